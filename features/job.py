@@ -5,8 +5,11 @@ from numpy.typing import NDArray
 
 from features import activity, counters, kernels, memory, roofline
 from features import occupancy as geometry
-from interfere.records import MODES, JobProfile
+from interfere.records import JobProfile
 
+# The columns of sharing modes belong to the fingerprint, which models are trained with. A mode that was added later has
+# zeros in all of them: a code of its own as long as there is one such mode, now `spatial`.
+ENCODED_MODES = ("timeslice", "mps", "mig", "stream", "priority")
 COLUMNS: tuple[str, ...] = (
     *activity.COLUMNS,
     *kernels.COLUMNS,
@@ -14,7 +17,7 @@ COLUMNS: tuple[str, ...] = (
     *counters.COLUMNS,
     *memory.COLUMNS,
     *roofline.COLUMNS,
-    *(f"mode_{mode}" for mode in MODES),
+    *(f"mode_{mode}" for mode in ENCODED_MODES),
 )
 
 
@@ -27,7 +30,7 @@ def encode(profile: JobProfile, device_type: str, mode: str) -> NDArray[np.float
         *counters.encode(profile),
         *memory.encode(profile, device_type),
         *roofline.encode(profile, device_type),
-        *(float(mode == sharing_mode) for sharing_mode in MODES),
+        *(float(mode == sharing_mode) for sharing_mode in ENCODED_MODES),
     )
     return np.array(row, dtype=np.float64).astype(np.float32)
 
@@ -40,6 +43,6 @@ UTILISATION_COLUMNS = frozenset(
         *counters.COLUMNS,
         "log_memory_peak_mib",
         "memory_peak_device_frac",
-        *(f"mode_{mode}" for mode in MODES),
+        *(f"mode_{mode}" for mode in ENCODED_MODES),
     )
 )

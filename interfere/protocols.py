@@ -11,8 +11,8 @@ from interfere.records import (
     JobProfile,
     MatrixBatch,
     MatrixPrediction,
+    MeasuredBlock,
     PairBatch,
-    PairBlock,
     Prediction,
     SoloMeasurement,
 )
@@ -36,7 +36,7 @@ class Profiler(SoloProfiler, Protocol):
     accepted block holds a finite slowdown of each. A block that failed a quality gate is data, with the reason.
     """
 
-    def measure_block(self, request: BlockRequest) -> PairBlock:
+    def measure_block(self, request: BlockRequest) -> MeasuredBlock:
         """One block of a pair whose workloads were both profiled.
 
         A job that fails beside the other gives a rejected block, or an UnfitError where the profiler cannot go on.

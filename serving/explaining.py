@@ -6,6 +6,7 @@ Predictions and costs are made anew with what is known now.
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class Explainer:
         # 3. What the job may not have, and what else it could have got.
         refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
         budget = TimeBudget(ALTERNATIVES_BUDGET_S)
-        pairs_only = not has_groups(request)  # alternatives to a group are not solved for
+        pairs_only = not has_groups(context.snapshot)  # alternatives to a group are not solved for
         solved, left_out = (
             alternatives(candidates, action, device_class, budget) if candidates and pairs_only else ((), 0)
         )
@@ -139,6 +140,8 @@ class Explainer:
         job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
         if job is None or device is None:
             return
+        if action.mode:
+            device = replace(device, mode=action.mode)
         partners = [context.jobs[name] for name in action.partners if name in context.jobs]
         for victim, neighbour in [pair for partner in partners for pair in ((job, partner), (partner, job))]:
             profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))

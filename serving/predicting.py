@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, LimitError, Violation
-from interfere.predict.groups import compose_groups, total_memory_share
+from interfere.predict.groups import compose_groups, composition_of, total_memory_share
+from interfere.predict.groups.device_shares import copy_shares
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, PairBatch, Prediction, Source
 from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
@@ -20,7 +21,7 @@ from serving.state import ServedState
 
 def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     """A prediction or an abstention for every pair; raises only on a broken request."""
-    device_type = _device_type(state, query.device_type)
+    device_type = served_device_type(state, query.device_type)
     n = len(query.jobs)
     requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
     if requested > MAX_PAIRS:
@@ -34,9 +35,15 @@ def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
     prediction = _predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
     if has_groups:
-        memory_bytes = query.device_memory_bytes
-        shares = [total_memory_share([lookups[k][0] for k in entry], memory_bytes) for entry in entries]
-        prediction = compose_groups(prediction, [len(entry) - 1 for entry in entries], np.array(shares))
+        groups = [[lookups[k][0] for k in entry] for entry in entries]
+        shares = [total_memory_share(group, query.device_memory_bytes) for group in groups]
+        prediction = compose_groups(
+            prediction,
+            [len(entry) - 1 for entry in entries],
+            np.array(shares),
+            composition_of(state.predictor, device_type, query.mode),
+            copy_shares(groups, state.profile_of_workload),
+        )
         victim, neighbour = np.array([entry[:2] for entry in entries], dtype=np.int64).T
     return PairAnswer(
         victim=victim,
@@ -102,7 +109,7 @@ def _spread(values: NDArray[np.float64], predictable: NDArray[np.bool_]) -> NDAr
 
 def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
     """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
-    device_type = _device_type(state, query.device_type)
+    device_type = served_device_type(state, query.device_type)
     sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
     cells = len(sides["victims"]) * len(sides["neighbours"])
     if cells > MAX_CELLS:
@@ -135,7 +142,7 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
     return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
 
 
-def _device_type(state: ServedState, requested: str) -> str:
+def served_device_type(state: ServedState, requested: str) -> str:
     """The requested device type, else the only one that the model knows."""
     if requested:
         return requested

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
 from interfere.records import Explanation, JobProfile, ObservationResult, Outcome, Plan, Snapshot
+from interfere.records.mode_advice import ModeAdvice
 from interfere.store.protocols import Store
 from interfere.wire.messages import (
     ExplainQuery,
@@ -27,6 +28,8 @@ from interfere.wire.messages import (
     RankQuery,
     Reported,
 )
+from interfere.wire.mode_advice.messages import ModeQuery
+from serving.answers.mode_advice import advise_mode
 from serving.decisions import DecisionMaker
 from serving.explaining import Explainer
 from serving.limits import MAX_ENTRIES
@@ -95,6 +98,10 @@ class PolicyCore:
     def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
         """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
         return predict_matrix(self.state, query)
+
+    def advise_mode(self, query: ModeQuery) -> ModeAdvice:
+        """What a set of jobs would do on one device under each sharing mode, and which one to take."""
+        return advise_mode(self.state, query)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import grpc
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
+from interfere.wire.mode_advice.converters import mode_advice_to_proto, mode_query_from_proto
 from interfere.wire.scalars import Inspection
 from serving.service import PolicyCore
 
@@ -43,6 +44,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """One job against every device."""
         return cluster.rank_answer_to_proto(self._core.rank(cluster.rank_query_from_proto(request)))
+
+    def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
+        """A set of jobs under every sharing mode of one device."""
+        return mode_advice_to_proto(self._core.advise_mode(mode_query_from_proto(request)))
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Why one job got its action."""

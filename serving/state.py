@@ -156,6 +156,10 @@ class ServedState:
         profile = self.profiles.of_job(job, device_type)
         return profile or self.predictor.stand_ins.profile(job.workload, device_type)
 
+    def profile_of_workload(self, workload: str, device_type: str) -> JobProfile | None:
+        """The profile of a workload, whichever job runs it; None without one."""
+        return self.profiles.of_workload(workload, device_type)
+
     def profile_of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         """The profile to predict from, or why there is none."""
         profile, reason = self.profiles.of_ref(ref, device_type, extrapolate=extrapolate)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.facts import CombinedProfiles, combine_facts, combine_profiles, current_sources_of_other_kinds
+from interfere.data.rows.roles import merge_roles
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
@@ -143,7 +144,7 @@ def build_dataset(
     selected = [
         (table_index, measurement)
         for table_index, table in enumerate(tables)
-        for measurement in table.pairs
+        for measurement in merge_roles(table.pairs)
         if measurement.status in statuses and measurement.metric == metric
     ]
     if not selected:

@@ -1,7 +1,8 @@
 """The client of the policy service: one method per rpc, records in, records out, errors of `interfere.errors`."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -20,6 +21,8 @@ from interfere.records import (
     Plan,
     Snapshot,
 )
+from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.mode_advice import ModeAdvice
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
@@ -41,6 +44,8 @@ from interfere.wire.messages import (
     RankQuery,
     ServedModels,
 )
+from interfere.wire.mode_advice.converters import mode_advice_from_proto, mode_query_to_proto
+from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
@@ -165,6 +170,32 @@ class PolicyClient:
         )
         answer = self._call(self._stub.PredictMatrix, predictions.matrix_query_to_proto(query))
         return predictions.matrix_answer_from_proto(answer)
+
+    def advise_mode(
+        self,
+        jobs: Sequence[AnyJob],
+        *,
+        latency_targets_s: Mapping[int, float] = MappingProxyType({}),
+        device_type: str = "",
+        device_memory_bytes: float = NAN,
+        allow_extrapolation: bool = False,
+        risk: float = DEFAULT_RISK,
+    ) -> ModeAdvice:
+        """What two or more jobs would do on one device under each sharing mode, which one to take, what to measure.
+
+        `latency_targets_s`: of some jobs, by their place in `jobs`; no mode is recommended under which one that is kept
+        alone is missed with a probability above `risk`. Of a mode of which nothing is known no number is told.
+        """
+        query = ModeQuery(
+            jobs=tuple(
+                ModeJob(job=ref, latency_target_s=latency_targets_s.get(k, NAN)) for k, ref in enumerate(_refs(jobs))
+            ),
+            device_type=device_type,
+            device_memory_bytes=device_memory_bytes,
+            allow_extrapolation=allow_extrapolation,
+            risk=risk,
+        )
+        return mode_advice_from_proto(self._call(self._stub.AdviseMode, mode_query_to_proto(query)))
 
     # --- decisions --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,14 @@ GapShare = Annotated[
     float | None, typer.Option(help="Draw random gaps for the high job that take this share of its time alone.")
 ]
 GapEvery = Annotated[int, typer.Option(min=1, help="A drawn gap after every so many kernels.")]
+Knows = Annotated[
+    str,
+    typer.Option(
+        "--planner",
+        help="What the scheduler that fills gaps knows: identity (means by kernel: FIKIT), place (by kernel and its "
+        "place in the round) or exact.",
+    ),
+]
 Error = Annotated[float, typer.Option(min=0.0, help="Relative error of the kernel times that the planner is given.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of drawn gaps and errors.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]
@@ -41,6 +49,7 @@ def timeline(
     mode: Mode = None,
     gap_share: GapShare = None,
     gap_every: GapEvery = 1,
+    planner: Knows = "identity",
     error: Error = 0.0,
     seed: Seed = 0,
     out: Out = None,
@@ -51,12 +60,23 @@ def timeline(
     The results show, among others, how much the low job gains when its kernels fill the gaps of the high one.
     """
     from interfere.timeline.comparison_page import shown_window_s, write_comparison_page
-    from interfere.timeline.mode_comparison import compare_sharing_modes, scenario_from_profiles, select_sharing_modes
+    from interfere.timeline.mode_comparison import (
+        Planner,
+        compare_sharing_modes,
+        scenario_from_profiles,
+        select_sharing_modes,
+    )
 
     high_profile, low_profile = _profile_pair(_profiles(table, profiles), (high, low), device)
     modes = select_sharing_modes(mode or (), high_profile.device_type)
     scenario = scenario_from_profiles(
-        high_profile, low_profile, gap_frac=gap_share, gap_every=gap_every, error_frac=error, seed=seed
+        high_profile,
+        low_profile,
+        gap_frac=gap_share,
+        gap_every=gap_every,
+        planner=Planner(planner),
+        error_frac=error,
+        seed=seed,
     )
     window_s = shown_window_s(scenario.high) if out else 0.0
     results = compare_sharing_modes(scenario, modes, record_spans_until_s=window_s)

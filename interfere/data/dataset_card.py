@@ -6,14 +6,25 @@ from pathlib import Path
 
 from interfere.data.intended_use import intended_uses
 from interfere.data.parquet import write_atomically
-from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, table_quality
+from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
 from interfere.data.tables import Table
+from interfere.devices import CPU_CORE
+from interfere.records import DEFAULT_MODE, GroupMeasurement, PairMeasurement
 
 CARD_FILE = "card.md"
-DEVICE_NOTES = {
-    "cpu-core": (
+MODE_NOTES = {  # of CPU cores
+    "timeslice": (
         "**One CPU core, time-sliced.** Two processes pinned to the same core share it as two contexts share a GPU in "
         "time slices. It is not a GPU: no memory capacity, no SMs, another scheduler. Good for trying things out."
+    ),
+    "priority": (
+        "**One CPU core, two priorities.** Of two processes pinned to the same core one runs under SCHED_IDLE: it has "
+        "the core only while the other, the important one, wants nothing. Each row says who was important; models and "
+        "replays, which are not told, take the mean of both roles, with an interval that covers them."
+    ),
+    "spatial": (
+        "**Two CPU cores, a job on each.** The jobs share caches and memory bandwidth alone. It is not MPS: no SMs are "
+        "shared, and most pairs hardly slow each other down."
     ),
 }
 CPU_PROTOCOL = """\
@@ -35,18 +46,21 @@ power and memory while a command runs alone; this was never run on a GPU by the 
 IMPORT_PROTOCOL = (
     "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
 )
+GROUP_PROTOCOL = """\
+Groups of three and more: half of the jobs alone, all together, the other jobs alone, all together (A · ABC · B · C ·
+ABC), so that each slowdown is a ratio of windows seconds apart; shared windows grow with the number of jobs. The groups
+are a greedy balanced design: jobs, and pairs of jobs in a group, self pairs included, are measured alike often. Gates,
+repeats and intervals are those of pairs. Copies of a workload are one row, with the slowdown of each in every block."""
 PROTOCOL_BY_SOURCE = {"cpu": CPU_PROTOCOL, "command": COMMAND_PROTOCOL}
 
 
 def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
     """The card as Markdown. `command` measures the table again; `note` is a line on how the measurement went."""
     figures = table_quality(table)
-    device_types = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
-    sources = sorted({pair.source for pair in table.pairs} | {job.source for job in table.jobs})
+    rows = table.measurements
+    device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
+    sources = sorted({row.source for row in rows} | {job.source for job in table.jobs})
     measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
-    times_s = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
-    day = datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
-    machines = sorted({pair.device_name for pair in table.pairs if pair.device_name}) or ["unknown"]
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
     blocks_per_row = "no"
     if block_counts:
@@ -55,25 +69,26 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
     lines = [
         f"# Table `{table.name}`",
         "",
-        f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({p.mode for p in table.pairs}))}",
-        f"- machine: {'; '.join(machines)}",
-        f"- measured: {day}; source: {', '.join(sources)}",
+        f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({row.mode for row in rows}))}",
+        *_machine_lines(table, sources),
         f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
+        *group_count_lines(table),
         f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
         *((f"- {note}",) if note else ()),
         "",
-        *(text for name, text in DEVICE_NOTES.items() if name in device_types),
+        "\n\n".join(device_notes(table)),
         "",
         "## Quality",
         *_quality_lines(table),
         "",
+        *group_quality_lines(table),
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
         "",
         "## What it may be used for",
         *(f"- {use.text()}" for use in intended_uses(table)),
         "",
         "## Protocol",
-        "\n\n".join(dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)),
+        "\n\n".join(_protocols(table, sources)),
         "",
         "## Jobs",
         "| workload | step alone | sd between windows | busy |",
@@ -86,10 +101,12 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         "",
         "## Files",
         "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
+        + " · `groups.parquet` each victim of each group of three or more" * bool(table.groups)
         + (
-            " · `raw.parquet` every block and side, refused ones included, from which each slowdown is computed"
-            * measured_here
+            f" · `raw.parquet`{', `raw_groups.parquet`' * bool(table.groups)} every block and side, refused ones "
+            "included, from which each slowdown is computed"
         )
+        * measured_here
         + ". Times in seconds, sizes in bytes.",
         "",
         *((f"Measure again: `{command}`", "") if command else ()),
@@ -97,6 +114,21 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         "",
     ]
     return "\n".join(lines).replace("nan%", "–").replace("nan", "–")
+
+
+def device_notes(table: Table) -> list[str]:
+    """What must be known of the device before anything else, for each sharing mode of CPU cores."""
+    if all(job.device_type != CPU_CORE.name for job in table.jobs):
+        return []
+    modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
+    return [text for mode, text in MODE_NOTES.items() if mode in modes]
+
+
+def _protocols(table: Table, sources: Sequence[str]) -> list[str]:
+    """How the rows of each source were measured."""
+    protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
+    of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
+    return [*protocols, *of_groups]
 
 
 def _quality_lines(table: Table) -> list[str]:
@@ -121,6 +153,53 @@ def _quality_lines(table: Table) -> list[str]:
         f"| figure | {' | '.join(titles)} |",
         "|---|" + "---|" * len(titles),
         *(f"| {label} | {' | '.join(values)} |" for label, values in rows),
+    ]
+
+
+def _machine_lines(table: Table, sources: Sequence[str]) -> list[str]:
+    """Machine and day of the pairs and, where they differ, those of the groups."""
+    pairs_on, pairs_day = _machines(table.pairs or table.groups), _day(table.pairs or table.groups)
+    lines = [f"- machine: {pairs_on}", f"- measured: {pairs_day}; source: {', '.join(sources)}"]
+    groups_on, groups_day = _machines(table.groups), _day(table.groups)
+    if table.pairs and table.groups and (groups_on, groups_day) != (pairs_on, pairs_day):
+        lines.append(f"- groups: on {groups_on}, measured {groups_day}")
+    return lines
+
+
+def _machines(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
+    return "; ".join(sorted({row.device_name for row in rows if row.device_name})) or "unknown"
+
+
+def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
+    """The day of the newest row, in UTC."""
+    times_s = [row.measured_at_s for row in rows if row.measured_at_s == row.measured_at_s]
+    return datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
+
+
+def group_count_lines(table: Table) -> list[str]:
+    """One line of a list for the groups of each size: how many, and their rows by status."""
+    return [
+        f"- {figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
+        f"rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}"
+        for figures in group_quality(table)
+    ]
+
+
+def group_quality_lines(table: Table) -> list[str]:
+    """The quality of the groups of each size as a Markdown section; nothing where there are none."""
+    figures = group_quality(table)
+    if not figures:
+        return []
+    return [
+        "## Groups of three and more",
+        "| groups | ICC(1,1) of log slowdown (rows) | slowdown median / p90 / max | taken by third processes, p90 |",
+        "|---|---|---|---|",
+        *(
+            f"| {each.title} | {each.icc:.3f} ({each.icc_rows}) | {each.slowdown_median:.2f} / "
+            f"{each.slowdown_p90:.2f} / {each.slowdown_max:.2f} | {each.steal_p90:.1%} |"
+            for each in figures
+        ),
+        "",
     ]
 
 

@@ -48,6 +48,16 @@ def write_atomically(path: Path, write: Any) -> None:
             os.unlink(temporary)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file that may be missing. Raises UnfitError where the folder cannot be written."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnfitError(
+            "cannot write here", value=f"{path}: {error.strerror or error}", remedy="choose a folder you may write"
+        ) from None
+
+
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
     """All rows of one file, whose columns must be those of `schema`. Raises TableError."""
     import pyarrow as pa

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from interfere.data.additive_fit import fit_additive
 from interfere.data.tables import Table
-from interfere.records import NAN, PairMeasurement, PairStatus
+from interfere.records import NAN, GroupMeasurement, PairMeasurement, PairStatus
 
 MIN_ICC = 0.5  # below this a model would learn noise: training refuses the table
 
@@ -34,24 +34,31 @@ class TableQuality:
 
 
 def domain_tables(table: Table) -> tuple[tuple[str, Table], ...]:
-    """(title, rows and profiles) of each domain: device type, sharing mode and metric; by name.
+    """(title, pairs and profiles) of each domain: device type, sharing mode and metric; by name.
+
+    Where one job of a pair was important, victims that were and victims that were not are domains of their own.
 
     The title leaves out the metric where the table has one metric alone. Figures of a table are those of its domains:
     over several device types the levels differ, and an additive fit of all rows would explain none of that.
     """
-    keys = sorted({(pair.device_type, pair.mode, pair.metric) for pair in table.pairs})
-    metrics = {metric for _, _, metric in keys}
+    keys = sorted({_domain_key(pair) for pair in table.pairs})
+    metrics = {metric for _, _, metric, _ in keys}
     found = []
-    for device_type, mode, metric in keys:
-        key = (device_type, mode, metric)
+    for key in keys:
+        device_type, mode, metric, important = key
         jobs = sorted((job for job in table.jobs if job.device_type == device_type), key=lambda job: job.workload)
         pairs = sorted(
-            (pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key),
+            (pair for pair in table.pairs if _domain_key(pair) == key),
             key=lambda pair: (pair.victim, pair.neighbour),
         )
-        title = ", ".join((device_type, mode, *((metric,) if len(metrics) > 1 else ())))
+        role = (f"{important} important",) if important else ()
+        title = ", ".join((device_type, mode, *((metric,) if len(metrics) > 1 else ()), *role))
         found.append((title, Table(name=table.name, jobs=tuple(jobs), pairs=tuple(pairs))))
     return tuple(found)
+
+
+def _domain_key(pair: PairMeasurement) -> tuple[str, str, str, str]:
+    return pair.device_type, pair.mode, pair.metric, pair.important
 
 
 def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
@@ -72,35 +79,111 @@ def additive_r2(victims: Sequence[str], neighbours: Sequence[str], log_slowdown:
     return fit_additive(victims, neighbours, log_slowdown).r2
 
 
-def block_slowdowns(pair: PairMeasurement) -> tuple[float, ...]:
-    """One slowdown per block. For a self pair, `passes` holds both sides of each block: their geometric mean counts."""
-    if pair.victim != pair.neighbour or len(pair.passes) % 2:
-        return pair.passes
-    sides = zip(pair.passes[::2], pair.passes[1::2], strict=True)
-    return tuple(float(np.sqrt(first * second)) for first, second in sides)
+def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...]:
+    """One slowdown per block.
+
+    Where copies of the victim ran together, `passes` holds each of them in each block: their geometric mean counts.
+    """
+    copies = row.copies if isinstance(row, GroupMeasurement) else 1
+    if isinstance(row, PairMeasurement) and row.victim == row.neighbour and not row.important:
+        copies = 2
+    if copies == 1 or len(row.passes) % copies:
+        return row.passes
+    log_slowdowns = np.log(np.reshape(row.passes, (-1, copies)))
+    return tuple(map(float, np.exp(log_slowdowns.mean(axis=1))))
 
 
 def table_quality(table: Table) -> TableQuality:
-    """All quality figures of one table."""
+    """All quality figures of the pairs of one table."""
     ok_pairs = table.ok_pairs
     slowdowns = np.array([pair.slowdown for pair in ok_pairs])
-    first_two_blocks = [np.log(b[:2]) for pair in ok_pairs if len(b := block_slowdowns(pair)) >= 2]
-    steal_frac = np.array([pair.steal_frac for pair in ok_pairs if pair.steal_frac == pair.steal_frac])
-    counts = tuple((status.value, sum(pair.status is status for pair in table.pairs)) for status in PairStatus)
-
-    def quantile(values: NDArray[np.float64], q: float) -> float:
-        return float(np.quantile(values, q)) if len(values) else NAN
-
+    agreement, icc_rows = _agreement(ok_pairs)
     return TableQuality(
-        rows_by_status=counts,
-        icc=icc(first_two_blocks),
-        icc_rows=len(first_two_blocks),
+        rows_by_status=_rows_by_status(table.pairs),
+        icc=agreement,
+        icc_rows=icc_rows,
         additive_r2=additive_r2(
             [pair.victim for pair in ok_pairs], [pair.neighbour for pair in ok_pairs], np.log(slowdowns).tolist()
         ),
-        slowdown_median=quantile(slowdowns, 0.5),
-        slowdown_p90=quantile(slowdowns, 0.9),
-        slowdown_max=quantile(slowdowns, 1.0),
+        slowdown_median=_quantile(slowdowns, 0.5),
+        slowdown_p90=_quantile(slowdowns, 0.9),
+        slowdown_max=_quantile(slowdowns, 1.0),
         over_two_frac=float((slowdowns > 2).mean()) if len(ok_pairs) else NAN,
-        steal_p90=quantile(steal_frac, 0.9),
+        steal_p90=_steal_p90(ok_pairs),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQuality:
+    """The quality figures of the groups of one size in one domain; NaN where there are too few rows."""
+
+    device_type: str
+    mode: str
+    metric: str
+    size: int  # jobs of a group
+    groups: int
+    jobs: int  # workloads that take part
+    rows_by_status: tuple[tuple[str, int], ...]  # one row of each victim of each group
+    icc: float
+    icc_rows: int
+    slowdown_median: float
+    slowdown_p90: float
+    slowdown_max: float
+    steal_p90: float
+
+    @property
+    def title(self) -> str:
+        """Domain and size in words; the default metric is left out."""
+        metric = () if self.metric == "step_time_mean" else (self.metric,)
+        return ", ".join((self.device_type, self.mode, *metric, f"groups of {self.size}"))
+
+
+def group_quality(table: Table) -> tuple[GroupQuality, ...]:
+    """The quality figures of the groups of each size, by device type, mode and metric."""
+    rows_by_key: dict[tuple[str, str, str, int], list[GroupMeasurement]] = {}
+    for row in table.groups:
+        rows_by_key.setdefault((row.device_type, row.mode, row.metric, len(row.members)), []).append(row)
+    return tuple(_group_quality(key, rows) for key, rows in sorted(rows_by_key.items()))
+
+
+def _group_quality(key: tuple[str, str, str, int], rows: Sequence[GroupMeasurement]) -> GroupQuality:
+    device_type, mode, metric, size = key
+    ok = [row for row in rows if row.status is PairStatus.OK]
+    slowdowns = np.array([row.slowdown for row in ok])
+    agreement, icc_rows = _agreement(ok)
+    return GroupQuality(
+        device_type=device_type,
+        mode=mode,
+        metric=metric,
+        size=size,
+        groups=len({row.members for row in rows}),
+        jobs=len({row.victim for row in rows}),
+        rows_by_status=_rows_by_status(rows),
+        icc=agreement,
+        icc_rows=icc_rows,
+        slowdown_median=_quantile(slowdowns, 0.5),
+        slowdown_p90=_quantile(slowdowns, 0.9),
+        slowdown_max=_quantile(slowdowns, 1.0),
+        steal_p90=_steal_p90(ok),
+    )
+
+
+Measurements = Sequence[PairMeasurement | GroupMeasurement]
+
+
+def _agreement(rows: Measurements) -> tuple[float, int]:
+    """ICC of the first two blocks of the rows that have two, and the number of these rows."""
+    first_two = [np.log(blocks[:2]) for row in rows if len(blocks := block_slowdowns(row)) >= 2]
+    return icc(first_two), len(first_two)
+
+
+def _rows_by_status(rows: Measurements) -> tuple[tuple[str, int], ...]:
+    return tuple((status.value, sum(row.status is status for row in rows)) for status in PairStatus)
+
+
+def _steal_p90(rows: Measurements) -> float:
+    return _quantile(np.array([row.steal_frac for row in rows if row.steal_frac == row.steal_frac]), 0.9)
+
+
+def _quantile(values: NDArray[np.float64], q: float) -> float:
+    return float(np.quantile(values, q)) if len(values) else NAN

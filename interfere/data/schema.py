@@ -1,7 +1,8 @@
-"""Schema version 1 of the Parquet files, as Arrow schemas: jobs, pairs, raw blocks, traces and their virtual clusters.
+"""Schema version 1 of the Parquet files, as Arrow schemas: jobs, pairs, groups, raw blocks, traces, virtual clusters.
 
 Units are seconds and bytes; an unknown number is null on disk and NaN in a record. Law: a column is a field of a
-record, with the same name; only `pairs.feasible` is derived, for readers that filter without this code.
+record, with the same name; only `feasible` is derived, for readers that filter without this code. `groups.parquet` came
+after tables had been written: a table without it has no groups.
 """
 
 from typing import Any
@@ -43,8 +44,9 @@ MEMORY_COLUMNS = (
     "memory_optimizer_bytes",
     "static_memory_peak_bytes",
 )
-OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s"))
-PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric")
+OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s", "important"))
+PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric", "important")
+GROUP_KEY = ("victim", "company", "device_type", "mode", "metric")
 
 
 def jobs_schema() -> Any:
@@ -92,29 +94,44 @@ def pairs_schema() -> Any:
     """
     import pyarrow as pa
 
+    return _versioned([*_measurement_fields(("neighbour", pa.string())), ("important", pa.string())])
+
+
+def groups_schema() -> Any:
+    """The schema of `groups.parquet`: one row per GroupMeasurement, the slowdown of a victim in a company.
+
+    `company` lists two or more jobs beside the victim, sorted, each as often as it runs there.
+    """
+    import pyarrow as pa
+
+    return _versioned(_measurement_fields(("company", pa.list_(pa.string()))))
+
+
+def _measurement_fields(beside: tuple[str, Any]) -> list[tuple[str, Any]]:
+    """The columns of a measured slowdown; `beside` names who ran beside the victim."""
+    import pyarrow as pa
+
     number, text = pa.float64(), pa.string()
-    return _versioned(
-        [
-            ("victim", text),
-            ("neighbour", text),
-            ("device_type", text),
-            ("mode", text),
-            ("metric", text),
-            ("slowdown", number),
-            ("lower", number),
-            ("upper", number),
-            ("passes", pa.list_(number)),
-            ("status", text),
-            ("reason", text),
-            ("overlap_frac", number),
-            ("steal_frac", number),
-            ("source", text),
-            ("campaign", text),
-            ("device_name", text),
-            ("measured_at_s", number),
-            ("feasible", pa.bool_()),
-        ]
-    )
+    return [
+        ("victim", text),
+        beside,
+        ("device_type", text),
+        ("mode", text),
+        ("metric", text),
+        ("slowdown", number),
+        ("lower", number),
+        ("upper", number),
+        ("passes", pa.list_(number)),
+        ("status", text),
+        ("reason", text),
+        ("overlap_frac", number),
+        ("steal_frac", number),
+        ("source", text),
+        ("campaign", text),
+        ("device_name", text),
+        ("measured_at_s", number),
+        ("feasible", pa.bool_()),
+    ]
 
 
 def extras_schema() -> Any:
@@ -130,17 +147,30 @@ def extras_schema() -> Any:
 
 
 def raw_schema() -> Any:
-    """The schema of `raw.parquet`: one row per side of a measured block, also of refused ones.
+    """The schema of `raw.parquet`: one row per side of a measured block of a pair, also of refused ones.
 
     Every slowdown is computed from these.
     """
+    import pyarrow as pa
+
+    return _raw_fields([("neighbour", pa.string()), ("important", pa.string())])
+
+
+def raw_groups_schema() -> Any:
+    """The schema of `raw_groups.parquet`: one row per side of a measured block of a group, also of refused ones."""
+    import pyarrow as pa
+
+    return _raw_fields([("company", pa.list_(pa.string()))])
+
+
+def _raw_fields(beside: list[tuple[str, Any]]) -> Any:
     import pyarrow as pa
 
     number, text, integer = pa.float64(), pa.string(), pa.int32()
     return _versioned(
         [
             ("victim", text),
-            ("neighbour", text),
+            *beside,
             ("pass_index", integer),
             ("attempt", integer),
             ("started_at_s", number),

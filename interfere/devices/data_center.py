@@ -105,7 +105,7 @@ DATA_CENTER_GPUS = (
             "nvidia geforce rtx 3090",
             "geforce rtx 3090",
         ),
-        source="NVIDIA Ampere GA102 whitepaper, table 9: 16-bit with 32-bit accumulate",
+        source="NVIDIA Ampere GA102 whitepaper, appendix A: 16-bit with 32-bit accumulate",
     ),
     gpu(
         name="a10",

@@ -15,6 +15,14 @@ _MEMORY_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}  # by number of compute slices
 _MEMORY_OF_EIGHTH_GB = {"a100": 5, "a100-80gb": 10}  # in the name of a profile, such as 3g.20gb
 
 
+MIG_COMPUTE_SLICES = tuple(_MEMORY_EIGHTHS)
+
+
+def mig_memory_eighths(compute_slices: int) -> int:
+    """Eighths of the memory that a slice of a size takes. Raises KeyError for a size that MIG has not."""
+    return _MEMORY_EIGHTHS[compute_slices]
+
+
 def mig_slice_name(gpu: str, compute_slices: int) -> str:
     """The device type of a slice, such as a100-80gb-3g.40gb. Raises KeyError for a GPU or size that MIG has not."""
     memory_gb = _MEMORY_OF_EIGHTH_GB[gpu] * _MEMORY_EIGHTHS[compute_slices]
@@ -46,3 +54,18 @@ MIG_SLICES = tuple(
     if gpu.name in _MEMORY_OF_EIGHTH_GB
     for compute_slices in _MEMORY_EIGHTHS
 )
+
+
+def slices_within(device_type: str) -> tuple[tuple[str, float], ...]:
+    """(device type, its share of the compute) of every smaller MIG slice of the same GPU as a slice, or as a whole GPU.
+
+    Empty for a device type of another kind.
+    """
+    for gpu in (gpu for gpu in DATA_CENTER_GPUS if gpu.name in _MEMORY_OF_EIGHTH_GB):
+        multiprocessors = {
+            mig_slice_name(gpu.name, size): float(SLICE_MULTIPROCESSORS * size) for size in _MEMORY_EIGHTHS
+        }
+        of_this = multiprocessors.get(device_type, A100_MULTIPROCESSORS if device_type == gpu.name else None)
+        if of_this is not None:
+            return tuple((name, count / of_this) for name, count in multiprocessors.items() if count < of_this)
+    return ()

@@ -72,6 +72,11 @@ class PrometheusSource:
     def read(self, start_s: float, end_s: float) -> SampleBlock:
         """All samples from `start_s` to `end_s`."""
         device = [series for name in METRICS for series in self._samples(name, start_s, end_s)]
+        progress = self.read_progress(start_s, end_s)
+        return SampleBlock(device=tuple(device), progress=progress).between(start_s, end_s)
+
+    def read_progress(self, start_s: float, end_s: float) -> tuple[SampleSeries, ...]:
+        """The samples of the jobs' progress alone; none where the settings name no progress."""
         progress = self._settings.progress.strip()
         if not progress:
             found: list[SampleSeries] = []
@@ -79,7 +84,7 @@ class PrometheusSource:
             found = self._samples(progress, start_s, end_s)
         else:
             found = self._evaluated(progress, start_s, end_s)
-        return SampleBlock(device=tuple(device), progress=tuple(found)).between(start_s, end_s)
+        return SampleBlock(progress=tuple(found)).between(start_s, end_s).progress
 
     def possible_counters(self, at_s: float) -> tuple[str, ...]:
         """Names of counters that jobs on devices expose at one time: one of them may count their steps."""

@@ -13,6 +13,7 @@ from interfere.policy.costs.objectives import Objective, objective_of, relative_
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices
 from interfere.policy.rules.memory import memory_demand
 from interfere.policy.rules.runtime import opening_times
+from interfere.policy.seats import with_seats
 from interfere.protocols import Predictor
 from interfere.records import (
     DEFAULT_MODE,
@@ -82,7 +83,8 @@ class PlanningContext:
     assumed_modes: Mapping[str, str] = field(default_factory=dict)  # sharing modes of devices that name none, by id
 
     def __post_init__(self) -> None:
-        """Give every device that names no sharing mode the one that is assumed for its type."""
+        """Give every device its seats, and one that names no sharing mode the one that is assumed for its type."""
+        object.__setattr__(self, "snapshot", with_seats(self.snapshot, self.custom_objective))
         unnamed = [device for device in self.snapshot.devices if not device.mode]
         if not unnamed:
             return
@@ -206,6 +208,10 @@ class PlanningContext:
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
         """The profile of a job on a device type; None for an unprofiled workload."""
         return self.catalogue.profile(job, device_type)
+
+    def profile_of_workload(self, workload: str, device_type: str) -> JobProfile | None:
+        """The profile of a workload on a device type, whichever job runs it; None without one."""
+        return self.catalogue.profile(Job(id=workload, workload=workload), device_type)
 
     def relative_times(self, jobs: Sequence[Job]) -> Floats:
         """float64[n, t]: τ of n jobs on each of `device_types`."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.predict.groups import composed_slowdown
+from interfere.predict.groups import GroupComposition, composed_slowdown, composition_of
+from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
 
 DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # after these a resident has left its device
@@ -43,6 +44,8 @@ def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: 
     """Slowdown of each resident beside its co-located jobs, composed as that of any group that was not measured."""
     predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
     beside: dict[str, list[float]] = {}
+    group_of: dict[str, list[JobProfile]] = {}
+    composition_for: dict[str, GroupComposition] = {}
     for (device_type, mode), pairs in _resident_pairs(residents, context).items():
         if predictor.knows(device_type, mode) and not extrapolate:
             continue
@@ -58,9 +61,17 @@ def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: 
                 allow_extrapolation=extrapolate,
             )
         )
-        for (job_id, _, _), median in zip(pairs, prediction.median.tolist(), strict=True):
+        composition = composition_of(predictor, device_type, mode)
+        for (job_id, victim, neighbour), median in zip(pairs, prediction.median.tolist(), strict=True):
             beside.setdefault(job_id, []).append(median)
-    return {job_id: composed_slowdown(medians) for job_id, medians in beside.items()}
+            group_of.setdefault(job_id, [victim]).append(neighbour)
+            composition_for.setdefault(job_id, composition)
+    return {
+        job_id: composed_slowdown(
+            medians, composition_for[job_id], copy_shares([group_of[job_id]], context.profile_of_workload)
+        )
+        for job_id, medians in beside.items()
+    }
 
 
 def _resident_pairs(

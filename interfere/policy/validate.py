@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from interfere.errors import Violation
 from interfere.policy.costs.objectives import OBJECTIVES, Objective, objective_of
+from interfere.policy.seats import pairs_only
 from interfere.records import Job, ScopeLedger, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 
@@ -197,26 +198,15 @@ def _seat_violations(snapshot: Snapshot, custom_objective: Objective | None) -> 
     seated = [k for k, device in enumerate(snapshot.devices) if device.seats not in (None, DEFAULT_SEATS)]
     if not seated:
         return []
-    objective = custom_objective or objective_of(snapshot)
-    memory = snapshot.limits.memory
-    unsupported = {
-        "an objective that prices waiting": objective.prices_waiting,
-        "an objective that prices missed deadlines": objective.deadline_miss_price > 0,
-        "an objective that prices pairs past a soft cap": objective.soft_cap_price > 0,
-        "an objective that prices occupied devices": objective.prices_occupancy,
-        "limits.misfit_risk": not math.isnan(memory.misfit_risk),
-        "limits.guest_ends_first": snapshot.limits.guest_ends_first,
-    }
-    names = [name for name, present in unsupported.items() if present]
     return [
         Violation(
             field=f"devices[{seated[0]}].seats",
-            what=f"cannot be combined with {name}, which knows pairs only",
+            what=f"cannot be combined with {name}",
             value=str(snapshot.devices[seated[0]].seats),
             remedy="leave seats out for two, or take weighted_excess, total_slowdown, makespan or "
             "finish_time_fairness without these limits",
         )
-        for name in names
+        for name in pairs_only(snapshot, custom_objective)
     ]
 
 

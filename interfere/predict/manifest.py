@@ -13,6 +13,7 @@ import numpy as np
 from interfere.errors import ModelError
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import UNSTATED, MatrixLimit
+from interfere.predict.groups.composition import GroupComposition, composition_from_json
 from interfere.predict.intervals import Intervals
 
 FORMAT = 3
@@ -50,6 +51,7 @@ class Manifest:
     matrix_limit: MatrixLimit | None  # of a model that does not factorise
     selected_by: str  # "gate", the rule that selects a champion, or "request", whoever trained it
     trained_on: tuple[Mapping[str, Any], ...]
+    compositions: Mapping[tuple[str, str], GroupComposition]  # by device type and mode, where groups were measured
 
 
 def read_manifest(folder: Path, fingerprint: str) -> Manifest:
@@ -134,6 +136,10 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
         matrix_limit=None if factorises else _matrix_limit(document),
         selected_by=str(document.get("selected_by", "gate")),
         trained_on=tuple(document["trained_on"]),
+        compositions={
+            (each["device_type"], each["mode"]): composition_from_json(each["composition"])
+            for each in document.get("groups", ())
+        },
     )
 
 

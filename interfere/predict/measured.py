@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.groups.composition import GroupComposition, composition_of
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
 from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
@@ -100,6 +101,10 @@ class MeasuredPredictor:
     def knows(self, device_type: str, mode: str) -> str:
         """The answer of the wrapped model: empty when it knows this domain, else the reason and the remedy."""
         return self._inner.knows(device_type, mode)
+
+    def composition(self, device_type: str, mode: str) -> GroupComposition:
+        """How the wrapped model composes slowdowns of groups in a domain."""
+        return composition_of(self._inner, device_type, mode)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """Answers of the wrapped model, in which measured values replace its own.

@@ -19,6 +19,7 @@ from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
+from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.model_profiles import shipped_profiles
@@ -70,6 +71,10 @@ class OnnxPredictor:
             f"the model never saw {device_type}/{mode} (it knows {seen}): import or measure pairs there and retrain, "
             "or set allow_extrapolation"
         )
+
+    def composition(self, device_type: str, mode: str) -> GroupComposition:
+        """How slowdowns of groups are composed in a domain: as fitted where groups were measured, else by default."""
+        return self.manifest.compositions.get((device_type, mode), DEFAULT_COMPOSITION)
 
     def coordinates(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float64]:
         """float64[n, C]: jobs in the standardised space of the jobs of training; C is 0 for a model without one."""

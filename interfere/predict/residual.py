@@ -12,6 +12,7 @@ model never saw that device type.
 from collections.abc import Callable, Iterable, Sequence
 
 from interfere.predict.corrected_predictions import CorrectedPredictor
+from interfere.predict.groups.composition import GroupComposition, composition_of
 from interfere.predict.measured import StepTimes
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief
@@ -85,6 +86,10 @@ class OnlineModel:
     def knows(self, device_type: str, mode: str) -> str:
         """Empty when the wrapped model knows this domain or enough of its pairs were observed, else why not."""
         return self._corrected.knows(device_type, mode)
+
+    def composition(self, device_type: str, mode: str) -> GroupComposition:
+        """How the wrapped model composes slowdowns of groups in a domain."""
+        return composition_of(self._inner, device_type, mode)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -54,18 +54,23 @@ def _idlest(allowed: tuple[int, ...]) -> int:
     return min(allowed, key=lambda core: (round(loads[core] / 10) if core < len(loads) else 0, -core))
 
 
-def pin_process(core: int) -> None:
-    """Keep every thread of this process, and all threads it starts later, on one core."""
+def pin_process(core: int, *, yields: bool = False) -> None:
+    """Keep every thread of this process, and all threads it starts later, on one core.
+
+    With `yields` they run only while no other process wants the core (SCHED_IDLE, see sched(7)).
+    """
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # the thread ended meanwhile
             os.sched_setaffinity(int(thread), {core})
+            if yields:
+                os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
 
 
 @contextlib.contextmanager
-def avoid_core(core: int) -> Iterator[None]:
-    """Keep the calling thread off the measured core until the block ends; a machine with one core leaves no choice."""
+def avoid_cores(*cores: int) -> Iterator[None]:
+    """Keep the calling thread off the measured cores until the block ends, where the machine has others."""
     allowed = allowed_cores()
-    other_cores = set(allowed) - {core}
+    other_cores = set(allowed) - set(cores)
     if other_cores:
         os.sched_setaffinity(0, other_cores)
     try:

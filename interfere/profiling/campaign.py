@@ -1,10 +1,11 @@
-"""Profiles workloads alone and then their pairs into one table; a campaign that was killed continues when run again.
+"""Profiles workloads alone and then in pairs or larger groups into one table; killed and run again, it continues.
 
 Laws: every block is on disk before the next one starts; the table is a pure function of the raw folder; the workers are
 gone when the call returns, however it returns.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,12 @@ from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.profiling import affinity, workloads
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
+from interfere.profiling.design.placement import CPU_MODES, choose_layout
 from interfere.profiling.intervals import has_converged
-from interfere.profiling.measurement_log import BlocksByPair, MeasurementLog, lock_log
+from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
 from interfere.profiling.quality_gates import WARN_STEAL
 from interfere.profiling.schedule import (
-    PairSchedule,
+    BlockSchedule,
     all_pairs,
     is_unstable,
     pending_blocks,
@@ -26,9 +28,17 @@ from interfere.profiling.schedule import (
     slowdowns_per_side,
 )
 from interfere.profiling.worker_pool import WorkerPool
-from interfere.profiling.workload_profiler import SOLO_S, SOURCE, WorkloadProfiler
+from interfere.profiling.workload_profiler import SOLO_S, SOURCE, WorkloadProfiler, shared_window_s
 from interfere.protocols import Profiler
-from interfere.records import BlockRequest, JobProfile, PairBlock, WorkloadPair
+from interfere.records import (
+    DEFAULT_MODE,
+    BlockRequest,
+    JobProfile,
+    MeasuredBlock,
+    WorkloadGroup,
+    WorkloadPair,
+    group_key,
+)
 
 BLOCK_S = 2.2  # four windows of 0.55 s
 WINDOWS_PER_BLOCK = 4
@@ -36,6 +46,7 @@ BLOCK_OVERHEAD_S = 0.15  # clock probes, last steps and collecting of traces; me
 START_S, BUILD_S, FACTS_S = 3.0, 0.8, 0.6  # imports, once; building and facts, of each workload
 PASSES, MAX_BLOCKS = 2, 6
 WARN_EVERY_S = 30.0
+REPEATS_BEFORE = 1.18  # 914 blocks of the shipped table for 771 accepted ones; weighs as ten blocks
 COST_LEARNING_RATE = 0.1  # of the mean duration of a block, for the time left
 
 
@@ -51,7 +62,9 @@ class CampaignConfig:
     max_blocks: int = MAX_BLOCKS  # of a pair whose interval stays wide; equal to `passes` for a quick run
     seed: int = 0
     core: int | None = None  # None: the idlest one
-    pairs: tuple[WorkloadPair, ...] | None = None  # None: all unordered pairs with self pairs; (): profiles only
+    pairs: tuple[WorkloadPair, ...] | None = None  # None: all with self pairs, in mode priority both ways; (): none
+    groups: tuple[WorkloadGroup, ...] = ()  # of three jobs or more
+    mode: str = DEFAULT_MODE  # how jobs share: interfere.profiling.design.placement
     campaign: str = "campaign"
     resume: bool = True
     profiles: tuple[JobProfile, ...] = ()  # known already: their workloads are not profiled again
@@ -59,9 +72,18 @@ class CampaignConfig:
     def __post_init__(self) -> None:
         workloads.check_names(self.workloads)
         known = set(self.workloads)
-        if unlisted := sorted({name for pair in self.pairs or () for name in pair} - known):
+        if unlisted := sorted({name for members in (*(self.pairs or ()), *self.groups) for name in members} - known):
             raise InvalidInputError("a pair names a workload that is not listed", value=unlisted, remedy="add it")
-        check_distinct_pairs(self.pairs or ())
+        check_distinct_pairs(self.pairs or (), self.mode)
+        if self.mode not in CPU_MODES:
+            remedy = f"one of {', '.join(CPU_MODES)}"
+            raise InvalidInputError("this mode is not measured on CPU cores", value=self.mode, remedy=remedy)
+        if self.groups and self.mode != DEFAULT_MODE:
+            raise InvalidInputError(
+                f"groups of three and more are measured in mode {DEFAULT_MODE} alone",
+                value=self.mode,
+                remedy="measure pairs in this mode",
+            )
         check_minimums(
             ("passes", self.passes, 1),
             ("max_blocks", self.max_blocks, self.passes),
@@ -72,24 +94,34 @@ class CampaignConfig:
         )
 
     @property
-    def schedule(self) -> PairSchedule:
-        """The pairs, and how often each is measured."""
-        pairs = all_pairs(self.workloads) if self.pairs is None else self.pairs
-        return PairSchedule(pairs=pairs, passes=self.passes, max_blocks=self.max_blocks, seed=self.seed)
+    def schedule(self) -> BlockSchedule:
+        """The pairs and groups, and how often each is measured."""
+        pairs = all_pairs(self.workloads, self.mode) if self.pairs is None else self.pairs
+        return BlockSchedule(
+            groups=(*pairs, *self.groups),
+            passes=self.passes,
+            max_blocks=self.max_blocks,
+            seed=self.seed,
+            mode=self.mode,
+        )
 
     @property
     def command(self) -> str:
         """The command line that measures the same again."""
-        names = ",".join(self.workloads)
-        return (
-            f"interfere profile campaign --device cpu --workloads {names} --passes {self.passes} "
-            f"--max-blocks {self.max_blocks} --seed {self.seed}"
-        )
+        sizes = Counter(map(len, self.groups))
+        options = [
+            f"interfere profile campaign --device cpu --workloads {','.join(self.workloads)} --passes {self.passes}",
+            f"--max-blocks {self.max_blocks} --seed {self.seed}",
+            *([f"--mode {self.mode}"] if self.mode != DEFAULT_MODE else []),
+            *([f"--block-s {self.block_s:g}"] if self.block_s != BLOCK_S else []),
+            *(f"--groups {size} --group-count {count}" for size, count in sorted(sizes.items())),
+        ]
+        return " ".join(options)
 
 
-def check_distinct_pairs(pairs: tuple[WorkloadPair, ...]) -> None:
-    """Raise InvalidInputError when a pair is listed twice, in whichever order."""
-    if len({frozenset(pair) for pair in pairs}) != len(pairs):
+def check_distinct_pairs(pairs: tuple[WorkloadPair, ...], mode: str = DEFAULT_MODE) -> None:
+    """Raise InvalidInputError when a pair is listed twice; in whichever order, unless the first has priority."""
+    if len({group_key(pair, mode) for pair in pairs}) != len(pairs):
         raise InvalidInputError("a pair is listed twice", value=pairs, remedy="list it once; its order does not matter")
 
 
@@ -138,6 +170,7 @@ def _identity(config: CampaignConfig) -> dict[str, object]:
         "seed": config.seed,
         "device_type": CPU_CORE.name,
         "device_name": affinity.processor_name(),
+        "mode": config.mode,
     }
 
 
@@ -147,31 +180,31 @@ class _Measurement:
     def __init__(self, config: CampaignConfig, log: MeasurementLog, report: Report) -> None:
         self.config, self.log, self.report = config, log, report
         self.schedule = config.schedule
-        self.blocks_by_pair: BlocksByPair = log.blocks_by_pair()
+        self.blocks_by_group: BlocksByGroup = log.blocks_by_group()
         self.profiles = {profile.workload: profile for profile in config.profiles} | log.profiles()
         self.unprofiled = [name for name in config.workloads if name not in self.profiles]
-        self.done = sum(map(len, self.blocks_by_pair.values())) + len(config.workloads) - len(self.unprofiled)
-        self.mean_block_s = config.block_s + BLOCK_OVERHEAD_S
+        self.done = sum(map(len, self.blocks_by_group.values())) + len(config.workloads) - len(self.unprofiled)
+        self.cost_ratio = 1.0  # of the seconds that a block takes to those expected
         self.last_steal_warning_s = -WARN_EVERY_S
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is missing."""
-        return not self.unprofiled and next(pending_blocks(self.schedule, self.blocks_by_pair), None) is None
+        return not self.unprofiled and next(pending_blocks(self.schedule, self.blocks_by_group), None) is None
 
     def run(self) -> None:
         """Start the workers, profile the missing workloads, measure the missing blocks, end the workers."""
-        config, core = self.config, affinity.pick_core(self.config.core)
-        self_paired = [first for first, second in self.schedule.pairs if first == second]
+        config, layout = self.config, choose_layout(self.config.mode, self.config.core)
+        core_text = " and ".join(map(str, layout.cores))
         self._report_progress(
-            f"starting {len(config.workloads)} workloads on core {core}",
+            f"starting {len(config.workloads)} workloads on core {core_text}",
             start_s=START_S + BUILD_S * len(config.workloads),
         )
         with (
             WorkerPool(
-                config.workloads, self_paired=self_paired, core=core, log=self.log.folder / "workers.log"
+                config.workloads, groups=self.schedule.groups, layout=layout, log=self.log.folder / "workers.log"
             ) as pool,
-            affinity.avoid_core(core),
+            affinity.avoid_cores(*layout.cores),
         ):
             profiler = WorkloadProfiler(
                 pool,
@@ -180,11 +213,11 @@ class _Measurement:
                 window_s=config.block_s / WINDOWS_PER_BLOCK,
                 profiles=self.profiles,
             )
-            self._profile_workloads(profiler, core)
-            self._measure_pairs(profiler, core)
+            self._profile_workloads(profiler, core_text)
+            self._measure_groups(profiler, core_text)
         self._report_progress("measured")
 
-    def _profile_workloads(self, profiler: Profiler, core: int) -> None:
+    def _profile_workloads(self, profiler: Profiler, core: str) -> None:
         while self.unprofiled:
             name = self.unprofiled[0]
             self._report_progress(f"alone: {name}")
@@ -197,24 +230,24 @@ class _Measurement:
                 warning = f"other programs took {solo.steal_frac:.0%} of core {core} beside {name}"
                 self._report_progress(f"alone: {name}", warning)
 
-    def _measure_pairs(self, profiler: Profiler, core: int) -> None:
-        for request in pending_blocks(self.schedule, self.blocks_by_pair):
-            first, second = request.pair
-            self._report_progress(f"pass {request.pass_index + 1}: {first} beside {second}")
+    def _measure_groups(self, profiler: Profiler, core: str) -> None:
+        for request in pending_blocks(self.schedule, self.blocks_by_group):
+            self._report_progress(f"pass {request.pass_index + 1}: {_group_text(request)}")
             start_s = time.monotonic()
             block = profiler.measure_block(request)
             self.log.append_block(block)
-            self.blocks_by_pair.setdefault(block.key, []).append(block)
+            self.blocks_by_group.setdefault(block.key, []).append(block)
             self.done += 1
-            self.mean_block_s += COST_LEARNING_RATE * (time.monotonic() - start_s - self.mean_block_s)
+            cost_ratio = (time.monotonic() - start_s) / self._expected_block_s(request.members)
+            self.cost_ratio += COST_LEARNING_RATE * (cost_ratio - self.cost_ratio)
             self._warn(request, block, core)
 
-    def _warn(self, request: BlockRequest, block: PairBlock, core: int) -> None:
+    def _warn(self, request: BlockRequest, block: MeasuredBlock, core: str) -> None:
         """Report an unstable pair always, and a disturbed block now and then."""
-        pair_text = f"{request.pair[0]} beside {request.pair[1]}"
+        pair_text = _group_text(request)
         pass_text = f"pass {request.pass_index + 1}"
         now_s = time.monotonic()
-        if is_unstable(self.blocks_by_pair[block.key], self.config.passes):
+        if is_unstable(self.blocks_by_group[block.key], self.config.passes):
             self._report_progress(pass_text, f"{pair_text} is unstable: {block.reason}")
         elif block.steal_frac > WARN_STEAL and now_s - self.last_steal_warning_s > WARN_EVERY_S:
             self.last_steal_warning_s = now_s
@@ -222,46 +255,70 @@ class _Measurement:
             self._report_progress(pass_text, warning)
 
     def _report_progress(self, text: str, warning: str = "", *, start_s: float = 0.0) -> None:
-        blocks = remaining_blocks(self.schedule, self.blocks_by_pair)
+        remaining = remaining_blocks(self.schedule, self.blocks_by_group)
+        blocks_s = sum(count * self._expected_block_s(members) for members, count in remaining.items())
+        blocks = sum(remaining.values())
         solo_s = self.config.solo_s + FACTS_S
         self.report(
             CampaignProgress(
                 done=self.done,
                 total=self.done + len(self.unprofiled) + blocks,
-                seconds_left=start_s + len(self.unprofiled) * solo_s + blocks * self.mean_block_s,
+                seconds_left=start_s + len(self.unprofiled) * solo_s + blocks_s * self.cost_ratio * self._repeats,
                 text=text,
                 warning=warning,
             )
         )
 
+    def _expected_block_s(self, members: WorkloadGroup) -> float:
+        """Seconds of a block of this group, from the step times alone as far as they are known."""
+        window_s = self.config.block_s / WINDOWS_PER_BLOCK
+        step_time_s = max((self.profiles[name].step_time_s for name in members if name in self.profiles), default=0.0)
+        size = len(members)
+        return size * window_s + 2 * shared_window_s(size, window_s, step_time_s) + BLOCK_OVERHEAD_S * size / 2
+
+    @property
+    def _repeats(self) -> float:
+        """Blocks measured for each that is accepted, so far; before any, as on the shipped table's machine."""
+        blocks = [block for blocks in self.blocks_by_group.values() for block in blocks]
+        return (len(blocks) + 10 * REPEATS_BEFORE) / (sum(block.accepted for block in blocks) + 10)
+
+
+def _group_text(request: BlockRequest) -> str:
+    first, *others = request.members
+    return f"{first} beside {', '.join(others)}"
+
 
 def _write_table(config: CampaignConfig, measurement: _Measurement) -> Table:
-    """Write every pair that the folder holds, those of earlier calls with other pairs included."""
-    blocks_by_pair = measurement.blocks_by_pair
-    measured_pairs = [pair for pair in all_pairs(config.workloads) if frozenset(pair) in blocks_by_pair]
+    """Write every pair and group that the folder holds, those of earlier calls included."""
+    blocks_by_group = measurement.blocks_by_group
+    order = {name: k for k, name in enumerate(config.workloads)}
+    measured = sorted(
+        blocks_by_group, key=lambda members: (len(members), sorted(order[name] for name in members), members)
+    )
     return write_campaign_table(
         config.out,
         [measurement.profiles[name] for name in config.workloads],
-        [blocks_by_pair[frozenset(pair)] for pair in measured_pairs],
+        [blocks_by_group[members] for members in measured],
         CampaignLabels(
             device_type=CPU_CORE.name,
             device_name=affinity.processor_name(),
             campaign=config.campaign,
             source=SOURCE,
+            mode=config.mode,
         ),
         passes=config.passes,
         command=config.command,
-        note=_summary(config, blocks_by_pair),
+        note=_summary(config, blocks_by_group),
     )
 
 
-def _summary(config: CampaignConfig, blocks_by_pair: BlocksByPair) -> str:
+def _summary(config: CampaignConfig, blocks_by_group: BlocksByGroup) -> str:
     """One line about how the measuring went, for the card."""
-    blocks = [block for blocks in blocks_by_pair.values() for block in blocks]
+    blocks = [block for blocks in blocks_by_group.values() for block in blocks]
     rejected = sum(not block.accepted for block in blocks)
-    wide = sum(not has_converged(slowdowns_per_side(blocks)) for blocks in blocks_by_pair.values())
+    wide = sum(not has_converged(slowdowns_per_side(blocks)) for blocks in blocks_by_group.values())
     return (
         f"{len(blocks)} blocks measured, {rejected} of them refused by a gate and repeated; "
-        f"{wide} of {len(blocks_by_pair)} unordered pairs ended after {config.max_blocks} blocks or fewer "
+        f"{wide} of {len(blocks_by_group)} pairs and groups ended after {config.max_blocks} blocks or fewer "
         "with an interval wider than ±3 %"
     )

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from interfere.errors import ConflictError, TableError, UnfitError
-from interfere.records import BlockSide, JobProfile, PairBlock
+from interfere.records import DEFAULT_MODE, BlockSide, JobProfile, MeasuredBlock, WorkloadGroup
 
-BlocksByPair = dict[frozenset[str], list[PairBlock]]  # keyed by PairBlock.key
+BlocksByGroup = dict[WorkloadGroup, list[MeasuredBlock]]  # keyed by MeasuredBlock.key
+OLDER_IDENTITY = {"mode": DEFAULT_MODE}  # settings that a folder of an earlier release does not name
 
 
 class MeasurementLog:
@@ -43,14 +44,15 @@ class MeasurementLog:
                 remedy="resume it, or choose another",
             )
         for name, value in identity.items():
-            if recorded.get(name) != value:
+            before = recorded.get(name, OLDER_IDENTITY.get(name))
+            if before != value:
                 raise ConflictError(
-                    f"this folder holds another campaign: its {name} is {recorded.get(name)!r}, not {value!r}",
+                    f"this folder holds another campaign: its {name} is {before!r}, not {value!r}",
                     value=self.folder.parent,
                     remedy="repeat its settings, or choose another folder",
                 )
 
-    def append_block(self, block: PairBlock) -> None:
+    def append_block(self, block: MeasuredBlock) -> None:
         """Write one block; it is on disk when the call returns."""
         _append_line(self.blocks_path, asdict(block))
 
@@ -58,16 +60,16 @@ class MeasurementLog:
         """Write one solo profile; it is on disk when the call returns."""
         _append_line(self.profiles_path, profile.to_dict())
 
-    def blocks(self) -> list[PairBlock]:
+    def blocks(self) -> list[MeasuredBlock]:
         """All blocks in the order in which they were measured. Raises TableError for a line that is no block."""
         return [_parse_block(self.blocks_path, line) for line in _complete_lines(self.blocks_path)]
 
-    def blocks_by_pair(self) -> BlocksByPair:
-        """All blocks, grouped by their unordered pair."""
-        blocks_by_pair: BlocksByPair = {}
+    def blocks_by_group(self) -> BlocksByGroup:
+        """All blocks, by the group that they measured."""
+        blocks_by_group: BlocksByGroup = {}
         for block in self.blocks():
-            blocks_by_pair.setdefault(block.key, []).append(block)
-        return blocks_by_pair
+            blocks_by_group.setdefault(block.key, []).append(block)
+        return blocks_by_group
 
     def profiles(self) -> dict[str, JobProfile]:
         """Solo profiles by workload; of two for one workload the later counts."""
@@ -152,12 +154,14 @@ def _parse_object(path: Path, text: str) -> dict[str, Any]:
     return record
 
 
-def _parse_block(path: Path, line: str) -> PairBlock:
+def _parse_block(path: Path, line: str) -> MeasuredBlock:
     record = _parse_object(path, line)
     try:
-        first, second = (BlockSide(**side) for side in record.pop("sides"))
-        first_chunks, second_chunks = (tuple(tuple(chunk) for chunk in side) for side in record.pop("chunks"))
-        return PairBlock(sides=(first, second), chunks=(first_chunks, second_chunks), **record)
+        sides = tuple(BlockSide(**side) for side in record.pop("sides"))
+        chunks = tuple(tuple(tuple(chunk) for chunk in side) for side in record.pop("chunks"))
+        if not 2 <= len(sides) == len(chunks):
+            raise ValueError(f"{len(sides)} sides with the chunks of {len(chunks)}")
+        return MeasuredBlock(sides=sides, chunks=chunks, **record)
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign_line(path, error) from None
 

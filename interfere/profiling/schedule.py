@@ -1,8 +1,8 @@
-"""The schedule of a campaign: which block of which pair is measured next, and which pairs are unstable.
+"""The schedule of a campaign: which block of which group is measured next, and which groups are unstable.
 
 Laws: the schedule is a pure function of the seed and of the blocks measured so far, so a resumed campaign continues as
-it would have gone on; a rejected block is repeated at the end of its pass, at most twice. A pair is unstable when the
-block of one of its first `passes` passes was rejected every time; a pair that lost only a later block keeps the blocks
+it would have gone on; a rejected block is repeated at the end of its pass, at most twice. A group is unstable when the
+block of one of its first `passes` passes was rejected every time; a group that lost only a later block keeps the blocks
 it has and gets no more.
 """
 
@@ -14,49 +14,62 @@ import numpy as np
 
 from interfere.profiling.intervals import geometric_mean, has_converged
 from interfere.profiling.quality_gates import MAX_RETRIES
-from interfere.records import BlockRequest, PairBlock, WorkloadPair
+from interfere.records import (
+    DEFAULT_MODE,
+    BlockRequest,
+    MeasuredBlock,
+    WorkloadGroup,
+    WorkloadPair,
+    group_key,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairSchedule:
-    """Which pairs, and how often: always `passes` blocks, and up to `max_blocks` until the interval is narrow."""
+class BlockSchedule:
+    """Which groups of two or more, and how often: `passes` blocks, up to `max_blocks` while the interval is wide."""
 
-    pairs: tuple[WorkloadPair, ...]
+    groups: tuple[WorkloadGroup, ...]
     passes: int
     max_blocks: int
     seed: int
+    mode: str = DEFAULT_MODE
 
 
-def all_pairs(workloads: Sequence[str]) -> tuple[WorkloadPair, ...]:
-    """Every unordered pair, self pairs included."""
+def all_pairs(workloads: Sequence[str], mode: str = DEFAULT_MODE) -> tuple[WorkloadPair, ...]:
+    """Every unordered pair, self pairs included; in mode `priority` every ordered one, the important job first."""
+    if mode == "priority":
+        return tuple((important, other) for important in workloads for other in workloads)
     return tuple(combinations_with_replacement(workloads, 2))
 
 
 def pending_blocks(
-    schedule: PairSchedule, blocks_by_pair: Mapping[frozenset[str], Sequence[PairBlock]]
+    schedule: BlockSchedule, blocks_by_group: Mapping[WorkloadGroup, Sequence[MeasuredBlock]]
 ) -> Iterator[BlockRequest]:
     """The blocks to measure, one after the other, pass by pass.
 
-    `blocks_by_pair` is read anew before each request, so append every measured block to it.
+    `blocks_by_group` is read anew before each request, so append every measured block to it.
     """
     for pass_index in range(schedule.max_blocks):
         for _ in range(1 + MAX_RETRIES):
-            for pair in pass_order(schedule, pass_index):
-                blocks = blocks_by_pair.get(frozenset(pair), ())
+            for members in pass_order(schedule, pass_index):
+                blocks = blocks_by_group.get(group_key(members, schedule.mode), ())
                 attempt = next_attempt(schedule, blocks, pass_index)
                 if attempt is not None:
-                    yield BlockRequest(pair=pair, pass_index=pass_index, attempt=attempt, earlier=tuple(blocks))
+                    yield BlockRequest(members=members, pass_index=pass_index, attempt=attempt, earlier=tuple(blocks))
 
 
-def pass_order(schedule: PairSchedule, pass_index: int) -> list[WorkloadPair]:
-    """The pairs of a pass in random order; first and second job swap from pass to pass."""
-    shuffled = np.random.default_rng((schedule.seed, pass_index)).permutation(len(schedule.pairs))
-    pairs = [schedule.pairs[k] for k in shuffled]
-    return [(second, first) for first, second in pairs] if pass_index % 2 else pairs
+def pass_order(schedule: BlockSchedule, pass_index: int) -> list[WorkloadGroup]:
+    """The groups of a pass in random order; the order of their jobs is reversed from pass to pass.
+
+    In mode `priority` it stays: the first job is the important one.
+    """
+    shuffled = np.random.default_rng((schedule.seed, pass_index)).permutation(len(schedule.groups))
+    groups = [schedule.groups[k] for k in shuffled]
+    return [members[::-1] for members in groups] if pass_index % 2 and schedule.mode != "priority" else groups
 
 
-def next_attempt(schedule: PairSchedule, blocks: Sequence[PairBlock], pass_index: int) -> int | None:
-    """Attempt number of the block that a pair still needs in a pass; None when it needs none."""
+def next_attempt(schedule: BlockSchedule, blocks: Sequence[MeasuredBlock], pass_index: int) -> int | None:
+    """Attempt number of the block that a group still needs in a pass; None when it needs none."""
     if pass_index >= schedule.max_blocks or lost_passes(blocks):
         return None
     attempts = [block for block in blocks if block.pass_index == pass_index]
@@ -67,26 +80,31 @@ def next_attempt(schedule: PairSchedule, blocks: Sequence[PairBlock], pass_index
     return len(attempts)
 
 
-def remaining_blocks(schedule: PairSchedule, blocks_by_pair: Mapping[frozenset[str], Sequence[PairBlock]]) -> int:
-    """Number of blocks still to measure: the certain ones, and all that pairs with a wide interval may yet take."""
-    remaining = 0
-    for pair in schedule.pairs:
-        blocks = blocks_by_pair.get(frozenset(pair), ())
+def remaining_blocks(
+    schedule: BlockSchedule, blocks_by_group: Mapping[WorkloadGroup, Sequence[MeasuredBlock]]
+) -> dict[WorkloadGroup, int]:
+    """Number of blocks still to measure of each group: the certain ones, and all that a wide interval may yet take."""
+    remaining: dict[WorkloadGroup, int] = {}
+    for members in schedule.groups:
+        blocks = blocks_by_group.get(group_key(members, schedule.mode), ())
         if lost_passes(blocks):
             continue
         accepted = sum(block.accepted for block in blocks)
         may_take_more = accepted >= 2 and not has_converged(slowdowns_per_side(blocks))
         wanted = schedule.max_blocks if may_take_more else schedule.passes
-        remaining += max(0, wanted - accepted)
+        remaining[members] = max(0, wanted - accepted)
     return remaining
 
 
-def slowdowns_per_side(blocks: Sequence[PairBlock]) -> tuple[tuple[float, ...], ...]:
-    """Slowdowns of each side of a pair, sorted by name, one for each accepted block.
+def slowdowns_per_side(blocks: Sequence[MeasuredBlock]) -> tuple[tuple[float, ...], ...]:
+    """Slowdowns of each distinct job of a group, sorted by name, one for each accepted block.
 
-    A self pair has one side, whose slowdowns are the geometric means of both.
+    Copies of a workload count as one side, whose slowdowns are the geometric means of theirs. In mode `priority` each
+    job is a side, the important one first.
     """
     accepted = [block for block in blocks if block.accepted]
+    if accepted and accepted[0].mode == "priority":
+        return tuple(tuple(block.sides[k].slowdown for block in accepted) for k in range(len(accepted[0].sides)))
     names = sorted({side.workload for block in accepted for side in block.sides})
     return tuple(
         tuple(geometric_mean([side.slowdown for side in block.sides if side.workload == name]) for block in accepted)
@@ -94,12 +112,12 @@ def slowdowns_per_side(blocks: Sequence[PairBlock]) -> tuple[tuple[float, ...], 
     )
 
 
-def lost_passes(blocks: Sequence[PairBlock]) -> tuple[int, ...]:
-    """Passes in which the block of a pair was rejected at every one of its attempts."""
+def lost_passes(blocks: Sequence[MeasuredBlock]) -> tuple[int, ...]:
+    """Passes in which the block of a group was rejected at every one of its attempts."""
     rejected = [block.pass_index for block in blocks if not block.accepted]
     return tuple(sorted(index for index in set(rejected) if rejected.count(index) > MAX_RETRIES))
 
 
-def is_unstable(blocks: Sequence[PairBlock], passes: int) -> bool:
-    """Whether a block that every pair must have was lost."""
+def is_unstable(blocks: Sequence[MeasuredBlock], passes: int) -> bool:
+    """Whether a block that every group must have was lost."""
     return any(index < passes for index in lost_passes(blocks))

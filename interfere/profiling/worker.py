@@ -1,4 +1,4 @@
-"""The worker processes of a campaign: `python -P -m interfere.profiling.worker FLAGS_FD CORE PIPE_FD=NAME...`.
+"""The worker processes of a campaign: `python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...`.
 
 One process imports the heavy libraries once and forks a child for each workload. A child builds its workload, waits for
 commands on its pipe, and runs steps while its flag in shared memory is set. Laws: a worker that does not run uses no
@@ -12,9 +12,10 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import numpy as np
 
@@ -37,11 +38,33 @@ class WorkerCommand(StrEnum):
     FACTS = "facts"  # StepFacts of the workload
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSlot:
+    """Which workload a worker runs, on which core, and whether it runs only while no other process wants the core."""
+
+    pipe_fd: int
+    core: int
+    yields: bool
+    name: str
+
+    def to_argument(self) -> str:
+        """The slot as an argument of the process that forks the workers."""
+        return f"{self.pipe_fd},{self.core},{int(self.yields)}={self.name}"
+
+    @classmethod
+    def from_argument(cls, text: str) -> Self:
+        """The inverse of `to_argument`."""
+        numbers, _, name = text.partition("=")
+        pipe_fd, core, yields = map(int, numbers.split(","))
+        return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name)
+
+
 class Worker:
     """One workload in its process, with a pipe to the controller and the flag at `index` of the shared map."""
 
-    def __init__(self, index: int, name: str, pipe: Connection, run_flags: mmap.mmap, core: int) -> None:
-        self.index, self.name, self.pipe, self.run_flags, self.core = index, name, pipe, run_flags, core
+    def __init__(self, index: int, slot: "WorkerSlot", run_flags: mmap.mmap) -> None:
+        self.index, self.name, self.pipe, self.run_flags = index, slot.name, Connection(slot.pipe_fd), run_flags
+        self.core, self.yields = slot.core, slot.yields
         self.events: list[tuple[float, float, float, float]] = []
         self.steps = 0.0
         self.workload: workloads.Workload | None = None
@@ -60,7 +83,7 @@ class Worker:
 
     def build(self) -> None:
         """Make the workload resident and warm it up; from here on the process stays on the measured core."""
-        affinity.pin_process(self.core)
+        affinity.pin_process(self.core, yields=self.yields)
         if self.step is not None:
             return
         # 1. Find and build the workload.
@@ -138,30 +161,30 @@ class Worker:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """`FLAGS_FD CORE PIPE_FD=NAME...`: fork a worker for each pipe, then wait for all of them."""
+    """`FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...`: fork a worker for each pipe, then wait for all of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's; it closes the pipes
-    flags_fd, core, *slots = arguments
-    pipes = [(int(pipe_fd), name) for pipe_fd, _, name in (slot.partition("=") for slot in slots)]
+    flags_fd, *texts = arguments
+    slots = [WorkerSlot.from_argument(text) for text in texts]
     # 1. Import what all workers share.
-    if any(workloads.needs_torch(name) for _, name in pipes):
+    if any(workloads.needs_torch(name) for name in {slot.name for slot in slots}):
         import torch
 
         torch.set_num_threads(1)
-    run_flags = mmap.mmap(int(flags_fd), len(pipes))
+    run_flags = mmap.mmap(int(flags_fd), len(slots))
     gc.collect()
     gc.freeze()  # pages of the imports stay shared between the children
     # 2. Fork the workers; each keeps its own pipe alone.
-    for index, (pipe_fd, name) in enumerate(pipes):
+    for index, slot in enumerate(slots):
         if os.fork() == 0:
-            for other_fd, _ in pipes:
-                if other_fd != pipe_fd:
-                    os.close(other_fd)
-            Worker(index, name, Connection(pipe_fd), run_flags, int(core)).serve()
+            for other in slots:
+                if other is not slot:
+                    os.close(other.pipe_fd)
+            Worker(index, slot, run_flags).serve()
             os._exit(0)  # no exit handlers of the user's libraries: they may hang
     # 3. Close the pipes here, so that the workers alone hold them, and wait.
-    for pipe_fd, _ in pipes:
-        os.close(pipe_fd)
-    for _ in pipes:
+    for slot in slots:
+        os.close(slot.pipe_fd)
+    for _ in slots:
         os.wait()
     os._exit(0)
 

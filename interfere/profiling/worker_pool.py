@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -21,31 +21,42 @@ from typing import Any, Self
 import numpy as np
 
 from interfere.errors import UnfitError
-from interfere.profiling.block_analysis import MeasurementWindow, Phase
+from interfere.profiling.block_analysis import MeasurementWindow, window_plan
+from interfere.profiling.design.placement import Layout
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.trace import Trace
-from interfere.profiling.worker import WorkerCommand
+from interfere.profiling.worker import WorkerCommand, WorkerSlot
+from interfere.records import WorkloadGroup
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S, END_TIMEOUT_S = 180.0, 60.0, 5.0
-SECOND_INSTANCE = "#2"  # ends the key of the second worker of a workload, for its self pair
 WORKER_BYTES = 150 << 20  # measured: a built-in keeps 20-140 MB of its own; the imports are shared by all
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRun:
-    """Both traces of one block, its windows, and the change of the core's clock over it."""
+    """The traces of one block, its windows, and the change of the core's clock over it."""
 
-    traces: tuple[Trace, Trace]
+    traces: tuple[Trace, ...]
     windows: tuple[MeasurementWindow, ...]
-    drift_frac: float
+    drift_frac: float  # of several cores that of the worst
+    cores: tuple[int, ...]  # of each job
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceKey:
+    """One worker: the `instance`-th of its workload, from 0."""
+
+    name: str
+    instance: int
 
 
 class WorkerHandle:
     """One worker as the controller sees it: its loop stands still until it is started."""
 
-    def __init__(self, name: str, index: int, pipe: Connection, run_flags: mmap.mmap, log: Path) -> None:
-        self.name, self.index, self.pipe, self.run_flags, self.log = name, index, pipe, run_flags, log
+    def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, run_flags: mmap.mmap, log: Path) -> None:
+        self.name, self.core, self.index = slot.name, slot.core, index
+        self.pipe, self.run_flags, self.log = pipe, run_flags, log
         self.pid = 0  # 0: the workload is not built yet
 
     def send(self, command: WorkerCommand) -> None:
@@ -89,9 +100,13 @@ class WorkerHandle:
         self.run_flags[self.index] = 1
         self.send(WorkerCommand.RUN)
 
+    def ask_to_stop(self) -> None:
+        """Let the step loop end with its present step; returns at once."""
+        self.run_flags[self.index] = 0
+
     def stop_loop(self) -> None:
         """Stop the step loop; returns when its last step is over."""
-        self.run_flags[self.index] = 0
+        self.ask_to_stop()
         self.receive()
 
     def collect_trace(self) -> Trace:
@@ -116,22 +131,31 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """All workers of a campaign, with a second one for each of `self_paired`. A context manager."""
+    """All workers of a campaign. A context manager.
 
-    def __init__(self, names: Sequence[str], *, self_paired: Sequence[str], core: int, log: Path) -> None:
-        self.keys = [*names, *(name + SECOND_INSTANCE for name in self_paired)]
-        self.names, self.core, self.log = tuple(names), core, log
-        self.workers: dict[str, WorkerHandle] = {}
+    `groups` are those that will be measured: they say how many instances of each workload there must be.
+    """
+
+    def __init__(
+        self, names: Sequence[str], *, groups: Iterable[WorkloadGroup] = (), layout: Layout, log: Path
+    ) -> None:
+        instances = {InstanceKey(name, 0) for name in names}
+        for members in groups:
+            instances |= set(map(InstanceKey, members, layout.instances(members)))
+        self.keys = sorted(instances)
+        self.names, self.layout, self.log = tuple(names), layout, log
+        self.workers: dict[InstanceKey, WorkerHandle] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         _check_free_memory(len(self.names))
+        first_instances = [InstanceKey(name, 0) for name in self.names]
         try:
             self._start_workers()
-            for name in self.names:
-                self.workers[name].send(WorkerCommand.BUILD)
-            for name in self.names:
-                self.workers[name].pid = int(self.workers[name].receive(START_TIMEOUT_S))
+            for key in first_instances:
+                self.workers[key].send(WorkerCommand.BUILD)
+            for key in first_instances:
+                self.workers[key].pid = int(self.workers[key].receive(START_TIMEOUT_S))
         except BaseException:
             self.close()
             raise
@@ -143,19 +167,22 @@ class WorkerPool:
             file.truncate(len(self.keys))
             run_flags = mmap.mmap(file.fileno(), len(self.keys))
             worker_ends: list[Connection] = []
+            slots: list[WorkerSlot] = []
             for index, key in enumerate(self.keys):
                 controller_end, worker_end = Pipe()
                 worker_ends.append(worker_end)
-                name = key.removesuffix(SECOND_INSTANCE)
-                self.workers[key] = WorkerHandle(name, index, controller_end, run_flags, self.log)
+                place = self.layout.placement(key.instance)
+                slots.append(
+                    WorkerSlot(pipe_fd=worker_end.fileno(), core=place.core, yields=place.yields, name=key.name)
+                )
+                self.workers[key] = WorkerHandle(slots[-1], index, controller_end, run_flags, self.log)
             # 2. Start the process that forks them; it inherits the file of flags and its ends of the pipes.
-            slots = [
-                f"{pipe.fileno()}={key.removesuffix(SECOND_INSTANCE)}"
-                for pipe, key in zip(worker_ends, self.keys, strict=True)
-            ]
-            fds = [file.fileno(), *(pipe.fileno() for pipe in worker_ends)]
+            fds = [file.fileno(), *(slot.pipe_fd for slot in slots)]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "interfere.profiling.worker", str(fds[0]), str(self.core), *slots],
+                [
+                    *(sys.executable, "-P", "-m", "interfere.profiling.worker", str(fds[0])),
+                    *(slot.to_argument() for slot in slots),
+                ],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -188,47 +215,56 @@ class WorkerPool:
             self.process.wait()
         self.process = None
 
-    def worker_pair(self, first: str, second: str) -> tuple[WorkerHandle, WorkerHandle]:
-        """Two workers; the second of a self pair is the second instance, built when it is first needed."""
-        second_key = second + SECOND_INSTANCE if first == second else second
-        second_worker = self.workers[second_key]
-        second_worker.build()
-        return self.workers[first], second_worker
+    def group_workers(self, members: Sequence[str]) -> list[WorkerHandle]:
+        """The workers of a group; an instance beyond the first is built when it is first needed."""
+        workers = [self.workers[key] for key in map(InstanceKey, members, self.layout.instances(members))]
+        for worker in workers:
+            worker.build()
+        return workers
 
     def run_alone(self, name: str, seconds: float) -> tuple[Trace, MeasurementWindow]:
         """Run one workload alone for a while; its trace, and the window in which it ran."""
-        worker = self.workers[name]
+        worker = self.workers[InstanceKey(name, 0)]
         start_s = time.monotonic()
         worker.start_loop()
         time.sleep(seconds)
         end_s = time.monotonic()
         worker.stop_loop()
-        return worker.collect_trace(), MeasurementWindow(phase=Phase.FIRST_ALONE, start_s=start_s, end_s=end_s)
+        return worker.collect_trace(), MeasurementWindow(running=frozenset({0}), start_s=start_s, end_s=end_s)
 
-    def run_block(self, first_name: str, second_name: str, window_s: float) -> BlockRun:
-        """Run one block A · AB · B · AB of windows of `window_s` seconds each."""
-        first, second = self.worker_pair(first_name, second_name)
-        windows = []
-
-        def wait_for_window(phase: Phase) -> None:
+    def run_block(self, members: Sequence[str], *, alone_s: float, shared_s: float) -> BlockRun:
+        """Run one block of a group: windows of `alone_s` of each job and two of `shared_s` with all."""
+        workers = self.group_workers(members)
+        one_per_core = {worker.core: worker for worker in reversed(workers)}.values()
+        windows: list[MeasurementWindow] = []
+        clock_before_s = [worker.probe_clock_s() for worker in one_per_core]
+        running: frozenset[int] = frozenset()
+        for wanted in window_plan(len(workers)):
+            _change_running(workers, running, wanted)
+            running = wanted
             start_s = time.monotonic()
-            time.sleep(window_s)
-            windows.append(MeasurementWindow(phase=phase, start_s=start_s, end_s=time.monotonic()))
+            time.sleep(alone_s if len(wanted) == 1 else shared_s)
+            windows.append(MeasurementWindow(running=wanted, start_s=start_s, end_s=time.monotonic()))
+        _change_running(workers, running, frozenset())
+        drifts = [
+            worker.probe_clock_s() / before_s - 1 for worker, before_s in zip(one_per_core, clock_before_s, strict=True)
+        ]
+        return BlockRun(
+            traces=tuple(worker.collect_trace() for worker in workers),
+            windows=tuple(windows),
+            drift_frac=max(drifts, key=abs),
+            cores=tuple(worker.core for worker in workers),
+        )
 
-        clock_before_s = first.probe_clock_s()
-        first.start_loop()
-        wait_for_window(Phase.FIRST_ALONE)
-        second.start_loop()
-        wait_for_window(Phase.SHARED)
-        first.stop_loop()
-        wait_for_window(Phase.SECOND_ALONE)
-        first.start_loop()
-        wait_for_window(Phase.SHARED)
-        first.stop_loop()
-        second.stop_loop()
-        drift_frac = first.probe_clock_s() / clock_before_s - 1
-        traces = (first.collect_trace(), second.collect_trace())
-        return BlockRun(traces=traces, windows=tuple(windows), drift_frac=drift_frac)
+
+def _change_running(workers: Sequence[WorkerHandle], running: frozenset[int], wanted: frozenset[int]) -> None:
+    """Stop the loops that are not wanted any more, all at once, and start those that are wanted and do not run."""
+    for k in sorted(running - wanted):
+        workers[k].ask_to_stop()
+    for k in sorted(running - wanted):
+        workers[k].receive()
+    for k in sorted(wanted - running):
+        workers[k].start_loop()
 
 
 def _check_free_memory(workloads: int) -> None:

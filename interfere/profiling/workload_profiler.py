@@ -1,4 +1,4 @@
-"""Profiles workloads of our own kind: resident in a pool of workers on one core, alone and in pairs."""
+"""Profiles workloads of our own kind: resident in a pool of workers on one core, alone, in pairs and in groups."""
 
 import time
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ import numpy as np
 from interfere.errors import UnfitError
 from interfere.profiling.block_analysis import (
     EDGE_S,
+    MIN_CHUNKS,
     MIN_STEPS,
     analyse_block,
     block_chunks,
@@ -18,16 +19,16 @@ from interfere.profiling.block_analysis import (
 )
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.quality_gates import MAX_RETRIES, MAX_STEAL
-from interfere.profiling.trace import StepSpan, Trace, busy_and_idle_durations, whole_steps
+from interfere.profiling.trace import CHUNK_S, StepSpan, Trace, busy_and_idle_durations, whole_steps
 from interfere.profiling.worker_pool import WorkerPool
-from interfere.records import BlockRequest, JobProfile, KernelStat, PairBlock, SoloMeasurement
+from interfere.records import BlockRequest, JobProfile, KernelStat, MeasuredBlock, SoloMeasurement
 
 SOLO_WINDOWS = 5
 SOLO_S = 2.0  # windows of 0.4 s: at 10 ms a step their means differ by 0.5-6 % on the built-in workloads
 MIN_SOLO_STEPS = MIN_STEPS - 1  # in each window alone
 # Steps of the slower job alone in one window: its shared windows then hold enough of them at a slowdown of 2.
 MIN_BLOCK_STEPS = MIN_STEPS + 3
-LONGER_AFTER_FEW_STEPS = 0.5  # a block that held too few steps makes the pair's next one longer by this share
+LONGER_AFTER_FEW_STEPS = 0.5  # a block that held too few steps makes the group's next one longer by this share
 MAX_STEP_S = 5.0  # a block of longer steps would take minutes
 SOURCE = "cpu"
 
@@ -52,10 +53,10 @@ class _SoloRun:
 
 
 class WorkloadProfiler:
-    """Profiles the resident workloads of a pool, and measures blocks A · AB · B · AB of their pairs.
+    """Profiles the resident workloads of a pool, and measures blocks of their pairs and groups.
 
-    `profiles` are profiles that are known already; windows grow with the step times in them, so a pair can be measured
-    once both its workloads are profiled.
+    `profiles` are profiles that are known already; windows grow with the step times in them, so a group can be measured
+    once all its workloads are profiled.
     """
 
     def __init__(
@@ -77,36 +78,42 @@ class WorkloadProfiler:
         workload that fails, whose steps are too long, or whose steps are too unequal to fill the windows.
         """
         run = self._least_disturbed_run(workload)
-        profile = _solo_profile(workload, self.device_type, run, self.pool.workers[workload].step_facts())
+        (worker,) = self.pool.group_workers((workload,))
+        profile = _solo_profile(workload, self.device_type, run, worker.step_facts())
         self._step_times_s[workload] = profile.step_time_s
         return SoloMeasurement(profile=profile, steal_frac=run.steal_frac)
 
-    def measure_block(self, request: BlockRequest) -> PairBlock:
+    def measure_block(self, request: BlockRequest) -> MeasuredBlock:
         """Measure one block; its windows are longer for slow jobs, and after blocks that held too few steps."""
         started_at_s = time.time()
-        window_s = self._window_s(request)
-        run = self.pool.run_block(*request.pair, window_s)
-        analysis = analyse_block(request.pair, run.traces, run.windows, run.drift_frac)
-        return PairBlock(
+        alone_s, shared_s = self._window_lengths_s(request)
+        run = self.pool.run_block(request.members, alone_s=alone_s, shared_s=shared_s)
+        mode = self.pool.layout.mode
+        analysis = analyse_block(request.members, run.traces, run.windows, run.drift_frac, run.cores, mode)
+        return MeasuredBlock(
             pass_index=request.pass_index,
             attempt=request.attempt,
             started_at_s=started_at_s,
-            window_s=window_s,
+            window_s=alone_s,
             sides=analysis.sides,
             steal_frac=analysis.steal_frac,
             drift_frac=run.drift_frac,
             reason=analysis.reason,
             chunks=block_chunks(run.traces, run.windows),
+            mode=mode,
         )
 
-    def _window_s(self, request: BlockRequest) -> float:
-        missing = [name for name in request.pair if name not in self._step_times_s]
+    def _window_lengths_s(self, request: BlockRequest) -> tuple[float, float]:
+        """Seconds of a window alone and of a shared one."""
+        missing = [name for name in request.members if name not in self._step_times_s]
         if missing:
             raise UnfitError(
-                "a pair needs the profiles of both its workloads", value=missing, remedy="profile it first"
+                "a group needs the profiles of all its workloads", value=missing, remedy="profile them first"
             )
-        step_time_s = max(self._step_times_s[name] for name in request.pair)
-        return max(self.window_s, EDGE_S + MIN_BLOCK_STEPS * step_time_s) * window_growth(request)
+        step_time_s = max(self._step_times_s[name] for name in request.members)
+        alone_s = max(self.window_s, EDGE_S + MIN_BLOCK_STEPS * step_time_s)
+        growth = window_growth(request)
+        return growth * alone_s, growth * shared_window_s(len(request.members), alone_s, step_time_s)
 
     def _least_disturbed_run(self, workload: str) -> _SoloRun:
         window_s = self.solo_s / SOLO_WINDOWS
@@ -139,6 +146,18 @@ class WorkloadProfiler:
         edges_s = np.linspace(window.counted_from_s, window.end_s, SOLO_WINDOWS + 1)
         spans = tuple(span for start_s, end_s in pairwise(edges_s) if (span := whole_steps(trace, start_s, end_s)))
         return _SoloRun(trace=trace, spans=spans, steal_frac=core_steal_frac([trace], [window]))
+
+
+def shared_window_s(size: int, alone_s: float, step_time_s: float) -> float:
+    """Seconds of each of the two shared windows of a group of `size` jobs, of which the slowest takes `step_time_s`.
+
+    As long as a window alone for a pair. A larger group slows its jobs in proportion to its size, so its windows grow
+    with it, and hold MIN_CHUNKS chunks of the slowest job at a fair share of the core.
+    """
+    if size == 2:
+        return alone_s
+    chunk_s = max(CHUNK_S, size * step_time_s)
+    return max(alone_s * size / 2, EDGE_S + (MIN_CHUNKS / 2 + 1) * chunk_s)
 
 
 def window_growth(request: BlockRequest) -> float:

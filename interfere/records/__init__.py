@@ -4,7 +4,16 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
 """
 
-from interfere.records.blocks import BlockRequest, BlockSide, PairBlock, SoloMeasurement, StepChunk, WorkloadPair
+from interfere.records.blocks import (
+    BlockRequest,
+    BlockSide,
+    MeasuredBlock,
+    SoloMeasurement,
+    StepChunk,
+    WorkloadGroup,
+    WorkloadPair,
+    group_key,
+)
 from interfere.records.checks import DEFAULT_MODE, MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
 from interfere.records.cluster import (
     ActionKind,
@@ -19,7 +28,14 @@ from interfere.records.cluster import (
     TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
-from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records.facts import COUNTERS, JobProfile, KernelStat
+from interfere.records.measurements import (
+    IMPORTANT_NEIGHBOUR,
+    IMPORTANT_VICTIM,
+    GroupMeasurement,
+    PairMeasurement,
+    PairStatus,
+)
 from interfere.records.observations import (
     MemoryUsage,
     Observation,
@@ -39,6 +55,8 @@ from interfere.records.windows import Window
 __all__ = [
     "COUNTERS",
     "DEFAULT_MODE",
+    "IMPORTANT_NEIGHBOUR",
+    "IMPORTANT_VICTIM",
     "MAX_SLOWDOWN",
     "METRICS",
     "MIN_SLOWDOWN",
@@ -55,6 +73,7 @@ __all__ = [
     "DeviceSlots",
     "Explanation",
     "Grant",
+    "GroupMeasurement",
     "Job",
     "JobProfile",
     "KernelStat",
@@ -62,6 +81,7 @@ __all__ = [
     "Limits",
     "MatrixBatch",
     "MatrixPrediction",
+    "MeasuredBlock",
     "MemoryBasis",
     "MemoryDemand",
     "MemoryLimits",
@@ -73,7 +93,6 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "PairBatch",
-    "PairBlock",
     "PairExplanation",
     "PairMeasurement",
     "PairStatus",
@@ -98,5 +117,7 @@ __all__ = [
     "StepChunk",
     "TimeLimits",
     "Window",
+    "WorkloadGroup",
     "WorkloadPair",
+    "group_key",
 ]

@@ -5,7 +5,7 @@ import math
 from interfere.errors import InvalidInputError, Violation
 
 NAN = math.nan
-MODES = ("timeslice", "mps", "mig", "stream", "priority")
+MODES = ("timeslice", "mps", "mig", "stream", "priority", "spatial")
 DEFAULT_MODE = "timeslice"  # what a GPU does with two jobs where nothing is set up
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
 MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # a measurement beyond these bounds is a broken clock or a stuck job

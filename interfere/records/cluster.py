@@ -119,7 +119,7 @@ class Device:
     windows: tuple[Window, ...] = ()  # times at which it may be used; empty: always
     price_per_hour: float = NAN  # while jobs occupy it; the objective cost needs it
     power_w: float = NAN  # while jobs occupy it; the objective energy needs it
-    seats: int | None = None  # jobs that may share it; absent: two
+    seats: int | None = None  # jobs that may share it; absent: its granules where it names their size, else two
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
@@ -264,6 +264,9 @@ class Limits:
     max_devices: int | None = None  # empty devices that may be taken
     most_shared_gpus: int | None = None  # jobs on more devices than this run without co-located jobs
     allow_extrapolation: bool = False
+    choosable_modes: frozenset[str] = (
+        frozenset()
+    )  # sharing modes that a plan may set on empty devices; none: they keep theirs
     guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
     promise_deadlines: bool = True  # accept deadlines, and start no job that would break one
     repair_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
@@ -279,6 +282,8 @@ class Limits:
             if value is not None and value < low:
                 what, remedy = f"must be ≥ {low}", "leave it out for no limit"
                 bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
+        for mode in sorted(self.choosable_modes):
+            bad += [replace(violation, field="choosable_modes") for violation in mode_violations(mode)]
         if ActionKind.WAIT not in self.allowed:
             bad.append(
                 Violation(

@@ -1,24 +1,14 @@
-"""Measured facts: kernels, profiles of jobs alone, measurements of ordered pairs. No derived features."""
+"""Measured facts of jobs alone: kernels and profiles. No derived features."""
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any, Self
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records.checks import (
-    MAX_SLOWDOWN,
-    METRICS,
-    MIN_SLOWDOWN,
-    NAN,
-    check,
-    mode_violations,
-    number_violations,
-    text_violations,
-)
+from interfere.records.checks import NAN, check, number_violations, text_violations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,66 +199,3 @@ def _present(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _present(inner) for name, inner in value.items() if inner is not None}
     return [_present(inner) for inner in value] if isinstance(value, list) else value
-
-
-class PairStatus(StrEnum):
-    """How a measurement ended. `unstable` and `infeasible` rows are kept and never imputed."""
-
-    OK = "ok"
-    UNSTABLE = "unstable"
-    INFEASIBLE = "infeasible"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairMeasurement:
-    """Measured slowdown of one victim beside one neighbour. A self pair is one row with both sides in `passes`."""
-
-    victim: str
-    neighbour: str
-    device_type: str
-    mode: str
-    metric: str = "step_time_mean"
-    slowdown: float = NAN  # geometric mean over passes; NaN unless status is ok
-    lower: float = NAN  # 95 % interval of the mean
-    upper: float = NAN
-    passes: tuple[float, ...] = ()  # slowdown in each block of each pass
-    status: PairStatus = PairStatus.OK
-    reason: str = ""
-    overlap_frac: float = NAN  # share of the victim's window in which the neighbour ran
-    steal_frac: float = NAN  # share of wall time that third processes took
-    source: str = "user"
-    campaign: str = ""
-    device_name: str = ""  # the very machine: processor or card
-    measured_at_s: float = NAN  # unix time
-
-    def __post_init__(self) -> None:
-        bad = text_violations(self, "victim", "neighbour", "device_type", "source")
-        bad += mode_violations(self.mode)
-        if self.metric not in METRICS:
-            bad.append(
-                Violation(
-                    field="metric",
-                    what="unknown metric",
-                    value=repr(self.metric),
-                    remedy=f"one of {', '.join(METRICS)}",
-                )
-            )
-        if self.status is PairStatus.OK and not MIN_SLOWDOWN <= self.slowdown <= MAX_SLOWDOWN:
-            bad.append(
-                Violation(
-                    field="slowdown",
-                    what=f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}] when status is ok",
-                    value=repr(self.slowdown),
-                    remedy="mark the row unstable or infeasible with its reason",
-                )
-            )
-        if self.status is not PairStatus.OK and not self.reason:
-            bad.append(
-                Violation(field="reason", what="a row that is not ok needs its reason", value="''", remedy="say why")
-            )
-        check(bad)
-
-    @property
-    def feasible(self) -> bool:
-        """False only where the pair cannot share the device at all."""
-        return self.status is not PairStatus.INFEASIBLE

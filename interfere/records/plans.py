@@ -36,6 +36,7 @@ class Action:
     # Every co-located job, `partner_id` first, and their predicted slowdowns, where there are two or more.
     partner_ids: tuple[str, ...] = ()
     partner_slowdowns: tuple[float, ...] = ()
+    mode: str = ""  # the sharing mode that the plan chose for its device; empty where there was no choice
 
     @property
     def partners(self) -> tuple[str, ...]:

@@ -3,8 +3,7 @@
 Input. `world`: jobs that arrive, with or without deadlines, and devices that are present in windows of time.
 `trace_worlds` makes worlds of a recorded trace, one a virtual cluster; `edge_world` draws deadlines and turns nodes
 into edge devices that are present at night only; `resampled_traces` draws jobs of a trace anew, with Poisson arrivals
-at a target load. `truth`: how fast jobs really run together. `beliefs`: what a
-scheduler believes about that.
+at a target load. `truth`: how fast jobs really run together. `beliefs`: what a scheduler believes about that.
 
 Simulation. `cluster`: which jobs wait and run now, and how far each has come. `replay`: the clock that moves a cluster
 from event to event and asks a scheduler at each. A scheduler is whatever has `decide` (`cluster.Scheduler`): it reads
@@ -14,5 +13,5 @@ Schedulers. `schedulers.registry` makes every scheduler by its name; the same na
 the decision function that the server runs (`schedulers.planner`).
 
 Output. `score`: completion times, utilisation, sharing and deadlines of replays. `study`: several schedulers on the
-same traces, their differences with intervals over traces.
+same traces, their differences with intervals over traces. `sweeps`: many independent replays on several processes.
 """

@@ -1,9 +1,9 @@
 """The state of a simulated cluster: what runs where now, and how far every job has come.
 
-A job runs on `gpus` devices, alone or beside one other job that holds exactly the same devices. Its rate is the speed
-of its slowest device divided by its slowdown beside that job; the rate changes only when the other job does.
-Law 1: ∫ rate dt over a job's spans is its duration, plus a checkpoint for every stop. Law 2: no device has more than
-two jobs. Law 3: a decision that is not allowed raises ValueError and leaves that job as it was.
+A job runs on `gpus` devices, alone or beside others that hold exactly the same devices: its company. Its rate is the
+speed of its slowest device divided by its slowdown beside them; the rate changes only when its company does.
+Law 1: ∫ rate dt over a job's spans is its duration, plus a checkpoint for every stop. Law 2: no device has more jobs
+than seats. Law 3: a decision that is not allowed raises ValueError and leaves that job as it was.
 """
 
 import math
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.free_devices import DevicePlaces, FreeDevices
 from interfere.sim.world import SimDevice, SimJob, World
 
@@ -21,10 +22,13 @@ class Truth(Protocol):
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
         """Slowdown ≥ 1 of a workload beside another; NaN where the two must not share."""
 
+    def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
+        """Slowdown ≥ 1 of a workload beside two or more others; NaN where they must not share."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start a waiting job on free devices, or on exactly those of a running job that does not share."""
+    """Start a waiting job on free devices, or on exactly those of running jobs that leave a seat."""
 
     job_id: str
     device_ids: tuple[str, ...]
@@ -44,15 +48,20 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """An interval in which a job ran beside the same job, or beside none, on the same devices."""
+    """An interval in which a job ran beside the same others, or beside none, on the same devices."""
 
     job_id: str
     start_s: float
     end_s: float
-    partner_id: str  # empty: none
+    company_ids: tuple[str, ...]  # the jobs beside it
     device_ids: tuple[str, ...]
-    slowdown: float  # caused by the partner
+    slowdown: float  # caused by its company
     rate: float  # seconds of work at speed 1 done a second
+
+    @property
+    def partner_id(self) -> str:
+        """The first job beside it; empty: none."""
+        return self.company_ids[0] if self.company_ids else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,11 +81,16 @@ class JobState:
     promised_s: float = math.nan  # the deadline that a scheduler promised
     stops: int = 0
     devices: tuple[SimDevice, ...] = ()
-    partner: "JobState | None" = None
+    company: "tuple[JobState, ...]" = ()  # jobs on the same devices
     slowdown: float = 1.0
     rate: float = 0.0
     rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
     device_ids: tuple[str, ...] = ()  # of `devices`: those that it runs on; empty while it waits
+
+    @property
+    def partner(self) -> "JobState | None":
+        """The first job of its company, where devices have two seats the only one; None without company."""
+        return self.company[0] if self.company else None
 
     def end_s(self) -> float:
         """When it ends at its current rate."""
@@ -89,6 +103,7 @@ class Cluster:
 
     world: World
     truth: Truth
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
     now_s: float = 0.0
     jobs: dict[str, JobState] = field(default_factory=dict)  # all that have arrived
     waiting: dict[str, JobState] = field(default_factory=dict)
@@ -99,9 +114,9 @@ class Cluster:
     node_gpus: int = 0  # devices of the largest node
     changed_rates: list[JobState] = field(default_factory=list)  # every job whose rate was set, in order; only grows
     busy: int = 0  # devices with a job
-    shared: int = 0  # devices with two jobs
-    _unshared: dict[str, JobState] = field(default_factory=dict)  # job id -> running job without a partner
-    _unshared_on: dict[str, JobState] = field(default_factory=dict)  # device id -> running job without a partner
+    shared: int = 0  # devices with two jobs or more
+    _unshared: dict[str, JobState] = field(default_factory=dict)  # job id -> running job without company
+    _running_on: dict[str, tuple[JobState, ...]] = field(default_factory=dict)  # device id -> its jobs
 
     def __post_init__(self) -> None:
         self.devices = {device.device.id: device for device in self.world.devices}
@@ -111,12 +126,29 @@ class Cluster:
 
     def served_s(self, state: JobState) -> float:
         """Work that a job has done by now, in seconds at speed 1."""
-        return state.served_s + min(state.remaining_s, state.rate * (self.now_s - state.accounted_s))
+        return self.all_served_s((state,))[0]
+
+    def all_served_s(self, states: Sequence[JobState]) -> list[float]:
+        """`served_s` of each of many jobs, faster than one by one."""
+        now_s, total_s = self.now_s, list[float]()
+        for state in states:
+            done_s, left_s = state.rate * (now_s - state.accounted_s), state.remaining_s
+            total_s.append(state.served_s + (done_s if done_s < left_s else left_s))
+        return total_s
 
     def unshared_jobs(self) -> list[JobState]:
         """Running jobs without a partner, in the order in which they came to have none: each may be joined on exactly
         its devices."""
         return list(self._unshared.values())
+
+    def groups_with_a_seat(self) -> list[tuple[JobState, ...]]:
+        """Running jobs, those on the same devices together, where one more may join them; in the order of their starts.
+        Jobs of a group are in the order in which they joined it."""
+        groups = {id(group): group for group in map(self._group_of, self.running.values())}
+        return [group for group in groups.values() if len(group) < self.seats]
+
+    def _group_of(self, state: JobState) -> tuple[JobState, ...]:
+        return self._running_on[state.device_ids[0]]
 
     def apply(self, decision: Decision) -> None:
         """Carry out a decision: promises, stops, starts, then drops."""
@@ -158,33 +190,39 @@ class Cluster:
         pools = {self.devices[device_id].device.pool for device_id in start.device_ids}
         if state.job.pools and not pools.issubset(state.job.pools):
             raise ValueError(f"{start.job_id} may not run in {pools}")
-        partner = None
+        company: tuple[JobState, ...] = ()
         if not all(device_id in self.free for device_id in start.device_ids):
-            partner = self._partner_on(start)
+            company = self._company_on(start)
         state.devices = tuple(self.devices[device_id] for device_id in start.device_ids)
         state.device_ids = tuple(start.device_ids)
         del self.waiting[start.job_id]
         self.running[start.job_id] = state
         self.free.remove(device.device for device in state.devices)
-        if partner is None:
+        if not company:
             self.busy += len(state.devices)
-        else:
+        elif len(company) == 1:
             self.shared += len(state.devices)
         if math.isnan(state.started_s):
             state.started_s = self.now_s
-        self._set_partners(state, partner)
+        self._regroup((*company, state), first=state)
 
-    def _partner_on(self, start: Start) -> JobState:
-        """The running job without a partner that holds exactly these devices, where the two may share."""
-        host = self._unshared_on.get(start.device_ids[0])
-        if host is None or set(start.device_ids) != set(host.device_ids):
-            raise ValueError(f"{start.device_ids} are neither free nor those of one job that does not share")
-        workload, device_type = self.waiting[start.job_id].job.workload, host.devices[0].device.type
-        slowdowns = self.truth.slowdown(workload, host.job.workload, device_type)
-        slowdowns += self.truth.slowdown(host.job.workload, workload, device_type)
-        if math.isnan(slowdowns):
-            raise ValueError(f"{start.job_id} must not share with {host.job.id}")
-        return host
+    def _company_on(self, start: Start) -> tuple[JobState, ...]:
+        """The running jobs that hold exactly these devices, where there is a seat and all of them may share."""
+        hosts = self._running_on.get(start.device_ids[0], ())
+        if not hosts or len(hosts) >= self.seats or set(start.device_ids) != set(hosts[0].device_ids):
+            raise ValueError(f"{start.device_ids} are neither free nor those of jobs that leave a seat")
+        group = (self.waiting[start.job_id], *hosts)
+        if any(math.isnan(self._slowdown(member, group)) for member in group):
+            raise ValueError(f"{start.job_id} must not share with {', '.join(host.job.id for host in hosts)}")
+        return hosts
+
+    def _slowdown(self, member: JobState, group: Sequence[JobState]) -> float:
+        """The true slowdown of one job of a group on the same devices."""
+        others = [other.job.workload for other in group if other is not member]
+        device_type = next(state.devices for state in group if state.devices)[0].device.type
+        if len(others) == 1:
+            return self.truth.slowdown(member.job.workload, others[0], device_type)
+        return self.truth.group_slowdown(member.job.workload, others, device_type)
 
     def stop(self, job_id: str) -> None:
         """Preempt a running job: it goes back to the queue, keeps its work and pays its checkpoint."""
@@ -214,42 +252,34 @@ class Cluster:
 
     def _release_devices(self, state: JobState) -> None:
         self._account_work(state)
-        partner = state.partner
+        others = tuple(member for member in self._group_of(state) if member is not state)
         del self.running[state.job.id]
-        if partner is None:
-            self._forget_unshared(state)
+        if not others:
+            self._unshared.pop(state.job.id)
+            for device_id in state.device_ids:
+                del self._running_on[device_id]
             self.busy -= len(state.devices)
             self.free.add(device.device for device in state.devices if device.is_present(self.now_s))
         else:
-            self.shared -= len(state.devices)
-            self._set_partners(partner, None)
-        state.devices, state.device_ids, state.partner, state.rate, state.slowdown = (), (), None, 0.0, 1.0
+            self.shared -= len(state.devices) if len(others) == 1 else 0
+            self._regroup(others, first=others[0])
+        state.devices, state.device_ids, state.company, state.rate, state.slowdown = (), (), (), 0.0, 1.0
         state.rate_version += 1
 
-    def _set_partners(self, state: JobState, partner: JobState | None) -> None:
-        """Let the two run beside each other from now on, or `state` without a partner."""
-        for member, other in ((state, partner), (partner, state)):
-            if member is None:
-                continue
+    def _regroup(self, group: tuple[JobState, ...], *, first: JobState) -> None:
+        """Let these jobs, and no others, run on their devices from now on. The rate of `first` is set first."""
+        self._running_on |= dict.fromkeys(first.device_ids, group)
+        for member in (first, *(each for each in group if each is not first)):
             self._account_work(member)
-            member.partner = other
-            member.slowdown = 1.0
-            if other is None:
-                self._unshared[member.job.id] = member
-                self._unshared_on |= dict.fromkeys(member.device_ids, member)
+            member.company = tuple(other for other in group if other is not member)
+            member.slowdown = self._slowdown(member, group) if member.company else 1.0
+            if member.company:
+                self._unshared.pop(member.job.id, None)
             else:
-                self._forget_unshared(member)
-            if other is not None:
-                device_type = member.devices[0].device.type
-                member.slowdown = self.truth.slowdown(member.job.workload, other.job.workload, device_type)
+                self._unshared[member.job.id] = member
             member.rate = min(device.speed for device in member.devices) / member.slowdown
             member.rate_version += 1
             self.changed_rates.append(member)
-
-    def _forget_unshared(self, state: JobState) -> None:
-        if self._unshared.pop(state.job.id, None) is not None:
-            for device_id in state.device_ids:
-                del self._unshared_on[device_id]
 
     def _account_work(self, state: JobState) -> None:
         """Count the work done since `accounted_s` at the rate that held until now, as one span."""
@@ -264,7 +294,7 @@ class Cluster:
                     end_s=self.now_s,
                     slowdown=state.slowdown,
                     rate=state.rate,
-                    partner_id="" if state.partner is None else state.partner.job.id,
+                    company_ids=tuple(other.job.id for other in state.company),
                     device_ids=state.device_ids,
                 )
             )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import UnfitError
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Cluster, JobState, Scheduler, Span, Truth
 from interfere.sim.world import World
 
@@ -32,7 +33,7 @@ class Replayed:
     spans: tuple[Span, ...]
     at_s: Floats  # float64[m]
     busy: NDArray[np.int64]  # int64[m], devices with a job from that moment on
-    shared: NDArray[np.int64]  # int64[m], devices with two jobs
+    shared: NDArray[np.int64]  # int64[m], devices with two jobs or more
     waiting: NDArray[np.int64]  # int64[m], jobs
 
     @property
@@ -42,13 +43,19 @@ class Replayed:
 
 
 def replay(
-    world: World, truth: Truth, scheduler: Scheduler, *, report: Callable[[int, int], None] | None = None
+    world: World,
+    truth: Truth,
+    scheduler: Scheduler,
+    *,
+    seats: int = DEFAULT_SEATS,
+    report: Callable[[int, int], None] | None = None,
 ) -> Replayed:
     """Replay a world to the end of its last job. `report` is told the jobs that are over and all jobs, now and then.
 
-    Raises UnfitError where jobs wait and no event will ever come; ValueError where a decision is not allowed.
+    `seats`: jobs that may share a device. Raises UnfitError where jobs wait and no event will ever come; ValueError
+    where a decision is not allowed.
     """
-    cluster = Cluster(world, truth)
+    cluster = Cluster(world, truth, seats)
     arrivals = [job.arrival_s for job in world.jobs]
     presence_changes = sorted(
         {moment for device in world.devices for window in device.windows for moment in window if moment < math.inf}

@@ -2,6 +2,7 @@
 
 Completion time J_i = end - arrival; slowdown J_i / max(d_i, `SHORTEST_S`) with d_i the duration without sharing, at
 least 1; waiting = J_i - time on devices; utilisation = ∫ busy devices dt / ∫ present devices dt, up to the last end.
+The slowdown by company is the time on devices over what the job would have taken there alone.
 Deadline satisfaction = deadlines met / all submitted jobs that have one, dropped jobs included. Times are over all
 jobs that end: only a scheduler of deadlines drops jobs, and `dropped` counts them.
 Differences between two schedulers are paired job by job and summed by day of arrival, for `uncertainty`.
@@ -34,17 +35,18 @@ class Score:
     mean_waiting_s: float
     makespan_s: float
     utilisation: float  # share of device time with a job, up to the last end
-    shared: float  # share of busy device time with two jobs
-    pairs: int  # of jobs that shared
-    mean_pair_slowdown: float  # of both sides, each pair counted once
+    shared: float  # share of busy device time with two jobs or more
+    pairs: int  # of jobs that shared; groups of three and more count as pairs do
+    mean_pair_slowdown: float  # of all sides, each pair counted once
     past_cap: float  # share of pairs in which a side was slowed by more than the cap
+    worst_slowdown: float  # the largest of a job by its company, over all its time on devices
     stops: int
     dropped: int  # jobs that the scheduler gave up
     with_deadline: int  # jobs
     met: int  # of these, jobs that met it
     best_effort_jct_s: float  # mean completion time of jobs without a deadline; NaN where all have one
     wasted_gpu_h: float  # device hours of jobs that missed their deadline, and of checkpoints
-    used_gpu_h: float  # device hours; an hour on a shared device is half an hour of each job
+    used_gpu_h: float  # device hours; an hour on a shared device is half an hour of each of two jobs
     promised: int  # deadlines that the scheduler promised
     broken: int  # of these, deadlines that were missed
 
@@ -62,7 +64,7 @@ def score(replays: Sequence[Replayed], cap: float) -> Score:
     running = np.concatenate([_running_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
     slowdown = (completion / np.maximum(duration, SHORTEST_S)).clip(1.0)
     busy_s = sum(_integral_s(replayed, replayed.busy) for replayed in replays)
-    pairs = [pair for replayed in replays for pair in pair_slowdowns(replayed).values()]
+    pairs = [group for replayed in replays for group in group_slowdowns(replayed).values()]
     larger = np.array([max(pair) for pair in pairs])
     missed = [_missed(replayed) for replayed in replays]
     with_deadline = [_has_deadline(replayed) for replayed in replays]
@@ -80,8 +82,9 @@ def score(replays: Sequence[Replayed], cap: float) -> Score:
         utilisation=busy_s / max(sum(_present_s(replayed) for replayed in replays), 1e-12),
         shared=sum(_integral_s(replayed, replayed.shared) for replayed in replays) / max(busy_s, 1e-12),
         pairs=len(pairs),
-        mean_pair_slowdown=float(np.mean(pairs)) if pairs else 1.0,
+        mean_pair_slowdown=float(np.mean([side for pair in pairs for side in pair])) if pairs else 1.0,
         past_cap=float((larger > cap).mean()) if pairs else 0.0,
+        worst_slowdown=max((float(sharing_slowdowns(replayed).max(initial=1.0)) for replayed in replays), default=1.0),
         stops=int(sum(replayed.stops.sum() for replayed in replays)),
         dropped=sum(int((~done).sum()) for done in ended),
         with_deadline=sum(int(dated.sum()) for dated in with_deadline),
@@ -94,14 +97,24 @@ def score(replays: Sequence[Replayed], cap: float) -> Score:
     )
 
 
-def pair_slowdowns(replayed: Replayed) -> dict[tuple[str, str], tuple[float, ...]]:
-    """Pair of jobs that shared -> the slowdowns of its sides."""
-    slowdowns: dict[tuple[str, str], dict[str, float]] = {}
+def group_slowdowns(replayed: Replayed) -> dict[tuple[str, ...], tuple[float, ...]]:
+    """Two or more jobs that ran beside each other, and no others -> the slowdown of each."""
+    slowdowns: dict[tuple[str, ...], dict[str, float]] = {}
     for span in replayed.spans:
-        if span.partner_id:
-            key = (min(span.job_id, span.partner_id), max(span.job_id, span.partner_id))
+        if span.company_ids:
+            key = tuple(sorted((span.job_id, *span.company_ids)))
             slowdowns.setdefault(key, {})[span.job_id] = span.slowdown
     return {key: tuple(sides.values()) for key, sides in slowdowns.items()}
+
+
+def sharing_slowdowns(replayed: Replayed) -> Floats:
+    """float64[n] ≥ 1: a job's time on devices, over what it would have taken there without company."""
+    index = {job.id: k for k, job in enumerate(replayed.world.jobs)}
+    ran_s, alone_s = np.zeros(len(index)), np.zeros(len(index))
+    for span in replayed.spans:
+        ran_s[index[span.job_id]] += span.end_s - span.start_s
+        alone_s[index[span.job_id]] += (span.end_s - span.start_s) / span.slowdown
+    return np.divide(ran_s, alone_s, out=np.ones(len(index)), where=alone_s > 0)
 
 
 def _mean(values: Floats) -> float:
@@ -135,12 +148,12 @@ def _running_s(replayed: Replayed) -> Floats:
 
 
 def _gpu_hours(replayed: Replayed, missed: NDArray[np.bool_]) -> tuple[float, float]:
-    """Device hours wasted and used; an hour on a shared device counts half for each of its two jobs."""
+    """Device hours wasted and used; an hour on a shared device counts in equal parts for each of its jobs."""
     jobs = {job.id: (job, late) for job, late in zip(replayed.world.jobs, missed.tolist(), strict=True)}
     wasted_h = used_h = 0.0
     for span in replayed.spans:
         job, late = jobs[span.job_id]
-        hours = (span.end_s - span.start_s) * job.gpus / HOUR_S * (0.5 if span.partner_id else 1.0)
+        hours = (span.end_s - span.start_s) * job.gpus / HOUR_S / (1 + len(span.company_ids))
         used_h += hours
         wasted_h += hours if late else 0.0
     wasted_h += sum(
@@ -206,7 +219,29 @@ def best_effort_by_day(replayed: Replayed) -> DaySums:
     )
 
 
+def completion_by_day(replayed: Replayed) -> DaySums:
+    """Completion times of the jobs that end, over their number, by day of arrival."""
+    ended = np.isfinite(replayed.ended_s)
+    return DaySums(
+        numerator=_sum_by_day(replayed, np.where(ended, replayed.completion_s, 0.0)),
+        denominator=_sum_by_day(replayed, ended.astype(np.float64)),
+    )
+
+
+def worst_slowdown_by_day(replayed: Replayed) -> DaySums:
+    """The largest slowdown by company of a job that arrived on each day; days without jobs count nowhere."""
+    days, slowdown = _days(replayed), sharing_slowdowns(replayed)
+    worst = np.zeros(int(days.max(initial=0)) + 1)
+    np.maximum.at(worst, days, slowdown)
+    return DaySums(numerator=worst, denominator=(worst > 0).astype(np.float64))
+
+
 def _sum_by_day(replayed: Replayed, values: Floats) -> Floats:
     """float64[d]: of all days from the first arrival to the last."""
+    return np.asarray(np.bincount(_days(replayed), weights=values), dtype=np.float64)
+
+
+def _days(replayed: Replayed) -> NDArray[np.int64]:
+    """int64[n]: the day of arrival of each job, 0 for the first."""
     days = np.array([job.arrival_s // DAY_S for job in replayed.world.jobs], dtype=np.int64)
-    return np.asarray(np.bincount(days - days[0], weights=values), dtype=np.float64)
+    return np.asarray(days - days[0])

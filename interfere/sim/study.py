@@ -17,15 +17,18 @@ from functools import partial
 import numpy as np
 
 from interfere.errors import InvalidInputError
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Truth
 from interfere.sim.replay import Replayed
-from interfere.sim.schedulers.names import deadline_baseline_of, reference_of
+from interfere.sim.schedulers.names import deadline_baseline_of, name_of_pairs, parse_name, reference_of
 from interfere.sim.score import (
     Score,
     best_effort_by_day,
+    completion_by_day,
     completion_change_by_day,
     deadlines_met_by_day,
     score,
+    worst_slowdown_by_day,
 )
 from interfere.sim.study_runs import Make, Run, TracePlan, run_all
 from interfere.sim.trace_worlds import days_spanned
@@ -41,6 +44,10 @@ class Line:
     score: Score  # of draw 0, all worlds together
     against: str  # the same without sharing; empty for one that shares nothing
     change: UncertainMean | None  # of mean completion time to `against`; None without `against` or with dropped jobs
+    completion_s: UncertainMean  # mean completion time of the jobs that end
+    worst_slowdown: UncertainMean  # by company: of the jobs that arrive on one day the largest, averaged over days
+    against_pairs: str  # the same with two jobs at most on a device; empty for one that shares in pairs
+    change_to_pairs: UncertainMean | None  # of mean completion time to `against_pairs`
     tie_range_s: tuple[float, float] | None  # of mean completion time over orders of jobs of one second
     satisfaction: UncertainMean | None  # of deadlines; None where no job has one
     deadlines_against: str  # the baseline that satisfaction is compared with; empty: none, or it is the baseline
@@ -75,6 +82,7 @@ def study(
     cap: float = 1.5,
     seed: int = 0,
     references: bool = True,
+    known_runs: Sequence[Run] = (),
     report: Callable[[str], None] | None = None,
 ) -> Study:
     """Replay every scheduler on every trace.
@@ -82,7 +90,8 @@ def study(
     `tie_draws`: further orders of jobs of one second, for traces that have any. `prepare`: what is done to each trace
     after its days are drawn and its arrivals stretched, as adding an edge.
     `cap`: slowdown past which a pair counts in `Score.past_cap`. `references`: also replay the reference of every
-    scheduler that shares. Raises InvalidInputError where there is no scheduler.
+    scheduler that shares. `known_runs`: of schedulers that need no replay, on the same traces. Raises InvalidInputError
+    where there is no scheduler.
     """
     names = list(dict.fromkeys(policies))
     if references:
@@ -90,7 +99,11 @@ def study(
     if not names:
         raise InvalidInputError("no policy to replay", value="none", remedy="name one with --policy")
     plan = TracePlan(worlds=worlds, draws=draws, tie_draws=tie_draws, load=load, prepare=prepare, seed=seed)
-    runs, interrupted = run_all(plan, truth, names, make, cap, report)
+    known = {run.policy for run in known_runs}
+    runs, interrupted = run_all(plan, truth, [name for name in names if name not in known], make, cap, report)
+    done = {(run.world, run.draw, run.tie) for run in runs} if interrupted else None
+    same_traces = (run for run in known_runs if done is None or (run.world, run.draw, run.tie) in done)
+    runs = [*(run for run in same_traces if run.policy in names), *runs]
     with_deadlines = {world.name for world in worlds if world.has_deadlines}
     heavy = {run.world for run in runs if run.draw == 0 and run.load >= 1} - with_deadlines
     plain = [run for run in runs if run.world not in with_deadlines]
@@ -120,7 +133,7 @@ def _lines(runs: Sequence[Run], names: Sequence[str], cap: float) -> tuple[Line,
 def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
     runs = [run for run in by_name[name] if run.tie == 0]
     recorded = _recorded(runs)
-    against = reference_of(name)
+    against, pairs = reference_of(name), name_of_pairs(name) if parse_name(name).seats > DEFAULT_SEATS else ""
     has_deadlines = any(run.score.with_deadline for run in runs)
     baseline = deadline_baseline_of(name) if has_deadlines else ""
     satisfaction = best_effort = satisfaction_change = None
@@ -144,6 +157,16 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
         score=score(recorded, cap),
         against=against if against in by_name else "",
         change=_change(runs, [run for run in by_name.get(against, []) if run.tie == 0]),
+        completion_s=mean_over_days(
+            [completion_by_day(replayed) for replayed in recorded],
+            traces=_traces(runs, [run.score.mean_completion_s for run in runs]),
+        ),
+        worst_slowdown=mean_over_days(
+            [worst_slowdown_by_day(replayed) for replayed in recorded],
+            traces=_traces(runs, [run.score.worst_slowdown for run in runs]),
+        ),
+        against_pairs=pairs if pairs in by_name else "",
+        change_to_pairs=_change(runs, [run for run in by_name.get(pairs, []) if run.tie == 0]),
         tie_range_s=_tie_range_s(by_name[name]),
         satisfaction=satisfaction,
         deadlines_against=baseline if satisfaction_change is not None else "",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from interfere.sim.cluster import Scheduler, Truth
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.names import parse_name
 from interfere.sim.score import Score, score
 from interfere.sim.trace_worlds import has_ties, redraw_days, scale_to_load, shuffle_ties
 from interfere.sim.world import World
@@ -107,7 +108,13 @@ def _run(
     name: str, scheduler: Scheduler, trace: World, truth: Truth, cap: float, place: Place, progress: "_Progress"
 ) -> Run:
     started_s = time.perf_counter()
-    replayed = replay(trace, truth, scheduler, report=lambda over, jobs: progress.within(name, place, over, jobs))
+    replayed = replay(
+        trace,
+        truth,
+        scheduler,
+        seats=parse_name(name).seats,
+        report=lambda over, jobs: progress.within(name, place, over, jobs),
+    )
     seconds = time.perf_counter() - started_s
     return Run(
         policy=name,
@@ -138,7 +145,7 @@ class _Progress:
         left_s = (self._reported_s - self._started_s) / self._ended * (self._total - self._ended)
         order = f" tie order {run.tie}" if run.tie else ""
         met = f"{run.score.satisfaction:.1%} of deadlines met, " if run.score.with_deadline else ""
-        left = f", about {_duration(left_s)} left" if self._ended < self._total else ""
+        left = f", {format_time_left(left_s)}" if self._ended < self._total else ""
         self._report(
             f"{self._ended} of {self._total}: {run.world} draw {run.draw}/{draws}{order} load {run.load:.2f} "
             f"{run.policy}: mean completion {run.score.mean_completion_s:,.0f} s, {met}{run.seconds:.1f} s{left}"
@@ -152,5 +159,6 @@ class _Progress:
             self._report(f"{place.world} draw {place.draw} {name}: {over} of {jobs} jobs are over")
 
 
-def _duration(time_s: float) -> str:
-    return f"{time_s:.0f} s" if time_s < 120 else f"{time_s / 60:.0f} min"
+def format_time_left(time_s: float) -> str:
+    """The time that a study or sweep still takes, in words."""
+    return f"about {time_s:.0f} s left" if time_s < 120 else f"about {time_s / 60:.0f} min left"

@@ -6,16 +6,22 @@ pairs were measured and feasible.
 Law: what was clipped, filled and left out is counted.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.rows.roles import merge_roles
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
+from interfere.records import PairStatus
 
 Floats = NDArray[np.float64]
+MeasuredGroups = Mapping[tuple[str, tuple[str, ...]], float]
+"""(victim, its two or more neighbours, sorted) -> slowdown ≥ 1; NaN where they must not share."""
 UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST = "alone", "median", "worst"  # what workloads without truth do
 
 
@@ -30,6 +36,7 @@ class TruthTable:
     clipped: int = 0  # ordered pairs that were measured faster than without sharing
     filled: int = 0  # ordered pairs predicted by a model, where the caller asked for that
     unmeasured: int = 0  # ordered pairs that must not share since a row of either direction is missing
+    groups: MeasuredGroups = field(default_factory=dict)  # of three and more that were measured
     assumed: int = 0  # workloads that nobody measured, at the median or worst of those measured: a scenario
 
     @property
@@ -41,18 +48,19 @@ class TruthTable:
         """What was done to the table, in one line."""
         measured = len(self.workloads) - self.assumed
         pairs = measured**2
+        groups = f"; {len(self.groups)} rows of measured groups" if self.groups else ""
         assumed = f"; {self.assumed} workloads without any truth share by an assumption" if self.assumed else ""
         return (
             f"truth: {measured} workloads on {self.device_type}, {self.mode}; of {pairs} ordered pairs "
             f"{self.clipped} clipped at 1, {self.filled} filled by a model, {self.unmeasured} without truth "
-            f"never share{assumed}"
+            f"never share{groups}{assumed}"
         )
 
 
 def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTable:
     """The truth in a table. Device type and mode may be left out where the table has only one of each. Raises
     InvalidInputError where no or several of them match."""
-    rows = [row for row in table.pairs if not device_type or row.device_type == device_type]
+    rows = [row for row in merge_roles(table.pairs) if not device_type or row.device_type == device_type]
     rows = [row for row in rows if not mode or row.mode == mode]
     domains = sorted({(row.device_type, row.mode) for row in rows})
     if len(domains) != 1:
@@ -83,7 +91,22 @@ def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTab
         table=slowdown,
         clipped=clipped,
         unmeasured=int(unmeasured.sum()),
+        groups=_measured_groups(table, device_type, mode),
     )
+
+
+def _measured_groups(table: Table, device_type: str, mode: str) -> MeasuredGroups:
+    """The groups of a domain; one that was marked unstable is composed of its pairs as if nobody had measured it."""
+    groups: dict[tuple[str, tuple[str, ...]], float] = {}
+    for row in table.groups:
+        if (row.device_type, row.mode) != (device_type, mode):
+            continue
+        if row.status is PairStatus.OK:
+            groups[row.victim, row.company] = max(1.0, row.slowdown)
+        elif not row.feasible:
+            for k, victim in enumerate(row.members):
+                groups[victim, row.members[:k] + row.members[k + 1 :]] = math.nan
+    return groups
 
 
 def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str) -> TruthTable:
@@ -100,19 +123,44 @@ def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str)
     return replace(truth, workloads=(*truth.workloads, *unknown), table=table, assumed=len(unknown))
 
 
-class TableTruth:
-    """The truth of a cluster, from one truth table or from several of different device types."""
+class Composition(StrEnum):
+    """How a group that nobody measured is composed of its pairs: the two ends between which measured groups lie.
 
-    def __init__(self, tables: Iterable[TruthTable]) -> None:
-        self._slowdowns = {
-            table.device_type: {
+    On ParvaGPU's A100 three to five copies of a model slow one another down by less than the product and by more than
+    the sum; on one CPU core that jobs share in turn the sum is exact where each would use all of it.
+    """
+
+    SUM = "sum"  # 1 + Σ (s - 1) over the pairs of a victim
+    PRODUCT = "product"  # Π s over the pairs of a victim
+
+
+class TableTruth:
+    """The truth of a cluster, from one truth table or from several of different device types.
+
+    A measured group has its measured slowdown; any other is composed of its pairs.
+    """
+
+    def __init__(self, tables: Iterable[TruthTable], composition: Composition = Composition.SUM) -> None:
+        self._composition = composition
+        self._slowdowns, self._groups = dict[str, dict[tuple[str, str], float]](), dict[str, MeasuredGroups]()
+        for table in tables:
+            self._groups[table.device_type] = table.groups
+            self._slowdowns[table.device_type] = {
                 (victim, neighbour): float(table.table[i, j])
                 for victim, i in table.index.items()
                 for neighbour, j in table.index.items()
             }
-            for table in tables
-        }
 
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
         """Slowdown of the victim; NaN where nothing is known."""
         return self._slowdowns.get(device_type, {}).get((victim, neighbour), np.nan)
+
+    def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
+        """Slowdown of the victim beside all neighbours; NaN where nothing is known of one of its pairs."""
+        measured = self._groups.get(device_type, {}).get((victim, tuple(sorted(neighbours))))
+        if measured is not None:
+            return measured
+        pairs = [self.slowdown(victim, neighbour, device_type) for neighbour in neighbours]
+        if self._composition is Composition.PRODUCT:
+            return math.prod(pairs)
+        return 1.0 + math.fsum(slowdown - 1.0 for slowdown in pairs)

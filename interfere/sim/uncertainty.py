@@ -4,6 +4,7 @@ The interval of a mean is a circular block bootstrap over the days of the trace 
 runs of consecutive days are drawn with replacement, since the queue of one day waits into the next. Only more recorded
 days narrow it; further draws of the same days never do. The spread is percentiles: of the days themselves, or of whole
 traces where several were replayed. It says what one day or trace may bring, and does not shrink with their number.
+Over several traces, each is one value of a sample: Student's interval of its mean.
 Law: each interval names its population.
 """
 
@@ -19,6 +20,7 @@ BOOTSTRAP_DRAWS = 2000
 CONFIDENCE = 0.90  # of the interval of the mean, and the share of days or traces within the spread
 BLOCK_FACTOR = 2  # blocks of 2 · d^(1/3) days: six of a month, about a week; see `_resample`
 MIN_DAYS = 5  # fewer days say nothing about other days: no interval
+MIN_TRACES = 3  # fewer traces say nothing about other traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,25 @@ def mean_over_days(
     total = float(denominator.sum())
     mean = float(numerator.sum()) / total - subtract if total else math.nan
     return UncertainMean(mean=mean, interval=interval, spread=spread)
+
+
+def mean_over_traces(traces: Sequence[float], population: str = "traces") -> UncertainMean:
+    """The mean of one figure a trace. Interval: mean ± t · s / √k for k traces, which takes them as independent draws
+    with errors that are about normal. Spread: percentiles of the traces."""
+    from scipy.special import stdtrit
+
+    values = np.asarray(traces, dtype=np.float64)
+    mean = float(values.mean()) if len(values) else math.nan
+    ends = spread = (math.nan, math.nan)
+    if len(values) >= MIN_TRACES:
+        quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
+        half = quantile * float(values.std(ddof=1)) / math.sqrt(len(values))
+        ends, spread = (mean - half, mean + half), _percentiles(values)
+    return UncertainMean(
+        mean=mean,
+        interval=Interval(low=ends[0], high=ends[1], population=f"mean over {len(values)} {population}"),
+        spread=Interval(low=spread[0], high=spread[1], population=f"{len(values)} {population}"),
+    )
 
 
 def _percentiles(values: Floats) -> tuple[float, float]:

@@ -160,7 +160,8 @@ def _rule_from_fields(fields: dict[str, Any]) -> Rule:
     return Rule(**fields)
 
 
-_SINCE_GROUPS = ("partner_ids", "partner_slowdowns")  # of actions; servers before groups read rows without them
+_SINCE_GROUPS = ("partner_ids", "partner_slowdowns")
+_LEFT_OUT_EMPTY = (*_SINCE_GROUPS, "mode")  # of actions; servers before these fields read rows without them
 
 
 def _known_fields(record: Observation | Action | Grant | DeviceSlots | Rule | MemoryDemand) -> dict[str, object]:
@@ -171,5 +172,5 @@ def _known_fields(record: Observation | Action | Grant | DeviceSlots | Rule | Me
         for name, value in values.items()
         if value is not None
         and not (isinstance(value, float) and math.isnan(value))
-        and (value or name not in _SINCE_GROUPS)
+        and (value or name not in _LEFT_OUT_EMPTY)
     }

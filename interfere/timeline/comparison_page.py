@@ -13,6 +13,7 @@ from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.parquet import write_atomically
 from interfere.timeline.mode_comparison import ModeResult, PairScenario
 from interfere.timeline.records import ExecutionSpan, Timeline
+from interfere.timeline.sharing_modes import FIKIT_OVERHEAD_FRAC
 
 WIDTH, LEFT, RIGHT, ROW, GAP, AXIS = 1060.0, 96.0, 12.0, 26.0, 8.0, 34.0  # SVG user units
 SHOWN_KERNELS = 40  # of high alone: as many as a reader can follow
@@ -22,8 +23,8 @@ MODE_DESCRIPTIONS = {
     "exclusive": "one job after the other",
     "timeslice": "round robin of contexts, as on a GPU without MPS",
     "fair": "Linux's slices of one CPU core (EEVDF)",
-    "spatial": "both at once, dividing multiprocessors and memory bandwidth",
-    "queued": "one queue, kernels run in the order of their launch, without priorities",
+    "spatial": "both at once, dividing multiprocessors and memory bandwidth; ranks of real kernels are not met by it",
+    "queued": "one queue, kernels run in the order of their launch, without priorities; 32 launches ahead at most",
     "priority": "the high job first, its gaps filled with kernels of the low one (FIKIT)",
 }
 COLUMNS = ("mode", "high", "low", "gain", "low rate", "low done", "filled", "gap use", "overhang", "idle")
@@ -65,7 +66,12 @@ def explanatory_notes(scenario: PairScenario) -> tuple[str, ...]:
     """What the columns mean, and what the two timelines are made of."""
     oversized, kernels = scenario.oversized_low_kernels, len(scenario.low.kernels)
     warning = f"{oversized} of {kernels} low kernels are longer than every gap of the high job: filling stops at these"
-    return (*COLUMN_MEANINGS, _origin(scenario.high), _origin(scenario.low), *([warning] if oversized else []))
+    measurement = (
+        f"priority: both jobs first run alone for {format_duration(scenario.measurement_s)}, until their kernels are "
+        f"measured; its interception of launches costs {FIKIT_OVERHEAD_FRAC:.0%} of a job's time, FIKIT's worst"
+    )
+    origins = (_origin(scenario.high), _origin(scenario.low))
+    return (*COLUMN_MEANINGS, *origins, measurement, *([warning] if oversized else []))
 
 
 def write_comparison_page(path: Path, scenario: PairScenario, results: Sequence[ModeResult]) -> Path:

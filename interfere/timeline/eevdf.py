@@ -32,6 +32,7 @@ class EevdfMode:
     slice_s: float = BASE_SLICE_S
     name: str = "fair"
     launch_ahead: int = 1
+    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", low=1e-6, nan=False))

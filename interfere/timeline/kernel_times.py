@@ -1,11 +1,14 @@
 """Predicted kernel times: for each kernel identity its mean run time SK and mean gap SG (FIKIT's two tables).
 
+FIKIT measures a job's first rounds alone and then knows these means only. A table may also tell the launches of one
+identity in a round apart by their place in the round: steps of a model repeat their launches in the same order.
 Laws: a table made from a timeline predicts the timeline's total time exactly, and each launch as well as equal
 identities take equal times; an identity that the table has never seen is refused, never guessed.
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -40,42 +43,48 @@ class PredictionError:
 
 
 class KernelTimeTable:
-    """Mean run times and gaps by kernel identity."""
+    """Mean run times and gaps by kernel identity, or by identity and place in the round."""
 
-    def __init__(self, rows: Mapping[KernelIdentity, KernelTimes]) -> None:
-        self._rows = dict(rows)
+    def __init__(self, rows: Mapping[tuple[KernelIdentity, int], KernelTimes], *, by_place: bool = False) -> None:
+        self._rows, self._by_place = dict(rows), by_place
 
     @classmethod
     def from_timeline(cls, timeline: Timeline) -> "KernelTimeTable":
         """The means over the launches of a profiled run."""
-        times_by_identity: dict[KernelIdentity, list[tuple[float, float]]] = {}
-        for kernel in timeline.kernels:
-            times_by_identity.setdefault(kernel.identity, []).append((kernel.duration_s, kernel.gap_s))
-        return cls({identity: _mean_times(identity, times) for identity, times in times_by_identity.items()})
+        return cls.from_rounds([timeline])
+
+    @classmethod
+    def from_rounds(cls, rounds: Sequence[Timeline], *, by_place: bool = False) -> "KernelTimeTable":
+        """The means over several measured rounds of a job: FIKIT's measurement stage."""
+        times_by_key: dict[tuple[KernelIdentity, int], list[tuple[float, float]]] = {}
+        for timeline in rounds:
+            for key, kernel in zip(_keys(timeline, by_place), timeline.kernels, strict=True):
+                times_by_key.setdefault(key, []).append((kernel.duration_s, kernel.gap_s))
+        return cls({key: _mean_times(key[0], times) for key, times in times_by_key.items()}, by_place=by_place)
 
     @property
     def rows(self) -> tuple[KernelTimes, ...]:
         """The rows in order of first launch."""
         return tuple(self._rows.values())
 
-    def row(self, identity: KernelIdentity) -> KernelTimes:
+    def row(self, identity: KernelIdentity, place: int = 0) -> KernelTimes:
         """The row of one identity. Raises NotFoundError for a kernel that was never measured."""
-        if identity not in self._rows:
+        if (identity, place) not in self._rows:
             raise NotFoundError(
                 "no such kernel in the table", value=identity.name, remedy="profile the job that launches it first"
             )
-        return self._rows[identity]
+        return self._rows[identity, place]
 
     def predict(self, timeline: Timeline) -> Timeline:
         """The timeline as a scheduler predicts it: each launch takes the mean times of its identity."""
-        rows = [self.row(kernel.identity) for kernel in timeline.kernels]
+        rows = [self.row(*key) for key in _keys(timeline, self._by_place)]
         return replace(
             timeline,
             kernels=tuple(
                 replace(kernel, duration_s=row.run_s, gap_s=row.gap_s)
                 for kernel, row in zip(timeline.kernels, rows, strict=True)
             ),
-            gaps="means by identity",
+            gaps=f"means by identity{' and place in the round' if self._by_place else ''}",
         )
 
     def prediction_error(self, timeline: Timeline) -> PredictionError:
@@ -113,6 +122,16 @@ def with_prediction_errors(timeline: Timeline, error_frac: float, seed: int) -> 
             for kernel, (run_factor, gap_factor) in zip(timeline.kernels, factors, strict=True)
         ),
     )
+
+
+def _keys(timeline: Timeline, by_place: bool) -> list[tuple[KernelIdentity, int]]:
+    """(identity, number of its launches before in the round) of each launch; the number is 0 unless `by_place`."""
+    launches = Counter[KernelIdentity]()
+    keys = []
+    for kernel in timeline.kernels:
+        keys.append((kernel.identity, launches[kernel.identity] if by_place else 0))
+        launches[kernel.identity] += 1
+    return keys
 
 
 def _mean_times(identity: KernelIdentity, times: list[tuple[float, float]]) -> KernelTimes:

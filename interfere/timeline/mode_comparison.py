@@ -10,6 +10,7 @@ low in a single queue ÷ time of low, both jobs started together with equal solo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,11 @@ from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
 from interfere.timeline.eevdf import EevdfMode
-from interfere.timeline.kernel_times import with_prediction_errors
+from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
 from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
 from interfere.timeline.replay_engine import SharingMode, replay
 from interfere.timeline.sharing_modes import (
+    FIKIT_OVERHEAD_FRAC,
     ExclusiveMode,
     PriorityGapFillingMode,
     SingleQueueMode,
@@ -31,6 +33,7 @@ from interfere.timeline.sharing_modes import (
 from interfere.timeline.timeline_builders import rotate_timeline, timeline_from_profile, with_synthetic_gaps
 
 HIGH_PRIORITY, LOW_PRIORITY = 1, 0
+MEASURED_ROUNDS = 10  # of each job alone, before a scheduler knows its means
 MIN_HIGH_LAUNCHES = 1_000  # of high; twice as many change Orion's speed-ups and completions by 1.2 % at most
 MAX_HIGH_SOLO_S = 4.0  # of high alone, where one round is shorter: some thousand slices of a CPU core
 MAX_LAUNCHES = 20_000  # of both jobs, where one round of high has fewer: about a second of computing per mode
@@ -42,7 +45,7 @@ SHARING_MODES: dict[str, SharingMode] = {
         EevdfMode(),
         SpatialMode(),
         SingleQueueMode(),
-        PriorityGapFillingMode(),
+        PriorityGapFillingMode(overhead_frac=FIKIT_OVERHEAD_FRAC),
     )
 }
 
@@ -89,6 +92,11 @@ class PairScenario:
     rounds: int = 0  # of high; 0: chosen by the number of launches
 
     @property
+    def measurement_s(self) -> float:
+        """Time for which both jobs run alone, one after the other, until a scheduler knows their means."""
+        return MEASURED_ROUNDS * (1 + FIKIT_OVERHEAD_FRAC) * (self.high.solo_s + self.low.solo_s)
+
+    @property
     def oversized_low_kernels(self) -> int:
         """Number of low kernels that are longer than every gap of high.
 
@@ -118,26 +126,52 @@ class PairScenario:
         return high, low
 
 
+class Planner(StrEnum):
+    """What the scheduler that fills gaps knows of the kernels and gaps to come."""
+
+    IDENTITY = "identity"  # means by kernel identity over measured rounds, as FIKIT
+    PLACE = "place"  # means by identity and place in the round: rounds repeat their launches
+    EXACT = "exact"  # each gap and kernel as it will be, which no scheduler can know: a bound
+
+
+def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: Planner) -> Timeline:
+    """The timeline as the planner predicts it, after the `measured` rounds of the same job alone."""
+    if planner == Planner.EXACT:
+        return timeline
+    return KernelTimeTable.from_rounds(measured, by_place=planner == Planner.PLACE).predict(timeline)
+
+
+def synthetic_rounds(timeline: Timeline, gap_frac: float, seed: int, *, every: int) -> list[Timeline]:
+    """The rounds of a measurement stage, each with gaps of its own draw, none of them that of `seed` itself."""
+    seeds = np.random.SeedSequence(seed).generate_state(MEASURED_ROUNDS)
+    return [with_synthetic_gaps(timeline, gap_frac, int(draw), every=every) for draw in seeds]
+
+
 def scenario_from_profiles(
     high: JobProfile,
     low: JobProfile,
     *,
     gap_frac: float | None = None,
     gap_every: int = 1,
+    planner: Planner = Planner.IDENTITY,
     error_frac: float = 0.0,
     seed: int = 0,
 ) -> PairScenario:
     """The scenario of two profiled jobs, with synthetic gaps of high and errors of the scheduler where asked for."""
     high_timeline, low_timeline = timeline_from_profile(high), timeline_from_profile(low)
+    measured = [high_timeline]
     if gap_frac is not None:
+        measured = synthetic_rounds(high_timeline, gap_frac, seed, every=gap_every)
         high_timeline = with_synthetic_gaps(high_timeline, gap_frac, seed, every=gap_every)
+    high_planned = planned_timeline(high_timeline, measured, planner)
+    low_planned = planned_timeline(low_timeline, [low_timeline], planner)
     on_core = high.device_type == CPU_CORE.name
     return PairScenario(
         high=high_timeline,
         low=low_timeline,
         predicted=(
-            with_prediction_errors(high_timeline, error_frac, seed),
-            with_prediction_errors(low_timeline, error_frac, seed + 1),
+            with_prediction_errors(high_planned, error_frac, seed),
+            with_prediction_errors(low_planned, error_frac, seed + 1),
         ),
         hosts_wait=(on_core, on_core),
     )

@@ -9,7 +9,7 @@ A stream launches its next kernel when the last one is complete and its gap has 
 Where a sharing mode lets hosts launch ahead, up to `launch_ahead` launches wait on the device. A host that left no gap
 when the job ran alone was faster than the device: it launches every `LAUNCH_S`. One that left a gap was slower: it
 launches at the times at which it did alone. A host always waits for the last kernel of a round, since a round is a
-request, or a step whose loss is read.
+request, or a step whose loss is read. A mode that intercepts launches adds time of the host to each of them.
 """
 
 import math
@@ -22,8 +22,9 @@ from interfere.errors import InvalidInputError
 from interfere.timeline.records import ExecutionSpan, KernelStream, ReplayResult, StreamOutcome
 
 # Time between two launches, and the number of launches that wait before the host blocks: 4 to 5 µs, and about 1,000 per
-# stream, as measured in forums.developer.nvidia.com, topic 68937.
-LAUNCH_S, QUEUE_LAUNCHES = 5e-6, 1_000
+# stream, as measured in forums.developer.nvidia.com, topic 68937. Few hosts run so far ahead, and what a queue costs
+# others grows with its length: 32 launches are assumed unless a mode says otherwise.
+LAUNCH_S, MAX_QUEUE_LAUNCHES, QUEUE_LAUNCHES = 5e-6, 1_000, 32
 COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a kernel with less to do is complete
 
 
@@ -39,6 +40,7 @@ class StreamState:
     durations_s: tuple[float, ...]
     gaps_s: tuple[float, ...]
     launch_ahead: int
+    intercept_s: float = 0.0  # time of the host that the sharing mode adds to each launch
     launched_s: deque[float] = field(default_factory=deque)  # launch times of kernels that are not complete
     next_launch_s: float = math.inf
     solo_end_s: float = 0.0  # when a device of its own would be through with all launches and their gaps
@@ -106,6 +108,10 @@ class SharingMode(Protocol):
     def launch_ahead(self) -> int:
         """How many launches of one stream may wait on the device; 1: the host waits for each kernel."""
 
+    @property
+    def overhead_frac(self) -> float:
+        """Time of the host that intercepting launches adds, as a share of a stream's time alone."""
+
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """A new arbiter, for one replay of these streams."""
 
@@ -143,6 +149,7 @@ class _ReplayEngine:
                 durations_s=tuple(kernel.duration_s for kernel in stream.timeline.kernels),
                 gaps_s=tuple(kernel.gap_s for kernel in stream.timeline.kernels),
                 launch_ahead=1 if stream.host_waits else mode.launch_ahead,
+                intercept_s=mode.overhead_frac * stream.timeline.solo_s / len(stream.timeline.kernels),
                 next_launch_s=stream.start_s,
             )
             for index, stream in enumerate(streams)
@@ -193,7 +200,8 @@ class _ReplayEngine:
         state.launched += 1
         gap_s, launch_s = state.gaps_s[kernel], state.next_launch_s
         state.solo_end_s = max(state.solo_end_s, launch_s) + state.durations_s[kernel] + gap_s
-        state.host_ready_s = state.solo_end_s if gap_s else launch_s + min(LAUNCH_S, state.durations_s[kernel])
+        ahead_s = min(LAUNCH_S, state.durations_s[kernel])
+        state.host_ready_s = (state.solo_end_s if gap_s else launch_s + ahead_s) + state.intercept_s
         last_of_round = kernel == len(state.durations_s) - 1
         queue_full = len(state.launched_s) >= state.launch_ahead
         state.next_launch_s = math.inf if last_of_round or queue_full else state.host_ready_s
@@ -257,7 +265,7 @@ class _ReplayEngine:
         state.launched_s.popleft()
         state.completed += 1
         state.last_completion_s = self.now_s
-        gap_end_s = self.now_s + state.gaps_s[kernel]
+        gap_end_s = self.now_s + state.gaps_s[kernel] + state.intercept_s
         if state.launched_s:
             state.head_remaining_s, state.head_started = state.durations_s[state.head], False
         if state.completed == state.total_kernels:

@@ -15,6 +15,7 @@ from interfere.timeline.replay_engine import LAUNCH_S, QUEUE_LAUNCHES, RateAlloc
 # NVIDIA documents neither for a plain GPU. 2 ms is the default slice of its vGPU scheduler for up to eight guests (vGPU
 # software user guide, "scheduling policies"). A context switch costs nothing unless a measured cost is passed.
 GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
+FIKIT_OVERHEAD_FRAC = 0.05  # the most that FIKIT's paper measured for its interception of launches
 ROUNDING_S = 1e-12  # a kernel fits into a gap of exactly its length, whatever the last bits of a sum say
 
 
@@ -29,6 +30,7 @@ class ExclusiveMode:
 
     name: str = "exclusive"
     launch_ahead: int = 1
+    overhead_frac: float = 0.0
 
     def arbiter(self, streams: Sequence[StreamState]) -> "ExclusiveMode":
         """The mode itself: it keeps no state."""
@@ -56,6 +58,7 @@ class TimeSliceMode:
     switch_s: float = GPU_SWITCH_S
     name: str = "timeslice"
     launch_ahead: int = QUEUE_LAUNCHES
+    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False))
@@ -98,6 +101,7 @@ class SpatialMode:
 
     name: str = "spatial"
     launch_ahead: int = QUEUE_LAUNCHES
+    overhead_frac: float = 0.0
 
     def arbiter(self, streams: Sequence[StreamState]) -> "SpatialMode":
         """The mode itself: it keeps no state."""
@@ -137,6 +141,7 @@ class SingleQueueMode:
 
     launch_ahead: int = QUEUE_LAUNCHES
     name: str = "queued"
+    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
         if self.launch_ahead < 1:
@@ -169,23 +174,29 @@ class PriorityGapFillingMode:
     In a gap, the scheduler reads how long it predicts the gap (SG) and each waiting kernel (SK) to take. A gap shorter
     than `epsilon_s` stays empty. Otherwise the longest kernel that fits into what remains of the gap runs, taken from
     the highest priority level that has one. The next kernel of the stream of highest priority ends the gap at once,
-    whatever was predicted, but a kernel that has started runs to its end.
+    whatever was predicted, but a kernel that has started runs to its end. Every launch is intercepted, which may cost
+    `overhead_frac` of each job's time alone.
     """
 
     epsilon_s: float = 2 * LAUNCH_S  # in a shorter gap the host is just launching; a filling launch would come too late
     name: str = "priority"
     launch_ahead: int = 1
+    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
-        check(number_violations(self, "epsilon_s", nan=False))
+        check(number_violations(self, "epsilon_s", "overhead_frac", nan=False))
 
     def arbiter(self, streams: Sequence[StreamState]) -> "_GapFillingArbiter":
-        """A scheduler that reads the predicted timelines of the streams."""
-        predicted = [state.stream.predicted or state.stream.timeline for state in streams]
+        """A scheduler that reads the predicted timelines of the streams; what interception adds to a gap it measured
+        with the gap."""
+        predicted = [(state.stream.predicted or state.stream.timeline).kernels for state in streams]
         return _GapFillingArbiter(
             self,
-            [tuple(kernel.duration_s for kernel in timeline.kernels) for timeline in predicted],
-            [tuple(kernel.gap_s for kernel in timeline.kernels) for timeline in predicted],
+            [tuple(kernel.duration_s for kernel in kernels) for kernels in predicted],
+            [
+                tuple(kernel.gap_s + state.intercept_s for kernel in kernels)
+                for state, kernels in zip(streams, predicted, strict=True)
+            ],
         )
 
 

@@ -15,6 +15,7 @@ class SharingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SHARING_MODE_MIG: _ClassVar[SharingMode]
     SHARING_MODE_STREAM: _ClassVar[SharingMode]
     SHARING_MODE_PRIORITY: _ClassVar[SharingMode]
+    SHARING_MODE_SPATIAL: _ClassVar[SharingMode]
 
 class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -126,6 +127,30 @@ class LevelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LEVEL_KIND_COST: _ClassVar[LevelKind]
     LEVEL_KIND_MAX_COST: _ClassVar[LevelKind]
 
+class ModeSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_SOURCE_UNSPECIFIED: _ClassVar[ModeSource]
+    MODE_SOURCE_MEASURED: _ClassVar[ModeSource]
+    MODE_SOURCE_PREDICTED: _ClassVar[ModeSource]
+    MODE_SOURCE_DERIVED: _ClassVar[ModeSource]
+    MODE_SOURCE_ABSTAINED: _ClassVar[ModeSource]
+
+class ModeReasonKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_REASON_KIND_UNSPECIFIED: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_HIGHEST_THROUGHPUT: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_ONLY_KNOWN_MODE: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_SHARING_LOSES: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_TARGETS_EXCLUDE_MODES: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_DOES_NOT_FIT: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_NOTHING_KNOWN: _ClassVar[ModeReasonKind]
+
+class ModeMeasurementKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_MEASUREMENT_KIND_UNSPECIFIED: _ClassVar[ModeMeasurementKind]
+    MODE_MEASUREMENT_KIND_TOGETHER: _ClassVar[ModeMeasurementKind]
+    MODE_MEASUREMENT_KIND_ALONE: _ClassVar[ModeMeasurementKind]
+
 class OutcomeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OUTCOME_KIND_UNSPECIFIED: _ClassVar[OutcomeKind]
@@ -139,6 +164,7 @@ SHARING_MODE_MPS: SharingMode
 SHARING_MODE_MIG: SharingMode
 SHARING_MODE_STREAM: SharingMode
 SHARING_MODE_PRIORITY: SharingMode
+SHARING_MODE_SPATIAL: SharingMode
 OBJECTIVE_KIND_UNSPECIFIED: ObjectiveKind
 OBJECTIVE_KIND_WEIGHTED_EXCESS: ObjectiveKind
 OBJECTIVE_KIND_TOTAL_SLOWDOWN: ObjectiveKind
@@ -225,6 +251,21 @@ LEVEL_KIND_UNSPECIFIED: LevelKind
 LEVEL_KIND_WAITING_WEIGHT: LevelKind
 LEVEL_KIND_COST: LevelKind
 LEVEL_KIND_MAX_COST: LevelKind
+MODE_SOURCE_UNSPECIFIED: ModeSource
+MODE_SOURCE_MEASURED: ModeSource
+MODE_SOURCE_PREDICTED: ModeSource
+MODE_SOURCE_DERIVED: ModeSource
+MODE_SOURCE_ABSTAINED: ModeSource
+MODE_REASON_KIND_UNSPECIFIED: ModeReasonKind
+MODE_REASON_KIND_HIGHEST_THROUGHPUT: ModeReasonKind
+MODE_REASON_KIND_ONLY_KNOWN_MODE: ModeReasonKind
+MODE_REASON_KIND_SHARING_LOSES: ModeReasonKind
+MODE_REASON_KIND_TARGETS_EXCLUDE_MODES: ModeReasonKind
+MODE_REASON_KIND_DOES_NOT_FIT: ModeReasonKind
+MODE_REASON_KIND_NOTHING_KNOWN: ModeReasonKind
+MODE_MEASUREMENT_KIND_UNSPECIFIED: ModeMeasurementKind
+MODE_MEASUREMENT_KIND_TOGETHER: ModeMeasurementKind
+MODE_MEASUREMENT_KIND_ALONE: ModeMeasurementKind
 OUTCOME_KIND_UNSPECIFIED: OutcomeKind
 OUTCOME_KIND_APPLIED: OutcomeKind
 OUTCOME_KIND_LOST_RACE: OutcomeKind
@@ -534,7 +575,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "repair_running")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "repair_running")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -555,6 +596,7 @@ class Limits(_message.Message):
     GUEST_ENDS_FIRST_FIELD_NUMBER: _ClassVar[int]
     MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     AGEING_S_FIELD_NUMBER: _ClassVar[int]
+    CHOOSABLE_MODES_FIELD_NUMBER: _ClassVar[int]
     REPAIR_RUNNING_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
@@ -576,8 +618,9 @@ class Limits(_message.Message):
     guest_ends_first: bool
     min_joint_throughput: float
     ageing_s: float
+    choosable_modes: _containers.RepeatedScalarFieldContainer[SharingMode]
     repair_running: bool
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., repair_running: _Optional[bool] = ...) -> None: ...
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., repair_running: _Optional[bool] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -736,7 +779,7 @@ class Rule(_message.Message):
     def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., mean_completion_s: _Optional[float] = ..., other_mean_completion_s: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -754,6 +797,7 @@ class Action(_message.Message):
     RULE_FIELD_NUMBER: _ClassVar[int]
     PARTNER_IDS_FIELD_NUMBER: _ClassVar[int]
     PARTNER_SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -771,7 +815,8 @@ class Action(_message.Message):
     rule: Rule
     partner_ids: _containers.RepeatedScalarFieldContainer[str]
     partner_slowdowns: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ...) -> None: ...
+    mode: SharingMode
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ..., mode: _Optional[_Union[SharingMode, str]] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -1044,6 +1089,124 @@ class RankPlacementsResponse(_message.Message):
     rankings: _containers.RepeatedCompositeFieldContainer[Ranking]
     model_version: str
     def __init__(self, rankings: _Optional[_Iterable[_Union[Ranking, _Mapping]]] = ..., model_version: _Optional[str] = ...) -> None: ...
+
+class ModeJob(_message.Message):
+    __slots__ = ("job", "latency_target_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_TARGET_S_FIELD_NUMBER: _ClassVar[int]
+    job: JobRef
+    latency_target_s: float
+    def __init__(self, job: _Optional[_Union[JobRef, _Mapping]] = ..., latency_target_s: _Optional[float] = ...) -> None: ...
+
+class AdviseModeRequest(_message.Message):
+    __slots__ = ("jobs", "device_type", "device_memory_bytes", "allow_extrapolation", "risk")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[ModeJob]
+    device_type: str
+    device_memory_bytes: float
+    allow_extrapolation: bool
+    risk: float
+    def __init__(self, jobs: _Optional[_Iterable[_Union[ModeJob, _Mapping]]] = ..., device_type: _Optional[str] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ...) -> None: ...
+
+class ModeMeasurement(_message.Message):
+    __slots__ = ("kind", "workloads", "device_type", "mode", "expected_gain")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GAIN_FIELD_NUMBER: _ClassVar[int]
+    kind: ModeMeasurementKind
+    workloads: _containers.RepeatedScalarFieldContainer[str]
+    device_type: str
+    mode: SharingMode
+    expected_gain: float
+    def __init__(self, kind: _Optional[_Union[ModeMeasurementKind, str]] = ..., workloads: _Optional[_Iterable[str]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., expected_gain: _Optional[float] = ...) -> None: ...
+
+class JobUnderMode(_message.Message):
+    __slots__ = ("workload", "slowdown", "lower", "upper", "source", "miss_probability", "slice_type", "reason")
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MISS_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    SLICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    workload: str
+    slowdown: float
+    lower: float
+    upper: float
+    source: ModeSource
+    miss_probability: float
+    slice_type: str
+    reason: str
+    def __init__(self, workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., source: _Optional[_Union[ModeSource, str]] = ..., miss_probability: _Optional[float] = ..., slice_type: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ModeOutlook(_message.Message):
+    __slots__ = ("mode", "source", "jobs", "throughput", "lower", "upper", "throughput_within_targets", "feasibility", "probability_best", "reason", "measure")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_WITHIN_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    FEASIBILITY_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_BEST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
+    mode: SharingMode
+    source: ModeSource
+    jobs: _containers.RepeatedCompositeFieldContainer[JobUnderMode]
+    throughput: float
+    lower: float
+    upper: float
+    throughput_within_targets: float
+    feasibility: float
+    probability_best: float
+    reason: str
+    measure: _containers.RepeatedCompositeFieldContainer[ModeMeasurement]
+    def __init__(self, mode: _Optional[_Union[SharingMode, str]] = ..., source: _Optional[_Union[ModeSource, str]] = ..., jobs: _Optional[_Iterable[_Union[JobUnderMode, _Mapping]]] = ..., throughput: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., throughput_within_targets: _Optional[float] = ..., feasibility: _Optional[float] = ..., probability_best: _Optional[float] = ..., reason: _Optional[str] = ..., measure: _Optional[_Iterable[_Union[ModeMeasurement, _Mapping]]] = ...) -> None: ...
+
+class ModeRecommendation(_message.Message):
+    __slots__ = ("kind", "mode", "throughput", "other_mode", "other_throughput", "probability_best", "miss_probability", "risk", "reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    OTHER_MODE_FIELD_NUMBER: _ClassVar[int]
+    OTHER_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_BEST_FIELD_NUMBER: _ClassVar[int]
+    MISS_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: ModeReasonKind
+    mode: SharingMode
+    throughput: float
+    other_mode: SharingMode
+    other_throughput: float
+    probability_best: float
+    miss_probability: float
+    risk: float
+    reason: str
+    def __init__(self, kind: _Optional[_Union[ModeReasonKind, str]] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., throughput: _Optional[float] = ..., other_mode: _Optional[_Union[SharingMode, str]] = ..., other_throughput: _Optional[float] = ..., probability_best: _Optional[float] = ..., miss_probability: _Optional[float] = ..., risk: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AdviseModeResponse(_message.Message):
+    __slots__ = ("modes", "recommendation", "measure", "model_version", "device_type")
+    MODES_FIELD_NUMBER: _ClassVar[int]
+    RECOMMENDATION_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    modes: _containers.RepeatedCompositeFieldContainer[ModeOutlook]
+    recommendation: ModeRecommendation
+    measure: _containers.RepeatedCompositeFieldContainer[ModeMeasurement]
+    model_version: str
+    device_type: str
+    def __init__(self, modes: _Optional[_Iterable[_Union[ModeOutlook, _Mapping]]] = ..., recommendation: _Optional[_Union[ModeRecommendation, _Mapping]] = ..., measure: _Optional[_Iterable[_Union[ModeMeasurement, _Mapping]]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode", "reporter", "campaign")

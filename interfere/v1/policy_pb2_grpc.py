@@ -55,6 +55,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsResponse.FromString,
                 _registered_method=True)
+        self.AdviseMode = channel.unary_unary(
+                '/interfere.v1.PolicyService/AdviseMode',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.AdviseModeRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.AdviseModeResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/interfere.v1.PolicyService/Explain',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
@@ -150,6 +155,14 @@ class PolicyServiceServicer:
 
     def RankPlacements(self, request, context):
         """One job against every candidate device: what per-pod schedulers need.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdviseMode(self, request, context):
+        """What a set of jobs would do on one device under each sharing mode, which mode is best for them, and what to measure
+        to be surer. Of a mode of which nothing is known no number is told, only what to measure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -269,6 +282,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.RankPlacements,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsResponse.SerializeToString,
+            ),
+            'AdviseMode': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdviseMode,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.AdviseModeRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.AdviseModeResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -445,6 +463,33 @@ class PolicyService:
             '/interfere.v1.PolicyService/RankPlacements',
             interfere_dot_v1_dot_policy__pb2.RankPlacementsRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.RankPlacementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdviseMode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/AdviseMode',
+            interfere_dot_v1_dot_policy__pb2.AdviseModeRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.AdviseModeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -143,6 +143,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
     """What a plan may do; the message is flat."""
     message = pb.Limits(
         allowed=sorted(ACTION[kind] for kind in limits.allowed),
+        choosable_modes=sorted(MODE[mode] for mode in limits.choosable_modes),
         max_devices=limits.max_devices,
         most_shared_gpus=limits.most_shared_gpus,
         allow_extrapolation=limits.allow_extrapolation,
@@ -162,6 +163,9 @@ def limits_from_proto(message: pb.Limits) -> Limits:
     words = [ACTION.word(kind, f"allowed[{k}]") for k, kind in enumerate(message.allowed)]
     return Limits.of(
         allowed=frozenset(map(ActionKind, words)) or DEFAULT_ALLOWED,
+        choosable_modes=frozenset(
+            MODE.word(mode, f"choosable_modes[{k}]") for k, mode in enumerate(message.choosable_modes)
+        ),
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
         allow_extrapolation=message.allow_extrapolation,

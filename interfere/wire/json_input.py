@@ -183,7 +183,10 @@ _LIMIT_FIELDS: dict[str, Field[Any]] = {
 
 
 def _limits(value: object) -> Limits:
-    readers: dict[str, Reader] = {"allowed": lambda names: frozenset(_many(_action)(names))}
+    readers: dict[str, Reader] = {
+        "allowed": lambda names: frozenset(_many(_action)(names)),
+        "choosable_modes": lambda names: frozenset(_texts(names)),
+    }
     return Limits.of(**_values("Limits", _LIMIT_FIELDS, value, readers))
 
 

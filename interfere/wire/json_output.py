@@ -54,7 +54,8 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
     """A snapshot as a document that `read_snapshot` reads back."""
     document = asdict(snapshot)
-    document["limits"] = snapshot.limits.flat() | {"allowed": sorted(snapshot.limits.allowed)}
+    sets = {"allowed": sorted(snapshot.limits.allowed), "choosable_modes": sorted(snapshot.limits.choosable_modes)}
+    document["limits"] = snapshot.limits.flat() | sets
     return document
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from interfere.records import Action, ActionKind, LevelKind, Pairing, Plan, PlanLevel, Refusal, SolveStatus
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.rules import rule_from_proto, rule_to_proto
-from interfere.wire.scalars import ACTION, STATUS, Words, numbers, set_numbers
+from interfere.wire.scalars import ACTION, MODE, STATUS, Words, numbers, set_numbers
 
 _ACTION_OPTIONAL = (
     "slowdown",
@@ -33,6 +33,7 @@ def action_to_proto(action: Action) -> pb.Action:
         rule=rule_to_proto(action.rule),
         partner_ids=action.partner_ids,
         partner_slowdowns=action.partner_slowdowns,
+        mode=MODE[action.mode] if action.mode else None,
     )
     set_numbers(message, action, *_ACTION_OPTIONAL)
     return message
@@ -52,6 +53,7 @@ def action_from_proto(message: pb.Action) -> Action:
         rule=rule_from_proto(message),
         partner_ids=tuple(message.partner_ids),
         partner_slowdowns=tuple(message.partner_slowdowns),
+        mode=MODE.word(message.mode, "mode") if message.mode else "",
         **present,
     )
 

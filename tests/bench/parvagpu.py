@@ -1,4 +1,4 @@
-"""ParvaGPU's table of an A100 (Kim et al., SC 2024): slowdowns of one to five copies of a model in one MIG slice.
+"""ParvaGPU's table of an A100 (Lee et al., SC 2024): slowdowns of one to five copies of a model in one MIG slice.
 
 Throughput is per copy, and 0 where the copies did not fit. What is known of a model from its rows with one copy:
 n copies of batch b do the work of one of batch n·b, and each has the share g/n of a slice of g.

@@ -1,6 +1,7 @@
 """Deadlines with idle edge devices on Venus: the first 300 jobs of each third of the month of four virtual clusters.
 
-Lucid's table is the truth and what is believed, jobs without a row never share; durations are known.
+Lucid's table is the truth and what is believed, jobs without a row never share; durations are known, or known with an
+error (`test_what_durations_that_are_off_cost`).
 
 Half of the nodes of each virtual cluster are the cloud, the other half is present from 22:00 to 08:00 only, at 0.7 of
 the speed; with `taken`, these are taken back at random at five minutes' notice; with `added`, they are as many nodes
@@ -32,7 +33,7 @@ from interfere.sim.edge_world import (
 from interfere.sim.schedulers.names import DEADLINE_BASELINE, DEADLINE_DEFAULT
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Line, Study, study
-from interfere.sim.trace_worlds import stretches, worlds_of
+from interfere.sim.trace_worlds import MAX_STRETCH_JOBS, stretches, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import World
 from tests.bench.history import record
@@ -51,14 +52,14 @@ ERROR = 0.2  # standard error of log slowdown
 WANTED = os.environ.get("DEADLINE_SETTINGS", ",".join(SETTINGS)).split(",")
 
 
-def venus(family: str) -> tuple[list[World], TruthTable]:
+def venus(family: str, max_jobs: int = MAX_STRETCH_JOBS) -> tuple[list[World], TruthTable]:
     """The traces with deadlines, and the truth."""
     trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv"), name="venus").trace
     assert trace is not None
     lucid = import_lucid(public("lucid"))
     truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs))
     worlds = worlds_of(trace, device_type=truth.device_type, mode=truth.mode, checkpoint_s=CHECKPOINT_S).worlds
-    parts = [part for world in worlds for part in stretches(world)]
+    parts = [part for world in worlds for part in stretches(world, max_jobs=max_jobs)]
     return [with_deadlines(part, draw_deadlines(part, family, seed=0)) for part in parts], truth
 
 
@@ -69,6 +70,7 @@ def replay_all(
     setting: EdgeSetting,
     policies: Sequence[str],
     risk: float = DEFAULT_RISK,
+    duration_error: float = 0.0,
 ) -> Study:
     """Every policy on every trace, shared as the truth has it and decided as is believed: without cap, on any nodes."""
     belief = edge_beliefs(belief, [job.workload for world in worlds for job in world.jobs])
@@ -80,6 +82,7 @@ def replay_all(
         guest_ends_first=False,
         whole_nodes=False,
         risk=risk,
+        duration_error=duration_error,
     )
     return study(
         worlds,
@@ -145,3 +148,26 @@ def test_what_beliefs_that_are_off_cost() -> None:
     figures = {f"policy-no-promises at risk {risk:g}": share for risk, share in met.items()}
     record("deadlines_off", figures | {f"{DEADLINE_BASELINE}+greedy": found[f"{DEADLINE_BASELINE}+greedy"]})
     assert met[0.5] > met[0.05]
+
+
+DURATION_ERRORS = (0.0, 0.4)  # standard error of log run time
+STRETCH_JOBS = int(os.environ.get("DEADLINE_JOBS", str(MAX_STRETCH_JOBS // 2)))  # plans take long
+RIVAL = f"{DEADLINE_BASELINE}+greedy"
+OFF_POLICIES = ("edf+first-fit", DEADLINE_BASELINE, RIVAL, "slots+greedy", "policy-deadlines", "policy-no-promises")
+
+
+@pytest.mark.timeout(3600)
+def test_what_durations_that_are_off_cost() -> None:
+    """Every scheduler is told run times with the same error; greedy pairs only jobs that both meet their deadlines by
+    these. `DEADLINE_JOBS`: at most so many jobs a stretch."""
+    worlds, truth = venus("usual", max_jobs=STRETCH_JOBS)
+    figures: dict[str, float] = {}
+    for error in DURATION_ERRORS:
+        print(f"\nrun times off by {error:.0%}, {sum(len(EdgeSetting().apply(world).jobs) for world in worlds)} jobs")
+        lines = replay_all(
+            worlds, truth, true_beliefs(truth), EdgeSetting(), OFF_POLICIES, duration_error=error
+        ).deadlines
+        figures |= {f"{policy} at {error:g}": met for policy, met in satisfaction(lines).items()}
+    record("deadlines_durations_off", figures)
+    assert figures[f"{RIVAL} at 0"] > figures[f"{RIVAL} at 0.4"]
+    assert figures[f"{RIVAL} at 0.4"] > figures[f"{DEADLINE_BASELINE} at 0.4"]

@@ -19,11 +19,11 @@ from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.https.extender import Extender
 from serving.adapters.kubernetes.https.server import Request
-from serving.adapters.kubernetes.reading import cluster_state
+from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.server import start_server
 from tests.bench.history import record
-from tests.serving.adapters.kubernetes.api_server import NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
+from tests.serving.adapters.kubernetes.control_plane.api_server import NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.facts import node, pod, resource_slice, settings
 
 __all__ = ["api_server"]

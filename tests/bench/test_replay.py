@@ -1,8 +1,8 @@
 """What sharing does to published traces: figures for the README, the known ones of the literature beside them.
 
-Venus' four virtual clusters with Lucid's pairs (jobs without truth never share; vcvGl is overloaded and stands apart),
-and the one-device jobs of Gavel's two Philly traces at an offered load of 0.75 on 16 V100s. Intervals are of the mean
-over the recorded days; spreads are over the traces as recorded and further draws of their days.
+Venus' four virtual clusters with Lucid's pairs (jobs without truth never share; vcvGl is overloaded and stands apart).
+Intervals are of the mean over the recorded days; spreads are over the traces as recorded and further draws of their
+days. Philly-derived traces are in `load_sweep` and `belief_sweep`.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
-from interfere.data.importers.philly import import_philly
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import write_trace
-from interfere.sim.replay import Replayed
-from interfere.sim.score import score
 from interfere.sim.study import Line
 from tests.bench.history import record
 from tests.data.importers.public_files import public
@@ -28,11 +24,9 @@ from training.replay.answer import Answer, answer_question
 from training.replay.question import Question
 
 pytestmark = pytest.mark.bench
-PHILLY = ("philly_103959", "philly_7f04ca")
 SHARED = "sjf+first-fit+matching"
 # Change of mean completion time of the four clusters together by sharing, as a prototype had it with the same truth.
 KNOWN_VENUS = {SHARED: -0.048, "srtf+first-fit+matching": -0.030}
-KNOWN_PHILLY = (-0.21, -0.10)  # on Philly-derived traces at loads of 0.7 to 0.8
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +35,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("public")
     jobs, config = public("venus/jobs_4vc.csv"), public("venus/vc_config.csv")
     _trace(place / "venus", import_helios(jobs, vc_config=config))
-    rates = public("gavel/oracle_throughputs.json")
-    for name in PHILLY:
-        _trace(place / name, import_philly(public(f"gavel/{name}.trace"), throughputs=rates))
-    for name, read in (("gavel", import_gavel(rates)), ("lucid", import_lucid(public("lucid")))):
-        write_table(place / name, Table(name=name, jobs=read.jobs, pairs=read.pairs))
+    read = import_lucid(public("lucid"))
+    write_table(place / "lucid", Table(name="lucid", jobs=read.jobs, pairs=read.pairs))
     return place
 
 
@@ -85,65 +76,6 @@ def test_venus(folders: Path) -> None:
     assert exact is not None
     assert abs(greedy.mean - exact.mean) < 0.03
     assert exact.mean < 0
-
-
-@pytest.mark.timeout(1800)
-def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
-    """What is believed about pairs: the truth, the truth with an error, a model that never saw 30 or 90 % of the pairs,
-    with and without learning from what it sees, and nothing."""
-    nothing = {"predict": "mean"}  # the mean is 1.53: at first everybody may share with everybody
-    ways: dict[str, dict[str, object]] = {
-        "truth": {},
-        "error 10 %": {"error": 0.1},
-        "error 20 %": {"error": 0.2},
-        "error 40 %": {"error": 0.4},
-        "model, 30 % hidden": {"predict": "model", "hide": 0.3},
-        "model, 90 % hidden": {"predict": "model", "hide": 0.9},
-        "model, 90 % hidden, online": {"predict": "model", "hide": 0.9, "online": True},
-        "mean": nothing,
-        "mean, online": nothing | {"online": True},
-        "truth, cap 1.25": {"cap": 1.25},
-        "truth, cap 1.4": {"cap": 1.4},
-        "truth, cap 1.5": {"cap": 1.5},
-        "truth, cap 2": {"cap": 2.0},
-    }
-    figures: dict[str, float] = {}
-    mean: dict[str, list[float]] = {}
-    unshared: list[float] = []
-    for way, options in ways.items():
-        mean[way], past = [], []
-        for name in PHILLY:
-            question = Question(
-                trace=folders / name,
-                truth=folders / "gavel",
-                device_type="v100",
-                gpus=16,
-                load=0.75,
-                draws=5,
-                policies=(SHARED,),
-                **options,  # type: ignore[arg-type]
-            )
-            runs = answer_question(question).study.runs
-            mean[way] += [run.score.mean_completion_s for run in runs if run.policy == SHARED]
-            past += [_past_cap(run.replayed) for run in runs if run.policy == SHARED and run.replayed is not None]
-            if way == "truth":
-                unshared += [run.score.mean_completion_s for run in runs if run.policy != SHARED]
-        changes = np.divide(mean[way], unshared) - 1
-        low, high = np.quantile(changes, [0.05, 0.95])
-        figures |= {f"{way} change": float(changes.mean()), f"{way} low": float(low), f"{way} high": float(high)}
-        figures[f"{way} pairs past 1.5"] = float(np.mean(past))
-        print(
-            f"{way:28} {changes.mean():+.3f}, 90 % of {len(changes)} traces [{low:+.3f}, {high:+.3f}], pairs past "
-            f"1.5: {np.mean(past):.3f}"
-        )
-    print(f"known: {KNOWN_PHILLY[0]:+.2f} to {KNOWN_PHILLY[1]:+.2f}")
-    record("replay-philly", figures)
-    assert figures["truth high"] < 0
-    assert figures["truth change"] <= figures["error 40 % change"]
-
-
-def _past_cap(replayed: Replayed) -> float:
-    return score([replayed], 1.5).past_cap
 
 
 def _figures(kind: str, lines: Sequence[Line]) -> dict[str, float]:

@@ -19,12 +19,15 @@ from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_err
 from interfere.timeline.mode_comparison import (
     ModeResult,
     PairScenario,
+    Planner,
     compare_sharing_modes,
+    planned_timeline,
     replayed_slowdowns,
     select_sharing_modes,
+    synthetic_rounds,
 )
 from interfere.timeline.records import KernelStream, Timeline
-from interfere.timeline.replay_engine import QUEUE_LAUNCHES, SharingMode, replay
+from interfere.timeline.replay_engine import MAX_QUEUE_LAUNCHES, SharingMode, replay
 from interfere.timeline.sharing_modes import PriorityGapFillingMode, SingleQueueMode, TimeSliceMode, spatial_rates
 from interfere.timeline.timeline_builders import timeline_from_launches, timeline_from_profile, with_synthetic_gaps
 from tests.bench.history import record
@@ -101,27 +104,29 @@ def _quartiles(results: list[ModeResult], field: str) -> dict[str, float]:
 
 
 @pytest.mark.bench
+@pytest.mark.parametrize("planner", list(Planner))
 @pytest.mark.parametrize(("share", "every"), [(0.1, 1), (0.3, 1), (0.5, 1), (0.3, 10), (0.3, 30)])
-def test_filling_gaps_on_orions_kernels(share: float, every: int) -> None:
+def test_filling_gaps_on_orions_kernels(share: float, every: int, planner: Planner) -> None:
     """All 36 ordered pairs of Orion's jobs, real run times in real order; their gaps are drawn (no file has any).
 
-    SK are means by identity, so the planner errs as a real one would; SG are exact, since drawn gaps have no identity.
+    The planner knows the means of ten measured rounds whose gaps are other draws; `exact` knows what will come. Hosts
+    launch at most 32 ahead in the single queue, and interception costs 5 % of each job's time alone.
     """
     jobs, found = _jobs(), list[ModeResult]()
     for high, low in product(jobs.values(), repeat=2):
         gappy = with_synthetic_gaps(high, share, 0, every=every)
-        means = KernelTimeTable.from_timeline(low).predict(low)
+        planned_high = planned_timeline(gappy, synthetic_rounds(high, share, 0, every=every), planner)
+        planned_low = planned_timeline(low, [low], planner)
         found += compare_sharing_modes(
-            PairScenario(high=gappy, low=low, predicted=(None, means)),
+            PairScenario(high=gappy, low=low, predicted=(planned_high, planned_low)),
             select_sharing_modes(["priority"], "v100"),
         )
     fields = ("high_slowdown", "high_speedup", "low_completion", "low_relative_rate", "gap_use_frac")
     figures = {key: value for field in fields for key, value in _quartiles(found, field).items()}
-    record(f"timeline-fill-{share:g}-every-{every}", figures)
+    record(f"timeline-fill-{share:g}-every-{every}-{planner}", figures)
     print({key: round(value, 3) for key, value in figures.items()})
     assert len(found) == 36
-    assert figures["high_slowdown_100"] < 1.07
-    assert figures["high_speedup_50"] > 1.2
+    assert figures["high_slowdown_100"] < 1.15
 
 
 @pytest.mark.bench
@@ -129,7 +134,7 @@ def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
     """High time beside all 36 low jobs in one queue, by the number of launches that may wait in it."""
     jobs, figures = _jobs(), dict[str, float]()
     # Where the host of the high job waits for each of its kernels, one round is enough, and a short queue harm enough.
-    for launch_ahead, waits, rounds in ((1, False, 0), (32, False, 0), (QUEUE_LAUNCHES, False, 0), (32, True, 1)):
+    for launch_ahead, waits, rounds in ((1, False, 0), (32, False, 0), (MAX_QUEUE_LAUNCHES, False, 0), (32, True, 1)):
         found = []
         for high, low in product(jobs.values(), repeat=2):
             gappy = with_synthetic_gaps(high, 0.3, 0, every=10)
@@ -141,7 +146,7 @@ def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
         figures |= {f"{name}_{q}": float(np.quantile(found, q / 100)) for q in (0, 50, 100)}
     record("timeline-ahead", figures)
     print({key: round(value, 2) for key, value in figures.items()})
-    assert figures[f"ahead_{QUEUE_LAUNCHES}_100"] > figures["ahead_32_100"] > 1
+    assert figures[f"ahead_{MAX_QUEUE_LAUNCHES}_100"] > figures["ahead_32_100"] > 1
 
 
 @pytest.mark.bench

@@ -13,6 +13,8 @@ from interfere.cli import missing_library, registered_commands
 from interfere.installation import HOME
 
 NAMES = (
+    "advise",
+    "advise-copies",
     "audit",
     "data",
     "evaluate",
@@ -86,7 +88,7 @@ def test_wrong_usage_exits_2_without_traceback(arguments: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of audit, data, evaluate")]
+    ("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of advise, advise-copies")]
 )
 def test_an_unknown_command_has_a_remedy(name: str, remedy: str) -> None:
     done = run(name)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from interfere.data.tables import Table
-from interfere.records import JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records import GroupMeasurement, JobProfile, KernelStat, PairMeasurement, PairStatus
 
 JOBS = tuple(
     JobProfile(
@@ -52,3 +52,36 @@ PAIRS = (
     ),
 )
 TABLE = Table(name="sample", jobs=JOBS, pairs=PAIRS)
+
+GROUP = GroupMeasurement(
+    victim="a",
+    company=("a", "b"),
+    device_type="cpu-core",
+    mode="timeslice",
+    slowdown=2.5,
+    lower=2.4,
+    upper=2.6,
+    passes=(2.4, 2.5, 2.5, 2.6),  # both copies of a in each of two blocks
+    overlap_frac=1.0,
+    steal_frac=0.02,
+    source="cpu",
+    campaign="test",
+    device_name="a processor",
+    measured_at_s=1.7e9,
+)
+GROUPS = (
+    GROUP,
+    replace(GROUP, victim="b", company=("a", "a"), slowdown=1.8, lower=1.7, upper=1.9, passes=(1.75, 1.85)),
+    replace(
+        GROUP,
+        victim="b",
+        company=("b", "b", "b"),
+        status=PairStatus.UNSTABLE,
+        reason="the clock drifted",
+        slowdown=float("nan"),
+        lower=float("nan"),
+        upper=float("nan"),
+        passes=(),
+    ),
+)
+WITH_GROUPS = replace(TABLE, groups=GROUPS)

@@ -1,11 +1,13 @@
 """The shipped tables are intact, and damage to them is detected."""
 
+import math
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from interfere.data.quality import MIN_ICC, table_quality
+from interfere.data.quality import MIN_ICC, group_quality, table_quality
 from interfere.data.shipped_tables import (
     check_manifest,
     datasets_folder,
@@ -26,6 +28,26 @@ def test_the_shipped_table_is_intact_and_good_enough_for_training() -> None:
     figures = table_quality(table)
     assert figures.icc > max(MIN_ICC, 0.8)
     assert figures.additive_r2 < 0.98, "some of it must be interaction"
+
+
+def test_the_shipped_groups_are_many_agree_with_themselves_and_can_be_computed_again() -> None:
+    table = read_table(shipped_table())
+    three, four = group_quality(table)
+    assert (three.size, four.size) == (3, 4)
+    assert three.groups >= 120
+    assert four.groups >= 60
+    for figures in (three, four):
+        assert figures.jobs == len(BUILT_IN)
+        assert figures.icc > 0.9
+        assert dict(figures.rows_by_status)["unstable"] <= 0.05 * figures.icc_rows
+    slowdowns: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+    for row in pq.read_table(shipped_table() / "raw_groups.parquet").to_pylist():
+        if not row["reason"]:
+            shared, alone = (row[f"wall_{name}_s"] / row[f"steps_{name}"] for name in ("shared", "alone"))
+            slowdowns.setdefault((row["victim"], tuple(row["company"])), []).append(shared / alone)
+    for group in table.ok_groups:
+        assert sorted(slowdowns[group.victim, group.company]) == pytest.approx(sorted(group.passes))
+        assert math.log(group.slowdown) == pytest.approx(sum(map(math.log, group.passes)) / len(group.passes))
 
 
 def test_the_shipped_files_stay_small() -> None:

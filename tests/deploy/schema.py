@@ -10,7 +10,7 @@ from typing import Any
 from kubernetes.client import models
 
 # Kinds whose model is not named after the kind with V1 before it.
-_MODELS = {("v1", "Service"): "V1Service"}
+_MODELS = {("v1", "Event"): "CoreV1Event", ("resource.k8s.io/v1", "ResourceClaim"): "ResourceV1ResourceClaim"}
 _PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float), "object": object}
 
 

@@ -143,6 +143,7 @@ def test_every_command_of_a_container_is_one_that_the_program_takes(tmp_path) ->
         (("controller.replicas=0",), "replicas"),
         (("server.enabled=false",), "server.address"),
         (("retrain.enabled=true",), "retrain.data"),
+        (("prometheus.url=http://p:9090",), "prometheus.progress"),
     ],
 )
 def test_wrong_values_are_refused_by_name(values: tuple[str, ...], words: str) -> None:

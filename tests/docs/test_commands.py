@@ -20,6 +20,7 @@ PAGES = (
     "docs/gpu.md",
     "docs/own-tables.md",
     "docs/monitoring.md",
+    "docs/whatif.md",
     "docs/architecture.md",
     "CONTRIBUTING.md",
 )

@@ -132,7 +132,6 @@ def test_a_solo_window_teaches_the_rate_that_pending_windows_wait_for() -> None:
     [
         ({"company": (), "slowdown": 1.5}, "send steps"),
         ({"company": (), "steps": 0.0}, "teaches no rate"),
-        ({"company": ("b", "c"), "slowdown": 1.5}, "3 co-located jobs"),
     ],
 )
 def test_what_teaches_nothing_is_rejected_with_its_reason(more: dict, why: str) -> None:
@@ -150,6 +149,18 @@ def test_a_window_of_a_job_without_any_facts_is_kept(more: dict) -> None:
     assert result is ObservationResult.PENDING_SOLO
     assert "kept until" in reason
     assert model.summary()["pending_solo"] == 1
+
+
+def test_a_window_of_profiled_jobs_that_the_model_predicts_nothing_for_is_kept() -> None:
+    known = {**TABLE, ("a", "c"): math.nan}
+    model = OnlineModel(TablePredictor(known))
+    result, reason, *_ = model.observe(window(0, company=("c",), slowdown=1.5), resolve)
+    assert result is ObservationResult.PENDING_SOLO
+    assert "kept until another model is served" in reason
+    assert model.summary()["pending_solo"] == 1
+    model.observe(window(1, company=(), steps=100.0), resolve)  # tries again, and keeps it again
+    assert model.summary()["pending_solo"] == 1
+    assert median(model, "a", "b") == TABLE["a", "b"]
 
 
 def test_one_wrong_solo_window_moves_no_slowdown() -> None:

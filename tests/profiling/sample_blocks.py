@@ -1,10 +1,12 @@
 """Traces and blocks made by hand, of jobs whose steps and times are known."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.profiling.trace import Event
-from interfere.records import BlockSide, PairBlock
+from interfere.records import BlockSide, MeasuredBlock
 
 
 def steady(
@@ -58,9 +60,9 @@ def block(
     attempt: int = 0,
     reason: str = "",
     steps: int = 100,
-) -> PairBlock:
+) -> MeasuredBlock:
     """A measured block."""
-    return PairBlock(
+    return MeasuredBlock(
         pass_index=pass_index,
         attempt=attempt,
         started_at_s=1.7e9 + pass_index,
@@ -71,3 +73,17 @@ def block(
         reason=reason,
         chunks=(((0.0, 0.03, 0.02, 0.02, 2.0),), ()),
     )
+
+
+def group_block(
+    names: tuple[str, ...],
+    slowdowns: tuple[float, ...],
+    *,
+    pass_index: int = 0,
+    attempt: int = 0,
+    reason: str = "",
+) -> MeasuredBlock:
+    """A measured block of any number of jobs."""
+    sides = tuple(map(side, names, slowdowns))
+    first = block(names[0], names[1], slowdowns[:2], pass_index=pass_index, attempt=attempt, reason=reason)  # type: ignore[arg-type]
+    return replace(first, sides=sides, chunks=((),) * len(sides))

@@ -42,7 +42,7 @@ def test_a_system_that_refuses_is_refused_politely(monkeypatch: pytest.MonkeyPat
 def test_the_controller_stays_away_and_comes_back() -> None:
     before = os.sched_getaffinity(0)
     core = max(before)
-    with affinity.avoid_core(core):
+    with affinity.avoid_cores(core):
         assert core not in os.sched_getaffinity(0) or len(before) == 1
     assert os.sched_getaffinity(0) == before
 

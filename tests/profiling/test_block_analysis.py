@@ -5,13 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from interfere.profiling.block_analysis import BlockAnalysis, MeasurementWindow, Phase, analyse_block, core_steal_frac
+from interfere.profiling.block_analysis import (
+    BlockAnalysis,
+    MeasurementWindow,
+    analyse_block,
+    core_steal_frac,
+    window_plan,
+)
 from interfere.profiling.trace import Trace
 from tests.profiling.sample_blocks import joined, steady
 
 WINDOWS = tuple(
-    MeasurementWindow(phase=Phase(phase), start_s=k * 1.0, end_s=(k + 1) * 1.0)
-    for k, phase in enumerate(("A", "AB", "B", "AB"))
+    MeasurementWindow(running=running, start_s=k * 1.0, end_s=(k + 1) * 1.0) for k, running in enumerate(window_plan(2))
 )
 
 
@@ -76,3 +81,42 @@ def test_third_processes_are_seen_and_refused() -> None:
 def test_pauses_of_the_job_itself_are_not_stolen_time() -> None:
     paused = steady(0.0, 1.0, step_s=0.01, pause_s=0.006)
     assert core_steal_frac([paused], WINDOWS[:1]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_block_of_three_gives_three_slowdowns() -> None:
+    plan = window_plan(3)
+    assert [sorted(running) for running in plan] == [[0], [0, 1, 2], [1], [2], [0, 1, 2]]
+    windows = [MeasurementWindow(running=r, start_s=k * 1.0, end_s=k + 1.0) for k, r in enumerate(plan)]
+    traces = []
+    for job, shared_step_s in enumerate((0.03, 0.04, 0.05)):
+        runs = [
+            steady(
+                w.start_s, w.end_s, step_s=0.01 if len(w.running) == 1 else shared_step_s, cpu_frac=1 / len(w.running)
+            )
+            for w in windows
+            if job in w.running
+        ]
+        traces.append(joined(*runs))
+    result = analyse_block(("a", "b", "c"), traces, windows, 0.0)
+    assert [s.slowdown for s in result.sides] == pytest.approx([3.0, 4.0, 5.0])
+    assert result.reason == ""
+    late = [traces[0], traces[1], traces[2][traces[2][:, 0] < 4.3]]
+    assert "of the time" in analyse_block(("a", "b", "c"), late, windows, 0.0).reason
+
+
+def test_time_stolen_from_one_of_two_cores_is_seen() -> None:
+    full = joined(steady(0.0, 2.0, step_s=0.01), steady(3.0, 4.0, step_s=0.01))
+    robbed = joined(steady(1.0, 4.0, step_s=0.01, cpu_frac=0.6))
+    assert analyse_block(("a", "b"), (full, robbed), WINDOWS, 0.0, cores=(0, 1)).steal_frac == pytest.approx(
+        0.3, abs=0.01
+    )
+
+
+def test_in_mode_priority_only_the_important_job_must_make_its_steps() -> None:
+    waits = joined(steady(2.0, 3.0, step_s=0.01))  # it got nothing in the shared windows, not even its start
+    important = joined(*(steady(start_s, start_s + 1.0, step_s=0.01) for start_s in (0.0, 1.0, 3.0)))
+    measured = analyse_block(("a", "b"), (important, waits), WINDOWS, 0.0, mode="priority")
+    assert measured.reason == ""
+    assert measured.sides[0].slowdown == pytest.approx(1.0)
+    assert math.isnan(measured.sides[1].slowdown)
+    assert "of the time" in analyse_block(("a", "b"), (important, waits), WINDOWS, 0.0).reason

@@ -98,6 +98,42 @@ def test_chosen_pairs_with_known_profiles_are_measured_alone(tmp_path: Path) -> 
     assert len(more.pairs) == 3, "pairs of an earlier call in the folder stay"
 
 
+def test_groups_join_a_table_of_pairs_and_a_finished_one_is_not_measured_again(tmp_path: Path) -> None:
+    pairs = config(tmp_path / "t", pairs=((BUSY, WAITING),), passes=1, max_blocks=1)
+    run_campaign(pairs, lambda now: None)
+    chosen = replace(pairs, pairs=(), groups=((BUSY, WAITING, WAITING),))
+    table = run_campaign(chosen, lambda now: None)
+    assert {(pair.victim, pair.neighbour) for pair in table.pairs} == {(BUSY, WAITING), (WAITING, BUSY)}
+    assert [(row.victim, row.company) for row in table.groups] == [
+        (BUSY, (WAITING, WAITING)),
+        (WAITING, tuple(sorted((BUSY, WAITING)))),
+    ]
+    for row in table.groups:  # another program may have had the core: then the row says so and holds nothing
+        assert (row.status is PairStatus.OK) == (0.5 < row.slowdown < 20)
+        assert len(row.passes) % row.copies == 0
+    raw = pq.read_table(tmp_path / "t" / "raw_groups.parquet").to_pylist()
+    assert len(raw) == 3 * sum(len(block.sides) == 3 for block in MeasurementLog(tmp_path / "t" / "raw").blocks())
+    assert "--groups 3 --group-count 1" in (tmp_path / "t" / "card.md").read_text()
+    again = run_campaign(chosen, lambda now: pytest.fail(f"measured {now.text}"))
+    assert [row.passes for row in again.groups] == [row.passes for row in table.groups]
+
+
+def test_in_mode_priority_the_important_job_is_slowed_less(tmp_path: Path) -> None:
+    chosen = config(tmp_path / "t", pairs=((BUSY, BUSY), (WAITING, BUSY)), passes=1, max_blocks=1, mode="priority")
+    table = run_campaign(chosen, lambda now: None)
+    rows = {(row.victim, row.neighbour, row.important): row for row in table.pairs}
+    assert len(rows) == len(table.pairs) == 4
+    starved = rows[BUSY, BUSY, "neighbour"]
+    assert starved.status is PairStatus.UNSTABLE, "it runs only while the important one waits, which never does"
+    assert starved.reason
+    important, other = rows[WAITING, BUSY, "victim"], rows[BUSY, WAITING, "neighbour"]
+    for row in (important, rows[BUSY, BUSY, "victim"]):  # another program may have had the core
+        assert row.status is PairStatus.UNSTABLE or row.slowdown < 1.5
+    assert other.status is PairStatus.UNSTABLE or 1.0 < other.slowdown < 3
+    with pytest.raises(ConflictError, match="its mode is 'priority', not 'timeslice'"):
+        run_campaign(replace(chosen, mode="timeslice"), lambda now: None)
+
+
 def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "t"
     log = MeasurementLog(out / "raw")
@@ -217,6 +253,9 @@ def test_a_folder_of_another_campaign_is_refused_before_anything_runs(tmp_path: 
         ({"passes": 3}, InvalidInputError, "max_blocks is too small"),
         ({"block_s": float("nan")}, InvalidInputError, "block_s is too small"),
         ({"seed": -1}, InvalidInputError, "seed is too small"),
+        ({"mode": "mps"}, InvalidInputError, "not measured on CPU cores"),
+        ({"mode": "priority", "groups": ((BUSY, BUSY, BUSY),)}, InvalidInputError, "in mode timeslice alone"),
+        ({"groups": (("gemm", BUSY, BUSY),)}, InvalidInputError, "not listed"),
     ],
 )
 def test_a_bad_configuration_is_refused_at_once(

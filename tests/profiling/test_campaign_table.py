@@ -1,17 +1,18 @@
 """The rows of a table from the blocks of its pairs, worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from interfere.profiling.campaign_table import CampaignLabels, pair_rows
-from interfere.records import PairBlock, PairMeasurement, PairStatus
-from tests.profiling.sample_blocks import block
+from interfere.profiling.campaign_table import CampaignLabels, group_rows, pair_rows, raw_rows
+from interfere.records import MeasuredBlock, PairMeasurement, PairStatus
+from tests.profiling.sample_blocks import block, group_block
 
 LABELS = CampaignLabels(device_type="cpu-core", device_name="x", campaign="t", source="cpu")
 
 
-def to_rows(*blocks: PairBlock) -> tuple[PairMeasurement, ...]:
+def to_rows(*blocks: MeasuredBlock) -> tuple[PairMeasurement, ...]:
     return pair_rows(blocks, LABELS, passes=2)
 
 
@@ -51,3 +52,55 @@ def test_a_self_pair_is_one_row_with_both_sides() -> None:
 
 def test_one_block_has_no_interval() -> None:
     assert math.isnan(to_rows(block("a", "b", (1.5, 1.2)))[0].lower)
+
+
+def test_a_group_has_one_row_of_each_workload_with_all_its_copies() -> None:
+    blocks = [
+        group_block(("a", "b", "a"), (2.0, 3.0, 2.2)),
+        group_block(("a", "b", "a"), (2.1, 3.1, 2.1), pass_index=1),
+    ]
+    a, b = group_rows(blocks, LABELS, passes=2)
+    assert (a.victim, a.company, a.passes) == ("a", ("a", "b"), pytest.approx((2.0, 2.2, 2.1, 2.1)))
+    assert (b.victim, b.company, b.passes) == ("b", ("a", "a"), (3.0, 3.1))
+    assert a.lower < a.slowdown < a.upper
+    raw = raw_rows([blocks])
+    assert [(row["victim"], row["company"]) for row in raw[:3]] == [
+        ("a", ["a", "b"]),
+        ("b", ["a", "a"]),
+        ("a", ["a", "b"]),
+    ]
+
+
+def test_an_unstable_group_is_never_given_a_slowdown() -> None:
+    failed = [group_block(("a", "b", "c"), (2.0, 2.0, 2.0), attempt=k, reason="clock") for k in range(3)]
+    rows = group_rows(failed, LABELS, passes=1)
+    assert [(row.status, row.reason, row.company) for row in rows] == [
+        (PairStatus.UNSTABLE, "clock", company) for company in (("b", "c"), ("a", "c"), ("a", "b"))
+    ]
+
+
+def test_rows_of_mode_priority_say_who_was_important() -> None:
+    labels = replace(LABELS, mode="priority")
+    blocks = [replace(block("a", "b", (1.1, 3.0), pass_index=k), mode="priority") for k in range(2)]
+    rows = pair_rows(blocks, labels, passes=2)
+    assert [(row.victim, row.neighbour, row.important, row.slowdown) for row in rows] == [
+        ("a", "b", "victim", pytest.approx(1.1)),
+        ("b", "a", "neighbour", pytest.approx(3.0)),
+    ]
+    self_blocks = [replace(block("a", "a", (1.1, 3.0), pass_index=k), mode="priority") for k in range(2)]
+    of_self = pair_rows(self_blocks, labels, passes=2)
+    assert [(row.important, row.passes) for row in of_self] == [("victim", (1.1, 1.1)), ("neighbour", (3.0, 3.0))]
+    assert self_blocks[0].key == ("a", "a")
+    assert blocks[0].key != replace(block("b", "a", (1.1, 3.0)), mode="priority").key
+
+
+def test_a_job_that_the_important_one_starves_has_a_reason_and_no_slowdown() -> None:
+    labels = replace(LABELS, mode="priority")
+    starved = block("a", "b", (1.05, float("nan")))
+    rows = pair_rows([replace(starved, mode="priority")], labels, passes=1)
+    assert [(row.status, row.important) for row in rows] == [
+        (PairStatus.OK, "victim"),
+        (PairStatus.UNSTABLE, "neighbour"),
+    ]
+    assert rows[0].slowdown == pytest.approx(1.05)
+    assert (rows[1].passes, "too few steps beside the important job" in rows[1].reason) == ((), True)

@@ -24,7 +24,7 @@ def test_what_is_kept_comes_back_equal(tmp_path: Path) -> None:
         log.append_profile(PROFILE)
         assert tuple(log.blocks()) == BLOCKS
         assert log.profiles()["a"].profile_id == PROFILE.profile_id
-    assert BLOCKS[1].key == frozenset("a")
+    assert BLOCKS[1].key == ("a", "a")
 
 
 @pytest.mark.parametrize("cut", [1, 30])

@@ -15,12 +15,13 @@ import pytest
 
 from interfere.errors import InterfereError
 from interfere.profiling import affinity
+from interfere.profiling.design.placement import choose_layout
 from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
 from interfere.profiling.static.profiler import StaticProfiler
 from interfere.profiling.worker_pool import WorkerPool
 from interfere.profiling.workload_profiler import WorkloadProfiler
 from interfere.protocols import Profiler, SoloProfiler
-from interfere.records import BlockRequest, PairBlock
+from interfere.records import BlockRequest, MeasuredBlock
 from tests.profiling.processes import all_gone, descendants
 from tests.profiling.programs.sample_programs import BUSY, WAITING, leftovers, program
 
@@ -42,10 +43,10 @@ class Harness(Generic[Profiler_co]):
 
 @contextmanager
 def open_workload_profiler(folder: Path, names: tuple[str, ...]) -> Iterator[WorkloadProfiler]:
-    core = affinity.pick_core()
+    layout, self_pairs = choose_layout("timeslice", None), [(name, name) for name in names]
     with (
-        WorkerPool(names, self_paired=names, core=core, log=folder / "workers.log") as pool,
-        affinity.avoid_core(core),
+        WorkerPool(names, groups=self_pairs, layout=layout, log=folder / "workers.log") as pool,
+        affinity.avoid_cores(*layout.cores),
     ):
         yield WorkloadProfiler(pool, "cpu-core", solo_s=0.5, window_s=0.15, profiles={})
 
@@ -60,7 +61,7 @@ PROGRAMS = {
 def open_program_profiler(folder: Path, names: tuple[str, ...]) -> Iterator[ProgramProfiler]:
     core = affinity.pick_core()
     conditions = RunConditions(device_type="cpu-core", core=core, window_s=0.5, limit_s=20.0, grace_s=0.5)
-    with affinity.avoid_core(core):
+    with affinity.avoid_cores(core):
         yield ProgramProfiler(folder / "runs", conditions, {name: PROGRAMS[name] for name in names}, solo_repeats=1)
 
 
@@ -142,13 +143,13 @@ def test_a_block_answers_both_directions_of_its_request(tmp_path: Path, harness:
         for workload in harness.workloads:
             profiler.profile_solo(workload)
         for pair in ((second, first), (first, first)):
-            block = profiler.measure_block(BlockRequest(pair=pair, pass_index=3, attempt=1))
+            block = profiler.measure_block(BlockRequest(members=pair, pass_index=3, attempt=1))
             check_block(block, pair)
             assert (block.pass_index, block.attempt) == (3, 1)
     assert not leftovers(tmp_path)
 
 
-def check_block(block: PairBlock, pair: tuple[str, str]) -> None:
+def check_block(block: MeasuredBlock, pair: tuple[str, str]) -> None:
     assert tuple(side.workload for side in block.sides) == pair
     assert block.key == frozenset(pair)
     assert block.started_at_s > 1.7e9

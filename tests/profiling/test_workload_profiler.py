@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interfere.profiling import affinity
+from interfere.profiling.design.placement import choose_layout
 from interfere.profiling.worker_pool import WorkerPool
-from interfere.profiling.workload_profiler import WorkloadProfiler, window_growth
+from interfere.profiling.workload_profiler import WorkloadProfiler, shared_window_s, window_growth
 from interfere.records import BlockRequest, JobProfile
 from tests.profiling.sample_blocks import block
 
@@ -17,7 +17,7 @@ WAITING, SLOW = (f"tests.profiling.sample_workloads:{name}" for name in ("waitin
 
 
 def pool(tmp_path: Path, *names: str) -> WorkerPool:
-    return WorkerPool(names, self_paired=(), core=affinity.pick_core(), log=tmp_path / "workers.log")
+    return WorkerPool(names, layout=choose_layout("timeslice", None), log=tmp_path / "workers.log")
 
 
 def solo(workers: WorkerPool, name: str, seconds: float) -> tuple[JobProfile, float]:
@@ -68,7 +68,16 @@ def test_windows_grow_only_after_blocks_that_held_too_few_steps() -> None:
     short = block("a", "b", (1.0, 1.0), steps=2, reason="a: 2 whole steps in a window, 5 needed; use longer blocks")
     drifted = block("a", "b", (1.0, 1.0), reason="the clock drifted +4.0% within the block, under 3% allowed")
     growth = [
-        window_growth(BlockRequest(pair=("a", "b"), pass_index=0, earlier=earlier))
+        window_growth(BlockRequest(members=("a", "b"), pass_index=0, earlier=earlier))
         for earlier in ((), (drifted,), (short,), (short, short))
     ]
     assert growth == [1.0, 1.0, 1.5, 2.0]
+
+
+def test_shared_windows_of_larger_groups_hold_twenty_chunks_of_the_slowest_job() -> None:
+    assert shared_window_s(2, 0.4, 0.03) == 0.4
+    for size in (3, 4, 6):
+        for step_s in (0.001, 0.01, 0.03):
+            chunk_s = max(0.02, size * step_s)  # at a fair share of the core
+            assert 2 * shared_window_s(size, 0.4, step_s) >= 20 * chunk_s
+            assert shared_window_s(size, 0.4, step_s) >= 0.4 * size / 2

@@ -14,6 +14,7 @@ METHODS = {
     "PredictMatrix": 2,
     "Match": 10,
     "RankPlacements": 4,
+    "AdviseMode": 2,
     "Explain": 1,
     "ListGrants": 1,
     "ReportObservations": 4,

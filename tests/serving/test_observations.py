@@ -100,11 +100,25 @@ def test_a_restart_forgets_nothing(serve: Callable[..., RunningServer]) -> None:
 
 
 def test_a_rejected_one_is_not_stored_and_may_come_again(client: PolicyClient) -> None:
-    (answer,) = client.observe([window("1", "infer", "gemm", "stream", slowdown=2.0)])
+    (answer,) = client.observe([window("1", "infer", steps=0.0)])
     assert answer.result is REJECTED
-    assert "3 co-located jobs" in answer.reason
+    assert "teaches no rate" in answer.reason
     assert client.model().online.observations == 0
     assert results(client, window("1", "infer", "gemm", slowdown=2.0)) == [APPLIED]
+
+
+def test_a_window_in_company_of_several_moves_the_pairs_and_their_group(client: PolicyClient) -> None:
+    def group() -> float:
+        return float(client.predict(["infer", "gemm", "stream"], pairs=[(0, 1, 2)]).prediction.median[0])
+
+    def pairs() -> np.ndarray:
+        return np.array([median(client, "infer", "gemm"), median(client, "infer", "stream")])
+
+    before, pairs_before = group(), pairs()
+    assert results(client, window("1", "infer", "gemm", "stream", slowdown=1.2 * before)) == [APPLIED]
+    assert before < group() < 1.2 * before
+    assert (pairs() > pairs_before).all()
+    assert results(client, window("1", "infer", "gemm", "stream", slowdown=1.2 * before)) == [DUPLICATE]
 
 
 def test_a_window_of_an_unknown_job_is_kept_and_learned_once_its_profile_comes(client: PolicyClient) -> None:
@@ -166,7 +180,7 @@ def test_a_broken_item_does_not_take_its_batch_along(stub: object, client: Polic
                 item("3", steps=-1.0),
                 item("4", slowdown=2.0, end_s=-1),
                 item("5", slowdown=1e9),
-                item("6", slowdown=2.0, company=["gemm", "stream"]),
+                item("6", slowdown=0.01, company=["gemm", "stream"]),
                 pb.Observation(observation_id="7"),
                 item("", slowdown=2.0),
                 item("9", slowdown=2.0),

@@ -1,6 +1,8 @@
 """PredictSlowdowns and PredictMatrix over the wire, against numbers worked out by hand."""
 
-from dataclasses import replace
+import json
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from interfere.client import JobRef, PolicyClient
 from interfere.errors import InvalidInputError, LimitError, UnfitError
-from interfere.predict.groups import composed_slowdown
+from interfere.predict.groups import GroupComposition, composed_slowdown
 from interfere.records import Source
 from interfere.store.sqlite import SqliteStore
 from interfere.wire.messages import MatrixQuery, PairQuery
@@ -53,6 +55,24 @@ def test_a_group_is_composed_of_its_pairs(client: PolicyClient) -> None:
     assert "nobody" in silent.reason[0]
     with pytest.raises(InvalidInputError, match="different neighbours"):
         client.predict(["train", "infer"], pairs=[(0, 1, 1)])
+
+
+def test_a_published_composition_answers_groups(model_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "with-groups"
+    shutil.copytree(model_folder, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    composition = GroupComposition(growth=1.0, saturation=0.5, errors=(0.01, 0.02, 0.03))
+    domain = {"device_type": DEVICE_TYPE, "mode": "timeslice"}
+    manifest["groups"] = [{**domain, "cases": 100, "composition": asdict(composition), "scores": []}]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    store = SqliteStore(tmp_path / "store.db")
+    core = PolicyCore(model=load_served_model(folder), store=store, metrics=Metrics(), time_budget_s=1.0)
+    jobs = tuple(JobRef(workload=name) for name in ("infer", "train", "gemm"))
+    told = core.predict(PairQuery(jobs=jobs, pairs=((0, 1), (0, 2), (0, 1, 2)))).prediction
+    store.close()
+    pairs = told.median[:2].tolist()
+    assert told.median[2] == pytest.approx(composed_slowdown(pairs, composition))
+    assert told.median[2] > composed_slowdown(pairs)
 
 
 def test_jobs_by_id_and_by_facts(client: PolicyClient) -> None:

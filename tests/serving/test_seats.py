@@ -11,6 +11,7 @@ from interfere.wire.json_input import read_snapshot
 from interfere.wire.json_output import plan_document
 from tests.models import DEVICE_TYPE
 
+GIB = 2.0**30
 RESIDENTS = (Job(id="r1", workload="train"), Job(id="r2", workload="infer"))
 
 
@@ -63,3 +64,23 @@ def test_a_rule_of_pairs_is_refused_and_the_server_goes_on(client: PolicyClient)
     with pytest.raises(InvalidInputError, match="seats"):
         client.match(snapshot(seats=49))
     assert client.match(snapshot()).actions
+
+
+def test_a_decision_about_slots_of_grants_is_explained_as_one_about_groups(client: PolicyClient) -> None:
+    memory = {"memory_peak_bytes": 4 * GIB}
+    slots = Device(
+        id="d",
+        type=DEVICE_TYPE,
+        memory_bytes=48 * GIB,
+        granule_bytes=4 * GIB,
+        residents=tuple(replace(job, **memory) for job in RESIDENTS),
+    )
+    pending = tuple(Job(id=f"j{k}", workload="stream", **memory) for k in range(2))
+    plan = client.match(Snapshot(pending=pending, devices=(slots,), now_s=0.0))
+    assert all(len(action.partner_ids) == 3 for action in plan.actions)
+    assert {action.grant_bytes for action in plan.actions} == {4 * GIB}
+    said = client.explain(plan.decision_id, "j1")
+    assert len(said.pairs) == 6
+    assert said.alternatives == ()
+    (ranking,) = client.rank(Job(id="j9", workload="stream", **memory), (slots,)).rankings
+    assert ranking.feasible

@@ -107,6 +107,7 @@ def in_flight(method: str, calls: float) -> str:
             "limits.allowed",
         ),
         ("RankPlacements", pb.RankPlacementsRequest(), INVALID, "job.id"),
+        ("AdviseMode", pb.AdviseModeRequest(jobs=[pb.ModeJob(job=pb.JobRef(workload="gemm"))]), INVALID, "jobs"),
         (
             "RegisterProfiles",
             pb.RegisterProfilesRequest(

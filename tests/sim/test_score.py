@@ -8,7 +8,7 @@ from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.score import completion_change_by_day, deadlines_met_by_day, pair_slowdowns, score
+from interfere.sim.score import completion_change_by_day, deadlines_met_by_day, group_slowdowns, score
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import DAY_S, SimDevice, World
 from tests.sim.small_worlds import USUAL, devices, job, sharings, world
@@ -33,7 +33,7 @@ def test_of_a_pair() -> None:
     assert (found.pairs, found.past_cap) == (1, 1.0)
     assert found.mean_pair_slowdown == pytest.approx(1.25)
     assert score([shared()], cap=1.3).past_cap == 0.0
-    assert sorted(pair_slowdowns(shared())["guest", "host"]) == [1.2, 1.3]
+    assert sorted(group_slowdowns(shared())["guest", "host"]) == [1.2, 1.3]
 
 
 def test_of_waiting_and_idleness() -> None:

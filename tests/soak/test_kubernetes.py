@@ -21,10 +21,10 @@ need_kmock()
 from interfere.config import Settings
 from serving.adapters.kubernetes import names
 from serving.server import RunningServer, start_server
-from tests.serving.adapters.kubernetes.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import two_nodes
 
 __all__ = ["api_server"]  # a fixture

@@ -46,6 +46,16 @@ from interfere.records import (
     Source,
     Window,
 )
+from interfere.records.mode_advice import (
+    JobUnderMode,
+    ModeAdvice,
+    ModeMeasurement,
+    ModeMeasurementKind,
+    ModeOutlook,
+    ModeReasonKind,
+    ModeRecommendation,
+    ModeSource,
+)
 from interfere.wire.messages import (
     Correction,
     DeviceGrants,
@@ -68,6 +78,7 @@ from interfere.wire.messages import (
     Score,
     TrainingTable,
 )
+from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 
 names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
 words = st.text("abc-×≥", max_size=12)
@@ -187,6 +198,7 @@ limits = st.builds(
     max_devices=st.none() | counts,
     most_shared_gpus=st.none() | counts.map(lambda count: count + 1),
     allow_extrapolation=st.booleans(),
+    choosable_modes=st.frozensets(modes),
     promise_deadlines=st.booleans(),
     guest_ends_first=st.booleans(),
     repair_running=st.booleans(),
@@ -299,6 +311,7 @@ actions_of_pairs = st.builds(
     device_ids=tuples(names),
     grant_bytes=optional(1.0),
     rule=optional_rules,
+    mode=modes | st.just(""),
 )
 actions = st.builds(_with_company, actions_of_pairs, companies)
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
@@ -575,4 +588,56 @@ logs = st.builds(
         ),
         2,
     ),
+)
+
+
+mode_queries = st.builds(
+    ModeQuery,
+    jobs=st.lists(st.builds(ModeJob, job=refs, latency_target_s=optional(1e-9)), min_size=2, max_size=4).map(tuple),
+    device_type=words,
+    device_memory_bytes=optional(1.0),
+    allow_extrapolation=st.booleans(),
+    risk=numbers(0.001, 0.5),
+)
+_mode_measurements = st.builds(
+    ModeMeasurement,
+    kind=st.sampled_from(ModeMeasurementKind),
+    workloads=tuples(names),
+    device_type=words,
+    mode=modes | st.just(""),
+    expected_gain=optional(),
+)
+_jobs_under_mode = st.builds(
+    JobUnderMode,
+    workload=names,
+    source=st.sampled_from(ModeSource),
+    slice_type=words,
+    reason=words,
+    **{name: optional() for name in ("slowdown", "lower", "upper", "miss_probability")},
+)
+_mode_numbers = ("throughput", "lower", "upper", "throughput_within_targets", "feasibility", "probability_best")
+_outlooks = st.builds(
+    ModeOutlook,
+    mode=modes,
+    source=st.sampled_from(ModeSource),
+    jobs=tuples(_jobs_under_mode),
+    reason=words,
+    measure=tuples(_mode_measurements),
+    **{name: optional() for name in _mode_numbers},
+)
+_recommendation_numbers = ("throughput", "other_throughput", "probability_best", "miss_probability", "risk")
+mode_advice = st.builds(
+    ModeAdvice,
+    device_type=words,
+    modes=tuples(_outlooks),
+    recommendation=st.builds(
+        ModeRecommendation,
+        kind=st.sampled_from(ModeReasonKind),
+        mode=modes | st.just(""),
+        other_mode=modes | st.just(""),
+        reason=words,
+        **{name: optional() for name in _recommendation_numbers},
+    ),
+    measure=tuples(_mode_measurements),
+    model_version=words,
 )

@@ -15,6 +15,7 @@ from interfere.records import MatrixPrediction, Prediction, Source
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
 from interfere.wire.messages import MatrixAnswer, PairAnswer, Unreadable
+from interfere.wire.mode_advice import converters
 from tests.wire import strategies as some
 
 PAIRS = {
@@ -41,6 +42,8 @@ PAIRS = {
     "answers": (some.answers, observations.answers_to_proto, observations.answers_from_proto),
     "grants": (some.grant_tables, grants.tables_to_proto, grants.tables_from_proto),
     "log": (some.logs, observations.log_to_proto, observations.log_from_proto),
+    "mode_query": (some.mode_queries, converters.mode_query_to_proto, converters.mode_query_from_proto),
+    "mode_advice": (some.mode_advice, converters.mode_advice_to_proto, converters.mode_advice_from_proto),
     "model": (some.models, model.model_to_proto, model.model_from_proto),
 }
 FROM_REQUEST = {
@@ -48,6 +51,7 @@ FROM_REQUEST = {
     pb.RankPlacementsRequest: cluster.rank_query_from_proto,
     pb.PredictSlowdownsRequest: predictions.pair_query_from_proto,
     pb.PredictMatrixRequest: predictions.matrix_query_from_proto,
+    pb.AdviseModeRequest: converters.mode_query_from_proto,
     pb.ReportObservationsRequest: observations.report_from_proto,
     pb.JobProfile: profiles.profile_from_proto,
 }
@@ -87,6 +91,7 @@ def test_any_bytes_give_a_record_or_violations(kind: Any, data: st.DataObject) -
         pb.RankPlacementsRequest: some.rank_queries.map(cluster.rank_query_to_proto),
         pb.PredictSlowdownsRequest: some.pair_queries().map(predictions.pair_query_to_proto),
         pb.PredictMatrixRequest: some.matrix_queries.map(predictions.matrix_query_to_proto),
+        pb.AdviseModeRequest: some.mode_queries.map(converters.mode_query_to_proto),
         pb.ReportObservationsRequest: st.lists(some.observations(), max_size=2).map(observations.report_to_proto),
         pb.JobProfile: some.profiles().map(profiles.profile_to_proto),
     }[kind]

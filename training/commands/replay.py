@@ -41,8 +41,9 @@ def replay(
             help="ORDER[+easy or +first-fit][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, "
             "srtf, edf, laxity (+easy: Slurm's backfill with a reservation; +first-fit has none; +drop gives up "
             "jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
-            "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing. "
-            "Repeatable. Default: sixteen without deadlines, sixteen with --deadlines.",
+            "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing; "
+            "+seats-N last for more than two jobs on a device. Repeatable. Default: sixteen without deadlines, sixteen "
+            "with --deadlines.",
             show_default=False,
         ),
     ] = None,
@@ -76,6 +77,17 @@ def replay(
     ] = None,
     most_shared_gpus: Annotated[
         int | None, typer.Option(min=1, help="Jobs on more devices than this never share.")
+    ] = None,
+    seats: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=2,
+            max=48,
+            help="Jobs that may share a device, for policy and for queues with +matching that stop and drop no job. "
+            "Repeatable. Groups that the truth lacks are composed of pairs: replayed by their sum and by their "
+            "product. Default: 2.",
+            show_default=False,
+        ),
     ] = None,
     fill: Annotated[
         bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
@@ -130,6 +142,14 @@ def replay(
     ] = None,
     slice_s: Annotated[
         float, typer.Option(min=0.0, help="Decide about sharing at most this often (not in tiresias, srtf).")
+    ] = 0.0,
+    duration_error: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=2.0,
+            help="Standard error of the logarithm of the run times that policies are told; 0.3 is off by a third.",
+        ),
     ] = 0.0,
     shuffle_ties: Annotated[
         bool, typer.Option("--shuffle-ties", help="Jobs of one second come in an order drawn by the seed.")
@@ -190,9 +210,11 @@ def replay(
         tie_draws=tie_draws,
         checkpoint_s=checkpoint_s,
         slice_s=slice_s,
+        duration_error=duration_error,
         seed=seed,
         guest_may_stay=guest_may_stay,
         most_shared_gpus=most_shared_gpus,
+        seats=tuple(dict.fromkeys(seats or ())),
         shuffle_ties=shuffle_ties,
         deadlines=deadlines,
         added=added,

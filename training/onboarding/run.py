@@ -10,14 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table
-from interfere.predict.next_pairs.from_table import TableBelief, table_belief
-from interfere.predict.next_pairs.suggestions import Suggestion, expected_errors, suggest_pairs
-from interfere.predict.online.prior import read_prior
 from interfere.predict.onnx import load_model
+from interfere.predict.transfer.pair_belief import PairBelief
+from interfere.predict.transfer.site_belief import site_belief
+from interfere.predict.transfer.suggestions import Suggestion
 from interfere.profiling.campaign import CampaignProgress, Report
 from interfere.profiling.programs.campaign import (
     CommandFailure,
@@ -50,7 +48,7 @@ class Assessment:
 
     pairs: int  # unordered, measured
     expected_error: float  # mean absolute error of speed over all pairs, measured ones included
-    left_out_error: float  # of the measured pairs, each predicted from the others; NaN below two
+    left_out_error: float  # of the measured pairs, each predicted from the others; NaN below three
 
     def text(self) -> str:
         """One line."""
@@ -80,7 +78,7 @@ class Measured:
     assessments: tuple[Assessment, ...]
     reason: str  # why it stopped
     next_pairs: tuple[Suggestion, ...]
-    known: TableBelief
+    known: PairBelief
 
     @property
     def measured_pairs(self) -> int:
@@ -90,7 +88,7 @@ class Measured:
     @property
     def knowledge(self) -> list[JobKnowledge]:
         """What is known of every job."""
-        slowdown, error = np.exp(self.known.belief.matrix), expected_errors(self.known.belief)
+        slowdown, error = self.known.slowdowns, self.known.expected_errors
         step_times_s = {job.workload: job.step_time_s for job in self.table.jobs}
         return [
             JobKnowledge(
@@ -100,14 +98,23 @@ class Measured:
                 caused=float(slowdown[:, k].mean()),
                 error=float((error[k].mean() + error[:, k].mean()) / 2),
             )
-            for k, name in enumerate(self.known.belief.names)
+            for k, name in enumerate(self.known.jobs)
         ]
 
 
-def measure_site(config: OnboardingConfig, report: Report, note: Callable[[str], None]) -> Measured:
+MeasureCampaign = Callable[[ProgramCampaignConfig, Report], ProgramCampaignResult]
+"""Measures what is missing of a campaign's commands and pairs."""
+
+
+def measure_site(
+    config: OnboardingConfig,
+    report: Report,
+    note: Callable[[str], None],
+    measure: MeasureCampaign = run_program_campaign,
+) -> Measured:
     """Measure the commands alone and the chosen pairs. Raises UnfitError where fewer than two can be measured."""
     batches = read_batches(config.campaign.out)
-    result = _run(config, batches, report)
+    result = _run(config, batches, report, measure)
     assessments: list[Assessment] = []
     while True:
         known = _belief(config, result.table)
@@ -116,13 +123,13 @@ def measure_site(config: OnboardingConfig, report: Report, note: Callable[[str],
         note(assessment.text())
         reason = _reason_to_stop(config, batches, known, assessment)
         count = NEXT if reason else _batch_size(config, known)
-        suggestions = suggest_pairs(known.belief, known.tried, count, seed=config.seed)
+        suggestions = known.suggest(count, seed=config.seed)
         if reason or not suggestions:
             break
         for suggestion in suggestions:
             note(suggestion_text(suggestion))
         batches.add(tuple(suggestion.pair for suggestion in suggestions))
-        result = _run(config, batches, report)
+        result = _run(config, batches, report, measure)
     return Measured(
         table=result.table,
         failures=result.failures,
@@ -143,7 +150,7 @@ def suggestion_text(suggestion: Suggestion) -> str:
     )
 
 
-def _run(config: OnboardingConfig, batches: Batches, report: Report) -> ProgramCampaignResult:
+def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: MeasureCampaign) -> ProgramCampaignResult:
     """Measure what is missing of the commands and the chosen pairs, and count the time."""
     start_s = time.monotonic()
 
@@ -154,40 +161,39 @@ def _run(config: OnboardingConfig, batches: Batches, report: Report) -> ProgramC
         report(progress)
 
     try:
-        return run_program_campaign(replace(config.campaign, pairs=batches.pairs), spent)
+        return measure(replace(config.campaign, pairs=batches.pairs), spent)
     finally:
         batches.spent_s += time.monotonic() - start_s
         batches.save()
 
 
-def _belief(config: OnboardingConfig, table: Table) -> TableBelief:
+def _belief(config: OnboardingConfig, table: Table) -> PairBelief:
     names = {command.name for command in config.campaign.commands}
-    return table_belief(
+    return site_belief(
         table,
         load_model(config.model, FeatureEncoder()),
-        read_prior(config.model),
         device_type=config.campaign.device_type,
         mode=config.campaign.mode,
         jobs=tuple(names),
     )
 
 
-def _assess(known: TableBelief) -> Assessment:
+def _assess(known: PairBelief) -> Assessment:
     return Assessment(
         pairs=len({frozenset(pair) for pair in known.measured}),
-        expected_error=float(expected_errors(known.belief).mean()),
-        left_out_error=known.left_out_error(),
+        expected_error=float(known.expected_errors.mean()),
+        left_out_error=known.hidden_pair_score().speed_error,
     )
 
 
-def _batch_size(config: OnboardingConfig, known: TableBelief) -> int:
+def _batch_size(config: OnboardingConfig, known: PairBelief) -> int:
     left = math.inf if config.max_pairs is None else config.max_pairs - len(known.tried)
     return int(min(PAIRS_A_BATCH, left))
 
 
-def _reason_to_stop(config: OnboardingConfig, batches: Batches, known: TableBelief, now: Assessment) -> str:
+def _reason_to_stop(config: OnboardingConfig, batches: Batches, known: PairBelief, now: Assessment) -> str:
     """Why no further batch is measured; empty to go on."""
-    n = len(known.belief.names)
+    n = len(known.jobs)
     if len(known.tried) >= n * (n + 1) // 2:
         return "every pair was measured"
     if config.max_pairs is not None and len(known.tried) >= config.max_pairs:

@@ -9,6 +9,7 @@ from training.candidates import GATE, REQUEST
 from training.dataset import Dataset
 from training.evaluation.score_table import LEGEND, markdown_table
 from training.evaluation.scores import Scores
+from training.groups.evaluation import DomainComposition
 
 DESCRIPTIONS = {
     "mean": "one number for all pairs",
@@ -48,6 +49,7 @@ def model_card(
     worst_parity: float,
     warnings: Sequence[str] = (),
     notice: str = "",
+    compositions: Sequence[DomainComposition] = (),
 ) -> str:
     """The card as Markdown, without dates and paths: equal data and seed give an equal card.
 
@@ -93,7 +95,7 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
 {markdown_table(scores)}
 
 {LEGEND}.
-
+{_groups_section(compositions)}
 ## Limits
 {warning_lines}- Another device type or sharing mode is refused unless extrapolation is asked for: levels do not
   transfer.
@@ -104,6 +106,32 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
 {f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""
+
+
+def _groups_section(compositions: Sequence[DomainComposition]) -> str:
+    """How well groups of three and more are predicted; empty without measured ones."""
+    if not compositions:
+        return ""
+    rows = "\n".join(
+        f"| {each.device_type} / {each.mode} | {score.size or 'all'} | {score.cases} | {score.mae:.4f} | "
+        f"{score.mae_known_pairs:.4f} | {score.mae_sum:.4f} | {score.mae_product:.4f} | {score.coverage:.3f} |"
+        for each in compositions
+        for score in each.scores
+    )
+    fitted = "; ".join(
+        f"{each.device_type} / {each.mode}: growth {each.composition.growth:g}, saturation "
+        f"{each.composition.saturation:g}, from {each.cases} victims in groups"
+        for each in compositions
+    )
+    return f"""
+## Groups of three and more
+Composed from the slowdowns of their pairs ({fitted}). MAE of speed and coverage of the 90 % interval, groups with a job
+never seen; `known pairs`: the same groups, every pair of them measured.
+
+| domain | jobs | cases | MAE | known pairs | sum | product | coverage |
+|---|---|---|---|---|---|---|---|
+{rows}
+"""
 
 
 def _description(model: str) -> str:

@@ -137,6 +137,7 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
         "feasibility": None if publication.feasibility is None else _feasibility_content(publication.feasibility),
         "scores": scores,
         "matrix_limit": None if publication.matrix_limit is None else asdict(publication.matrix_limit),
+        **({"groups": [each.to_json() for each in publication.compositions]} if publication.compositions else {}),
         "trained_on": [asdict(table) for table in publication.trained_on],
         "files": dict(digests),
     }

@@ -16,6 +16,7 @@ from interfere.protocols import PairEncoder
 from training.candidates import Candidates, SplitScore
 from training.dataset import METRIC, Dataset, known_profiles
 from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
+from training.groups.evaluation import DomainComposition, fit_domain_compositions
 from training.interval_calibration import calibrate_intervals
 from training.models.completed import FittedCompleted, completion_of
 from training.models.feasibility import feasibility_rows, fit_feasibility
@@ -47,6 +48,7 @@ class Publication:
     residual_prior: bytes  # the file with the prior of the online correction
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     unseen: UnseenPredictions  # of the champion, for every row of the training set
+    compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
 
 
 def build_publication(
@@ -75,7 +77,10 @@ def build_publication(
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"])
-    # 4. Write the model card.
+    # 4. Fit how slowdowns of groups are composed.
+    job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
+    compositions = fit_domain_compositions(dataset, source.tables, job_split)
+    # 5. Write the model card.
     trained_on = tuple(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
@@ -91,6 +96,7 @@ def build_publication(
         worst_parity=worst_parity,
         warnings=warnings,
         notice=notice,
+        compositions=compositions,
     )
     return Publication(
         model=candidates.champion,
@@ -110,6 +116,7 @@ def build_publication(
         residual_prior=residual_prior_file(residual_prior),
         measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
+        compositions=compositions,
     )
 
 

@@ -1,14 +1,16 @@
 """Answers a question of `interfere replay`: reads a trace and a truth, replays schedulers, and returns their study."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
-from interfere.data.traces import JobTrace, VirtualCluster, read_trace
+from interfere.data.traces import JobTrace, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import (
@@ -26,12 +28,20 @@ from interfere.sim.schedulers.names import one_gpu_name, parse_name
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
-from interfere.sim.truth import UNKNOWN_ALONE, TableTruth, TruthTable, assume_unknown, truth_of
+from interfere.sim.truth import UNKNOWN_ALONE, Composition, TableTruth, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World
+from training.replay.clusters import given_clusters
 from training.replay.coverage import Coverage, coverage_of, require_coverage
 from training.replay.question import COUNTED_CAP, Question, check_options
+from training.replay.tuned_constants import tuned_here, tuned_note
 
 GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
+OVERLOADED = "draws with an offered load of 1 or more count nowhere"
+INTERRUPTED = "interrupted: of the traces that every policy was replayed on by then"
+COMPOSED_GROUPS = (
+    "seats: a group that the truth did not measure slows each job down by the sum of its pairs, 1 + Σ (s - 1), unless "
+    "the title of a table says by their product; the scheduler composes groups as the server does"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +50,11 @@ class Answer:
 
     question: Question  # resolved, with the policies that were replayed
     coverage: Coverage
-    study: Study
+    study: Study  # groups that nobody measured are the sum of their pairs
+    product: Study | None  # the same where they are the product; None where no more than two jobs share a device
     notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
     deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
+    tuned: Mapping[str, str] = field(default_factory=dict)  # policy -> what of it was chosen on this very trace
 
 
 def answer_question(question: Question, *, report: Callable[[str], None] | None = None) -> Answer:
@@ -68,6 +80,9 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         require_coverage(coverage, truth, trace_worlds.worlds)
         question = replace(question, policies=_policies(question, coverage))
     note(coverage.note())
+    assert question.guest_may_stay is not None
+    tuned = tuned_here(trace_worlds.worlds, question.policies, guest_may_stay=question.guest_may_stay)
+    note(tuned_note(tuned))
     if question.unknown != UNKNOWN_ALONE:
         names = [job.workload for world in trace_worlds.worlds for job in world.jobs]
         truth = assume_unknown(truth, names, question.unknown)
@@ -93,11 +108,11 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         note(_left_out_note(worlds, edge))
     # 3. Replay every scheduler on every trace.
     assert question.cap is not None
-    result = study(
+    replay_all = partial(
+        study,
         worlds,
-        TableTruth(truths),
-        question.policies,
-        _maker(question, belief, truth.mode, measured),
+        policies=question.policies,
+        make=_maker(question, belief, truth.mode, measured),
         draws=question.draws,
         tie_draws=question.tie_draws or 0,
         load=question.load,
@@ -107,11 +122,33 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         references=question.deadlines is None,
         report=report,
     )
-    if result.dropped:
-        notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
-    if result.interrupted:
-        notes.insert(0, "interrupted: of the traces that every policy was replayed on by then")
-    return Answer(question=question, coverage=coverage, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
+    result, product = _study_both_ends(replay_all, truths, question.policies)
+    note(COMPOSED_GROUPS if product is not None else "")
+    notes += [f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}"] * bool(
+        result.dropped
+    )
+    notes[:0] = [INTERRUPTED] * result.interrupted
+    return Answer(
+        question=question,
+        coverage=coverage,
+        study=result,
+        product=product,
+        notes=tuple(notes),
+        deadline_draws=deadline_draws,
+        tuned=tuned,
+    )
+
+
+def _study_both_ends(
+    replay_all: Callable[..., Study], truths: Sequence[TruthTable], policies: Sequence[str]
+) -> tuple[Study, Study | None]:
+    """The study of all policies, groups being the sum of their pairs; and where more than two jobs may share a device
+    that at the other end of what groups may do: their product. Policies of pairs are replayed once."""
+    result = replay_all(TableTruth(truths, Composition.SUM))
+    if result.interrupted or all(parse_name(name).seats == DEFAULT_SEATS for name in policies):
+        return result, None
+    of_pairs = [run for run in result.runs if parse_name(run.policy).seats == DEFAULT_SEATS]
+    return result, replay_all(TableTruth(truths, Composition.PRODUCT), known_runs=of_pairs)
 
 
 def _policies(question: Question, coverage: Coverage) -> tuple[str, ...]:
@@ -154,25 +191,11 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> TraceWorl
     settings = question.resolved()
     assert settings.per_node is not None
     assert settings.checkpoint_s is not None
-    clusters: tuple[VirtualCluster, ...] = ()
-    if question.gpus is not None:
-        if trace.clusters:
-            raise InvalidInputError(
-                "the trace says which devices there are", value=f"--gpus {question.gpus}", remedy="leave --gpus out"
-            )
-        per_node = min(settings.per_node, question.gpus)
-        if question.gpus % per_node:
-            raise InvalidInputError(
-                "devices do not fill their nodes",
-                value=f"--gpus {question.gpus} --per-node {per_node}",
-                remedy="give a multiple",
-            )
-        clusters = (VirtualCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
     return worlds_of(
         trace,
         device_type=truth.device_type,
         mode=truth.mode,
-        clusters=clusters,
+        clusters=given_clusters(trace, question.gpus, settings.per_node),
         checkpoint_s=settings.checkpoint_s,
         tie_seed=question.seed if question.shuffle_ties else None,
     )
@@ -235,6 +258,8 @@ def _maker(
         guest_ends_first=not question.guest_may_stay,
         whole_nodes=question.whole_nodes,
         slice_s=question.slice_s,
+        duration_error=question.duration_error,
+        seed=question.seed,
     )
 
     def make(name: str) -> Scheduler:

@@ -30,10 +30,10 @@ def page(answer: Answer) -> str:
     body = [
         tag("h1", f"Replay of {answer.question.trace.name}"),
         tag("p", "What sharing devices would have done to this trace, by policy.", class_="lead"),
-        *(tag("p", verdict, class_="verdict good") for verdict in verdicts(study)),
+        *(tag("p", verdict, class_="verdict good") for verdict in verdicts(answer)),
         tag("ul", *(tag("li", note) for note in answer.notes)),
     ]
-    for section in sections(study):
+    for section in sections(study, answer.product):
         body += [tag("h2", section.title), section.html(), tag("p", section.legend, class_="dim")]
         if section.title == STABLE:
             body += [_img(figure) for figure in _completion_figures(section.lines, study.runs)]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interfere.errors import InvalidInputError
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.edge_world import CHECKPOINT_S
-from interfere.sim.schedulers.names import DEADLINE_DEFAULT, DEFAULT, canonical_name, parse_name
+from interfere.sim.schedulers.names import DEADLINE_DEFAULT, DEFAULT, canonical_name, name_with_seats, parse_name
 from interfere.sim.truth import UNKNOWN_ALONE
 
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
@@ -43,8 +44,10 @@ class Question:
     tie_draws: int | None = None
     checkpoint_s: float | None = None
     slice_s: float = 0.0
+    duration_error: float = 0.0
     guest_may_stay: bool | None = None
     most_shared_gpus: int | None = None
+    seats: tuple[int, ...] = ()  # jobs that may share a device, each a policy of its own
     shuffle_ties: bool = False
     deadlines: str | None = None
     added: bool = False
@@ -61,7 +64,7 @@ class Question:
         dated = self.deadlines is not None
         return replace(
             self,
-            policies=tuple(canonical_name(name) for name in self.policies) or (DEADLINE_DEFAULT if dated else DEFAULT),
+            policies=self._policies(DEADLINE_DEFAULT if dated else DEFAULT),
             hide=HIDDEN_SHARE if self.hide is None else self.hide,
             cap=math.inf if self.cap is None else self.cap,
             per_node=NODE_GPUS if self.per_node is None else self.per_node,
@@ -72,6 +75,12 @@ class Question:
             tie_draws=(0 if dated else TIE_DRAWS) if self.tie_draws is None else self.tie_draws,
             guest_may_stay=True if self.guest_may_stay is None else self.guest_may_stay,
         )
+
+    def _policies(self, default: tuple[str, ...]) -> tuple[str, ...]:
+        """The policies by their names of today, those that plan groups once for each number of seats."""
+        names = tuple(map(canonical_name, self.policies)) or default
+        seated = (name_with_seats(name, seats) or name for name in names for seats in self.seats or (DEFAULT_SEATS,))
+        return tuple(dict.fromkeys(seated)) if self.seats else names
 
 
 def check_options(question: Question) -> None:
@@ -94,6 +103,18 @@ def check_options(question: Question) -> None:
         ("--unknown", question.unknown != UNKNOWN_ALONE, question.predict != "model", "--predict truth or mean"),
         ("--most-shared-gpus", question.most_shared_gpus is not None, shares, "a policy that shares"),
         (
+            "--seats",
+            bool(question.seats),
+            any(name.plans_groups for name in names),
+            "policy, or a policy with +matching of an order that stops no job and drops none",
+        ),
+        (
+            "--guest-ends-first",
+            question.guest_may_stay is False,
+            all(name.seats == DEFAULT_SEATS for name in names),
+            "policies that share in pairs only",
+        ),
+        (
             "--guest-may-stay and --guest-ends-first",
             question.guest_may_stay is not None,
             any(name.uses_guest_ends_first for name in names),
@@ -110,6 +131,12 @@ def check_options(question: Question) -> None:
             question.whole_nodes is not None,
             any(name.uses_whole_nodes for name in names),
             "a policy with an order, or slots",
+        ),
+        (
+            "--duration-error",
+            question.duration_error > 0,
+            any(name.knows_durations for name in names),
+            "a policy that is told durations (sjf, srtf, +easy, +drop, slots, policy...)",
         ),
         (
             "--checkpoint-s",

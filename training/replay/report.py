@@ -26,13 +26,19 @@ def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
         "coverage": asdict(answer.coverage)
         | {"job_share": answer.coverage.job_share, "gpu_h_share": answer.coverage.gpu_h_share},
         "notes": answer.notes,
-        "verdicts": verdicts(study),
+        "verdicts": verdicts(answer),
+        "tuned_on_this_trace": dict(answer.tuned),
         "cap": study.cap,
         "stable": [asdict(line) for line in study.stable],
         "overloaded": [asdict(line) for line in study.overloaded],
         "runs": [_run(run) for run in study.runs],
         "files": [str(path) for path in written],
     }
+    if answer.product is not None:
+        content["groups_by_product"] = {
+            "stable": [asdict(line) for line in answer.product.stable],
+            "overloaded": [asdict(line) for line in answer.product.overloaded],
+        }
     if answer.deadline_draws:
         recorded = [run for run in study.runs if run.draw == run.tie == 0]
         content["deadlines"] = [asdict(line) for line in study.deadlines]

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, name_of_pairs, parse_name, reference_of
 from interfere.sim.score import Score
 from interfere.sim.study import Line, Study
 from interfere.sim.uncertainty import CONFIDENCE, MIN_DAYS, Interval, UncertainMean
@@ -114,6 +115,32 @@ DEADLINE_LEGEND = (
 )
 
 
+def _time(time_s: UncertainMean) -> str:
+    ends = f" [{_hours(time_s.interval.low)}, {_hours(time_s.interval.high)}]" if time_s.interval.is_known else ""
+    return f"{_hours(time_s.mean)}{ends}"
+
+
+def _factor(factor: UncertainMean) -> str:
+    ends = f" [{factor.interval.low:.2f}, {factor.interval.high:.2f}]" if factor.interval.is_known else ""
+    return f"{factor.mean:.2f}{ends}"
+
+
+SEATS_COLUMNS = (
+    Column(title="mean (h)", cell=lambda line: _time(line.completion_s), is_short=True),
+    Column(title="worst slowdown", cell=lambda line: _factor(line.worst_slowdown), is_short=True),
+    Column(title="of all", cell=lambda line: f"{line.score.worst_slowdown:.2f}"),
+    Column(title="against none", cell=lambda line: _change(line.change)),
+    Column(title="against two", cell=lambda line: _change(line.change_to_pairs), is_short=True),
+    Column(title="shared", cell=lambda line: f"{line.score.shared:.0%}"),
+)
+SEATS_LEGEND = (
+    "worst slowdown: by company, time on devices over the time alone; of the jobs that arrive on one day the largest, "
+    "averaged over days; of all: the largest of any job; against none, against two: change of the mean completion time "
+    f"against the same policy without sharing, and with two jobs at most on a device; [{CONFIDENCE:.0%} intervals of "
+    "these means, block bootstrap over the recorded days]"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """The policies on one group of traces."""
@@ -154,22 +181,35 @@ OVERLOADED = "Overloaded worlds: gains there grow with the length of the trace"
 DEADLINES = "Worlds with deadlines and edge devices"
 
 
-def sections(study: Study) -> list[Section]:
-    """One section for each group of traces that there is; schedulers of deadlines best first."""
+def sections(study: Study, product: Study | None = None) -> list[Section]:
+    """One section for each group of traces that there is, schedulers of deadlines best first; then those of seats,
+    `product`: the study in which groups are the product of their pairs."""
     best_first = sorted(study.deadlines, key=lambda line: -_satisfaction(line))
     groups = [
         Section(title=STABLE, lines=study.stable, columns=COLUMNS, legend=LEGEND),
         Section(title=OVERLOADED, lines=study.overloaded, columns=COLUMNS, legend=LEGEND),
         Section(title=DEADLINES, lines=tuple(best_first), columns=DEADLINE_COLUMNS, legend=DEADLINE_LEGEND),
     ]
+    if product is not None:
+        for ends, each in (("sum", study), ("product", product)):
+            for kind, lines in (("stable", each.stable), ("overloaded", each.overloaded)):
+                title = f"Seats, {kind} load: groups by the {ends} of their pairs unless measured"
+                groups.append(Section(title=title, lines=_seated(lines), columns=SEATS_COLUMNS, legend=SEATS_LEGEND))
     return [group for group in groups if group.lines]
+
+
+def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The policies with more than two seats, and each with two and without sharing."""
+    seated = [line.policy for line in lines if parse_name(line.policy).seats > DEFAULT_SEATS]
+    names = {name for policy in seated for name in (policy, name_of_pairs(policy), reference_of(policy))}
+    return tuple(line for line in lines if line.policy in names)
 
 
 def summary(answer: Answer) -> Group:
     """Notes, verdicts, and a table of each group of traces."""
     parts: list[Text | Table] = [Text(answer.notes[0], style="bold"), *(Text(note) for note in answer.notes[1:])]
-    parts += [Text(verdict, style="bold") for verdict in verdicts(answer.study)]
-    groups = sections(answer.study)
+    parts += [Text(verdict, style="bold") for verdict in verdicts(answer)]
+    groups = sections(answer.study, answer.product)
     parts += [group.table() for group in groups]
     parts += [Text(text, style="dim") for text in populations(answer.study)]
     parts += [Text(legend, style="dim") for legend in dict.fromkeys(group.legend for group in groups)]
@@ -188,14 +228,16 @@ def populations(study: Study) -> list[str]:
     return texts
 
 
-def verdicts(study: Study) -> list[str]:
+def verdicts(answer: Answer) -> list[str]:
     """Which policy ends jobs soonest on average, or meets most deadlines: of all policies, and of those that could be
-    run in practice."""
-    unknown = [line for line in study.stable if not parse_name(line.policy).knows_durations]
+    run in practice. A policy of which something was chosen on this very trace is not named."""
+    stable = [line for line in answer.study.stable if line.policy not in answer.tuned]
+    deadlines = [line for line in answer.study.deadlines if line.policy not in answer.tuned]
+    unknown = [line for line in stable if not parse_name(line.policy).knows_durations]
     nonpreemptive = [line for line in unknown if not parse_name(line.policy).is_preemptive]
     texts = []
     for description, lines in (
-        ("of all", study.stable),
+        ("of all", stable),
         ("without knowing durations beforehand", unknown),
         ("of those, without stopping jobs", nonpreemptive),
     ):
@@ -203,8 +245,8 @@ def verdicts(study: Study) -> list[str]:
             best = min(lines, key=lambda line: line.score.mean_completion_s)
             by_sharing = f", by sharing {_change(best.change)}" if best.change else ", which shares nothing"
             texts.append(f"soonest {description}: {best.policy}, {_hours(best.score.mean_completion_s)} h{by_sharing}")
-    unshared = [line for line in study.deadlines if not parse_name(line.policy).sharing]
-    for description, lines in (("of all", study.deadlines), ("without sharing", unshared)):
+    unshared = [line for line in deadlines if not parse_name(line.policy).sharing]
+    for description, lines in (("of all", deadlines), ("without sharing", unshared)):
         if lines:
             best = max(lines, key=_satisfaction)
             texts.append(f"most deadlines met {description}: {best.policy}, {_percent(best.satisfaction)} %")

@@ -41,7 +41,7 @@ def facts(
     as_json: JsonFlag = False,
 ) -> None:
     """Show every known fact of a workload: value, unit, source, time, device type, and why it counts or not."""
-    from interfere.data.extras import read_extras
+    from interfere.data.extra_facts import read_extras
     from interfere.data.facts import ONLY_SOURCE, known_facts
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table

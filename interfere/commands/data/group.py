@@ -39,10 +39,11 @@ def list_tables(work: Work = DEFAULT_WORK, as_json: JsonFlag = False) -> None:
     """List the shipped tables and those of the workspace."""
     from interfere.data.tables import read_table
 
-    grid, rows = Grid("table", "jobs", "pairs", "folder"), []
+    grid, rows = Grid("table", "jobs", "pairs", "rows of groups", "folder"), []
     for path in _table_folders(work):
         table = read_table(path)
-        rows.append({"name": table.name, "jobs": len(table.jobs), "pairs": len(table.pairs), "folder": str(path)})
+        counts = {"jobs": len(table.jobs), "pairs": len(table.pairs), "group_rows": len(table.groups)}
+        rows.append({"name": table.name, **counts, "folder": str(path)})
         grid.add_row(*map(str, rows[-1].values()))
     emit({"tables": rows}, grid if rows else "no tables yet: interfere profile campaign", as_json=as_json)
 
@@ -71,10 +72,16 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
     root = folder or datasets_folder()
     n_files = check_manifest(root) if (root / MANIFEST).is_file() else 0
     folders = sorted(path.parent for path in root.glob("*/pairs.parquet")) if n_files else [root]
-    rows = [
-        {"folder": str(path), "pairs": len(read_table(path).pairs), "sha256": table_digest(path)} for path in folders
-    ]
-    text = "\n".join(f"ok: {row['folder']} ({row['pairs']} pairs, sha256 {str(row['sha256'])[:16]})" for row in rows)
+    rows = []
+    for path in folders:
+        table = read_table(path)
+        counts = {"pairs": len(table.pairs), "group_rows": len(table.groups)}
+        rows.append({"folder": str(path), **counts, "sha256": table_digest(path)})
+    text = "\n".join(
+        f"ok: {row['folder']} ({row['pairs']} pairs, {row['group_rows']} rows of groups, "
+        f"sha256 {str(row['sha256'])[:16]})"
+        for row in rows
+    )
     emit({"tables": rows, "manifest_files": n_files}, text, as_json=as_json)
 
 

@@ -45,6 +45,7 @@ def _counts(imported: "ImportResult") -> dict[str, int]:
     infeasible = sum(not pair.feasible for pair in imported.pairs)
     counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
     counts |= {"feasible": len(imported.pairs) - infeasible, "infeasible": infeasible}
+    counts |= {"rows of groups": len(imported.groups)} if imported.groups else {}
     return counts | ({"extras": len(imported.extras)} if imported.extras else {})
 
 

@@ -65,7 +65,7 @@ def parvagpu(
     out: Out,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies of a model are a pair."""
+    """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies are a pair, more a group."""
     from interfere.data.importers.parvagpu import import_parvagpu
 
     write_and_report(out, import_parvagpu(path), as_json=as_json)

@@ -88,14 +88,17 @@ def pods(
 
 
 def sacct(
-    path: Annotated[Path, typer.Argument(help="Output of `sacct --allusers --allocations --parsable2 --format=...`.")],
+    path: Annotated[Path, typer.Argument(help="Output of the command below.")],
     out: Out,
     workloads: Workloads = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Import the accounting of a Slurm cluster as a job trace.
 
-    Needs the columns JobID,JobName,User,Partition,State,Submit,Start,End,AllocTRES.
+    sacct --allusers --allocations --parsable2 --starttime=now-30days
+    --format=JobID,User,Partition,State,Submit,Start,End,AllocTRES,JobName
+
+    Slurm must count GPUs: AccountingStorageTRES=gres/gpu,gres/shard in slurm.conf.
     """
     from interfere.data.importers.site_traces.sacct import import_sacct
     from interfere.data.importers.site_traces.workload_map import read_workload_map

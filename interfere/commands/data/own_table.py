@@ -96,7 +96,7 @@ def template(
     folder: Annotated[Path, typer.Argument(help="Folder to write pairs.csv and jobs.csv into.")] = Path(),
     job: Annotated[list[str] | None, typer.Option(help="Name of a job. Repeatable.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="Device type, such as a100-80gb.")] = "a100-80gb",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
+    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
     value: Annotated[str, typer.Option(help="What you measure: slowdown, speed, throughput, step_time_ms, ...")] = (
         "step_time_ms"
     ),

@@ -32,13 +32,12 @@ def transfer(
     from dataclasses import asdict
 
     from interfere.predict.transfer.device_transfer import fit_transfer
-    from interfere.predict.transfer.leave_one_out import leave_one_pair_out
 
     tables, profiles, measured = transfer_inputs(mine, sources, device, work)
     fitted = fit_transfer(tables, profiles, measured)
     missing = [(a, b) for a in fitted.jobs for b in fitted.jobs if (a, b) not in fitted.measured]
     answers = fitted.predict(missing)
-    score = leave_one_pair_out(tables, profiles, measured)
+    score = fitted.hidden_pair_score()
     grid = Grid("victim", "neighbour", "slowdown", "90 % interval")
     for each in answers:
         grid.add_row(each.victim, each.neighbour, f"{each.slowdown:.2f}", f"{each.lower:.2f} to {each.upper:.2f}")

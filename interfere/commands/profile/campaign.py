@@ -1,4 +1,4 @@
-"""Measure workloads alone, in chosen pairs or in all pairs: `interfere profile solo`, `pairs` and `campaign`."""
+"""Measure workloads alone, in pairs or in groups: `interfere profile solo`, `pairs` and `campaign`."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,11 +9,29 @@ from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit
-from interfere.commands.profile.console import ONE_CORE, campaign_progress, pair_cells, pair_documents
+from interfere.commands.profile.console import (
+    WHERE,
+    campaign_progress,
+    group_documents,
+    measurement_cells,
+    pair_cells,
+    pair_documents,
+)
 
 if TYPE_CHECKING:
     from interfere.data.tables import Table
     from interfere.profiling.campaign import CampaignConfig
+
+
+GROUP_COUNT = 120  # of each size, unless told otherwise
+
+
+class SharingMode(StrEnum):
+    """How jobs share CPU cores."""
+
+    TIMESLICE = "timeslice"
+    PRIORITY = "priority"
+    SPATIAL = "spatial"
 
 
 class DeviceType(StrEnum):
@@ -33,6 +51,20 @@ Passes = Annotated[int, typer.Option(min=1, help="Blocks of every pair, each in 
 MaxBlocks = Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")]
 BlockS = Annotated[float, typer.Option(min=0.4, help="Seconds of a block: alone, together, alone, together.")]
 SoloS = Annotated[float, typer.Option(min=0.4, help="Seconds of each workload alone.")]
+Mode = Annotated[
+    SharingMode,
+    typer.Option(help="timeslice: one core; priority: one core, the first job before the second; spatial: two cores."),
+]
+GroupSizes = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--groups", min=3, help="Measure groups of so many jobs instead of pairs; may be given several times."
+    ),
+]
+GroupCounts = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help=f"How many groups, one for each --groups. Default: {GROUP_COUNT} or all there are."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")]
 
 
@@ -103,6 +135,9 @@ def campaign(
     out: Out = None,
     name: Name = "mine",
     work: Work = DEFAULT_WORK,
+    mode: Mode = SharingMode.TIMESLICE,
+    groups: GroupSizes = None,
+    group_count: GroupCounts = None,
     seed: Seed = 0,
     core: Core = None,
     quick: Quick = False,
@@ -113,13 +148,17 @@ def campaign(
     fresh: Fresh = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Profile workloads alone and in all pairs. Killed and run again, it goes on."""
+    """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
     from interfere.profiling.campaign import CampaignConfig
     from interfere.profiling.workloads import expand_names
 
+    names = expand_names(workloads)
     config = CampaignConfig(
         out=out or work / "tables" / name,
-        workloads=expand_names(workloads),
+        workloads=names,
+        mode=mode.value,
+        pairs=() if groups else None,
+        groups=_chosen_groups(names, groups or [], group_count or [], seed),
         passes=passes,
         block_s=block_s,
         seed=seed,
@@ -130,6 +169,29 @@ def campaign(
         campaign=f"{device}-all",
     )
     _measure(config, as_json=as_json)
+
+
+def _chosen_groups(
+    workloads: tuple[str, ...], sizes: list[int], counts: list[int], seed: int
+) -> tuple[tuple[str, ...], ...]:
+    """Return balanced groups of each size. Raises InvalidInputError where counts and sizes do not match."""
+    from math import comb
+
+    from interfere.errors import InvalidInputError
+    from interfere.profiling.design.groups import balanced_groups
+
+    if counts and len(counts) != len(sizes):
+        raise InvalidInputError(
+            "--group-count does not match --groups",
+            value=f"{len(counts)} counts for {len(sizes)} sizes",
+            remedy="give one count for each size, in the same order, or none",
+        )
+    wanted = counts or [min(GROUP_COUNT, comb(len(workloads) + size - 1, size)) for size in sizes]
+    return tuple(
+        members
+        for size, count in zip(sizes, wanted, strict=True)
+        for members in balanced_groups(workloads, size=size, count=count, seed=seed)
+    )
 
 
 def workloads(as_json: JsonFlag = False) -> None:
@@ -154,7 +216,7 @@ def _measure(config: "CampaignConfig", *, as_json: bool) -> None:
 def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
     from dataclasses import asdict
 
-    from interfere.data.quality import table_quality
+    from interfere.data.quality import group_quality, table_quality
     from interfere.data.tables import table_digest
 
     figures = asdict(table_quality(table))
@@ -165,13 +227,19 @@ def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
         "sha256": table_digest(config.out),
         "jobs": [{name: getattr(job, name) for name in fields} for job in table.jobs],
         "pairs": pair_documents(table.pairs),
+        "groups": group_documents(table.groups),
         "quality": figures,
+        "group_quality": [
+            asdict(each) | {"rows_by_status": dict(each.rows_by_status)} for each in group_quality(table)
+        ],
     }
 
 
 def _grid(config: "CampaignConfig", table: "Table") -> Grid:
     """Return the pairs as people read them; the jobs where no pair was measured."""
-    caption = f"{ONE_CORE} · wrote {config.out}"
+    caption = f"{WHERE[config.mode]} · wrote {config.out}"
+    if config.groups:
+        return _group_grid(table, caption)
     if not table.pairs:
         grid = Grid("workload", "step alone", "busy", caption=caption)
         for job in table.jobs:
@@ -180,4 +248,12 @@ def _grid(config: "CampaignConfig", table: "Table") -> Grid:
     grid = Grid("victim", "neighbour", "slowdown", "95 % interval", "status", caption=caption)
     for pair in table.pairs:
         grid.add_row(*pair_cells(pair))
+    return grid
+
+
+def _group_grid(table: "Table", caption: str) -> Grid:
+    """Return the groups, one row of each victim."""
+    grid = Grid("victim", "company", "slowdown", "95 % interval", "status", caption=caption)
+    for row in table.groups:
+        grid.add_row(row.victim, ", ".join(row.company), *measurement_cells(row))
     return grid

@@ -13,12 +13,17 @@ from interfere.commands.output import err, progress_note
 
 if TYPE_CHECKING:
     from interfere.profiling.campaign import CampaignProgress
-    from interfere.records import PairMeasurement
+    from interfere.records import GroupMeasurement, PairMeasurement
 
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
 ONE_CORE = "one CPU core, time-sliced"
+WHERE = {
+    "timeslice": ONE_CORE,
+    "priority": "one CPU core, the first job of a pair at higher priority",
+    "spatial": "two CPU cores, a job on each",
+}
 
-_PAIR_FIELDS = ("victim", "neighbour", "slowdown", "lower", "upper", "status", "reason")
+_FIELDS = ("slowdown", "lower", "upper", "status", "reason")
 
 
 @contextmanager
@@ -52,11 +57,23 @@ def campaign_progress(out: Path) -> Iterator[Callable[["CampaignProgress"], None
 
 def pair_documents(pairs: Sequence["PairMeasurement"]) -> list[dict[str, object]]:
     """Return the measured pairs for programs, without their passes and provenance."""
-    return [{name: getattr(pair, name) for name in _PAIR_FIELDS} for pair in pairs]
+    names = ("victim", "neighbour", "important", *_FIELDS)
+    return [{name: getattr(pair, name) for name in names} for pair in pairs]
+
+
+def group_documents(groups: Sequence["GroupMeasurement"]) -> list[dict[str, object]]:
+    """Return the rows of measured groups for programs, without their passes and provenance."""
+    return [{name: getattr(row, name) for name in ("victim", "company", *_FIELDS)} for row in groups]
 
 
 def pair_cells(pair: "PairMeasurement") -> tuple[str, str, str, str, str]:
     """Return victim, neighbour, slowdown, interval and status of a measured pair for people; a dash for no value."""
-    slowdown = f"{pair.slowdown:.2f} ×" if pair.status.value == "ok" else "–"
-    interval = f"{pair.lower:.2f}-{pair.upper:.2f}" if isfinite(pair.lower) else "–"
-    return pair.victim, pair.neighbour, slowdown, interval, pair.reason or pair.status.value
+    important = {"victim": " (important)", "neighbour": " (behind it)"}.get(pair.important, "")
+    return pair.victim + important, pair.neighbour, *measurement_cells(pair)
+
+
+def measurement_cells(row: "PairMeasurement | GroupMeasurement") -> tuple[str, str, str]:
+    """Return slowdown, interval and status for people; a dash for no value."""
+    slowdown = f"{row.slowdown:.2f} ×" if row.status.value == "ok" else "–"
+    interval = f"{row.lower:.2f}-{row.upper:.2f}" if isfinite(row.lower) else "–"
+    return slowdown, interval, row.reason or row.status.value

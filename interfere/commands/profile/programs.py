@@ -42,7 +42,7 @@ def command(
             "where there is none. Any other name: not pinned, the environment decides."
         ),
     ] = "cpu-core",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
+    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
     device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
     gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,

@@ -6,7 +6,7 @@ Laws: one file with everything in it; names are shown as text, whatever they hol
 from importlib.resources import files
 from pathlib import Path
 
-from interfere.data.dataset_card import DEVICE_NOTES
+from interfere.data.dataset_card import device_notes
 from interfere.data.html_page.appendix import (
     HOW_TO_READ,
     definition_list,
@@ -17,6 +17,7 @@ from interfere.data.html_page.appendix import (
 from interfere.data.html_page.domain_section import domain_overview, domain_section
 from interfere.data.html_page.domain_summary import domain_summaries, with_sorted_rows
 from interfere.data.html_page.formatting import count_noun
+from interfere.data.html_page.group_section import group_section
 from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.parquet import write_atomically
 from interfere.data.tables import Table
@@ -31,7 +32,7 @@ def table_page(table: Table, *, sha256: str = "", notes: str = "") -> str:
     domains = domain_summaries(table)
     anchors = tuple(f"domain-{k}" for k in range(len(domains)))
     head = [tag("h1", table.name or "table"), tag("p", _summary(table), class_="lead")]
-    head += [_note(DEVICE_NOTES[name]) for name in sorted({j.device_type for j in table.jobs} & set(DEVICE_NOTES))]
+    head += map(_note, device_notes(table))
     if len(domains) > 1:
         head.append(domain_overview(domains, anchors))
     body = [
@@ -39,9 +40,10 @@ def table_page(table: Table, *, sha256: str = "", notes: str = "") -> str:
         *(domain_section(domain, anchor) for domain, anchor in zip(domains, anchors, strict=True)),
         *(
             []
-            if domains
+            if domains or table.groups
             else [tag("p", tag("b", "No pairs."), " The table holds profiles alone.", class_="verdict bad")]
         ),
+        *group_section(table),
         tag("section", tag("h2", "Jobs alone"), solo_profiles_table(table), id="jobs"),
         tag("section", tag("h2", "Provenance"), *provenance(table, sha256, notes), id="provenance"),
         tag("section", tag("h2", "How to read this page"), definition_list(HOW_TO_READ), id="how"),
@@ -49,9 +51,10 @@ def table_page(table: Table, *, sha256: str = "", notes: str = "") -> str:
     return html_document(f"{table.name}: slowdowns of shared devices", *body)
 
 
-def html_document(title: str, *parts: str) -> str:
-    """A complete HTML document with the style of this package; parts that are plain text are escaped."""
-    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
+def html_document(title: str, *parts: str, extra_style: str = "") -> str:
+    """A complete HTML document with the style of this package, and CSS rules of a page's own; parts that are plain text
+    are escaped."""
+    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8") + extra_style)
     meta = (
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
@@ -71,13 +74,16 @@ def write_table_page(path: Path, table: Table, *, sha256: str = "", notes: str =
 
 
 def _summary(table: Table) -> str:
-    devices = sorted({j.device_type for j in table.jobs} | {p.device_type for p in table.pairs})
-    modes = sorted({p.mode for p in table.pairs})
+    rows = table.measurements
+    devices = sorted({job.device_type for job in table.jobs} | {row.device_type for row in rows})
+    modes = sorted({row.mode for row in rows})
     jobs = len({j.workload for j in table.jobs})
     on = f" on {', '.join(devices)}" if devices else ""
     shared = f", shared by {', '.join(modes)}" if modes else ""
     pairs = count_noun(len(table.pairs), "ordered pair")
-    return f"{count_noun(jobs, 'job')}{on}{shared}: {pairs}, measured {measurement_dates(table)}."
+    groups = len({(row.members, row.device_type, row.mode, row.metric) for row in table.groups})
+    grouped = f" and {count_noun(groups, 'group')} of three and more" if groups else ""
+    return f"{count_noun(jobs, 'job')}{on}{shared}: {pairs}{grouped}, measured {measurement_dates(table)}."
 
 
 def _note(text: str) -> Html:

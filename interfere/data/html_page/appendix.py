@@ -86,30 +86,31 @@ def _fact_formatter(field: str, as_text: Callable[[float], str]) -> Callable[[Jo
 
 def provenance(table: Table, sha256: str, notes: str) -> list[Html]:
     """Sources, machines and dates; rows by status and reason; the dataset card of the table."""
+    rows = table.measurements
     censored = count_censored(table)
     facts = [
         ("table", table.name),
         ("sha256 of its files", sha256),
         ("schema version", str(SCHEMA_VERSION)),
-        ("source of the pairs", _names(pair.source for pair in table.pairs)),
+        ("source of the pairs and groups", _names(row.source for row in rows)),
         ("source of the profiles", _names(job.source for job in table.jobs)),
-        ("campaign", _names(pair.campaign for pair in table.pairs)),
-        ("machine", _names(pair.device_name for pair in table.pairs)),
-        ("metric", _names(pair.metric for pair in table.pairs)),
+        ("campaign", _names(row.campaign for row in rows)),
+        ("machine", _names(row.device_name for row in rows)),
+        ("metric", _names(row.metric for row in rows)),
         ("measured", measurement_dates(table)),
         (
             "censored",
             f"{count_noun(censored, 'row')}: the true slowdown lies beyond the one given" if censored else "no row",
         ),
     ]
-    rows = [(r.status.value, f"{r.rows:,}", r.reason or DASH) for r in count_reasons(table)]
+    reasons = [(r.status.value, f"{r.rows:,}", r.reason or DASH) for r in count_reasons(table)]
     by_status = html_table(
         ("status", "rows", "reason given (the first of its kind)"),
-        rows,
+        reasons,
         numbers=frozenset({1}),
         caption="Rows by status and reason",
     )
-    parts = [definition_list(facts), *([tag("h3", "Rows by status"), by_status] if rows else [])]
+    parts = [definition_list(facts), *([tag("h3", "Rows by status"), by_status] if reasons else [])]
     if notes:
         parts.append(tag("details", tag("summary", "The card written with the table"), tag("pre", notes)))
     return parts
@@ -121,7 +122,8 @@ def _names(values: Iterable[str]) -> str:
 
 def measurement_dates(table: Table) -> str:
     """The first and the last day of the measurements, in UTC."""
-    times_s = [pair.measured_at_s for pair in table.pairs if math.isfinite(pair.measured_at_s)]
+    rows = table.measurements
+    times_s = [row.measured_at_s for row in rows if math.isfinite(row.measured_at_s)]
     if not times_s:
         return "at an unknown time"
     first, last = format_date(min(times_s)), format_date(max(times_s))

@@ -40,7 +40,8 @@ def domain_section(domain: DomainSummary, anchor: str) -> Html:
 def domain_title(domain: DomainSummary) -> str:
     """Device type and sharing mode, and the metric where it is not the default one."""
     metric = () if domain.metric == "step_time_mean" else (domain.metric,)
-    return " · ".join((domain.device_type, domain.mode, *metric))
+    role = (f"{domain.important} important",) if domain.important else ()
+    return " · ".join((domain.device_type, domain.mode, *metric, *role))
 
 
 def quality_verdict(domain: DomainSummary) -> Html:

@@ -37,6 +37,7 @@ class DomainSummary:
     device_type: str
     mode: str
     metric: str
+    important: str  # "victim" or "neighbour" in mode priority
     table: Table  # the rows and profiles of this domain only
     quality: TableQuality
     fit: AdditiveFit
@@ -71,6 +72,7 @@ def _domain_summary(domain_table: Table) -> DomainSummary:
         device_type=pairs[0].device_type,
         mode=pairs[0].mode,
         metric=pairs[0].metric,
+        important=pairs[0].important,
         table=domain_table,
         quality=table_quality(domain_table),
         fit=fit,
@@ -180,9 +182,9 @@ def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
     """Rows by status and reason, the most frequent first within a status."""
     first_reason: dict[tuple[PairStatus, str], str] = {}
     counts: Counter[tuple[PairStatus, str]] = Counter()
-    for pair in sorted(table.pairs, key=lambda pair: (pair.device_type, pair.victim, pair.neighbour)):
-        key = (pair.status, "".join("0" if c.isdigit() else c for c in pair.reason))
-        first_reason.setdefault(key, pair.reason)
+    for row in with_sorted_rows(table).measurements:
+        key = (row.status, "".join("0" if c.isdigit() else c for c in row.reason))
+        first_reason.setdefault(key, row.reason)
         counts[key] += 1
     ranked = sorted(counts.items(), key=lambda item: (list(PairStatus).index(item[0][0]), -item[1], item[0][1]))
     return tuple(ReasonCount(status=key[0], reason=first_reason[key], rows=rows) for key, rows in ranked)
@@ -200,8 +202,12 @@ def with_sorted_rows(table: Table) -> Table:
         jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),
         pairs=tuple(
             sorted(
-                table.pairs, key=lambda pair: (pair.device_type, pair.mode, pair.metric, pair.victim, pair.neighbour)
+                table.pairs,
+                key=lambda p: (p.device_type, p.mode, p.metric, p.important, p.victim, p.neighbour),
             )
+        ),
+        groups=tuple(
+            sorted(table.groups, key=lambda row: (row.device_type, row.mode, row.metric, row.victim, row.company))
         ),
     )
 

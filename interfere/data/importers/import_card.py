@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+from interfere.data.dataset_card import group_count_lines, group_quality_lines
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile
 from interfere.data.intended_use import intended_uses
 from interfere.data.public_tables import find_public_table, public_tables
@@ -81,7 +82,7 @@ def _cell(text: str) -> str:
 
 
 def _table_lines(name: str, imported: ImportResult) -> list[str]:
-    table = Table(name=name, jobs=imported.jobs, pairs=imported.pairs)
+    table = Table(name=name, jobs=imported.jobs, pairs=imported.pairs, groups=imported.groups)
     device_types = sorted({job.device_type for job in table.jobs})
     lines = ["## Rows", "| device type | jobs | ordered pairs | feasible | not |", "|---|---|---|---|---|"]
     for device_type in device_types:
@@ -89,7 +90,10 @@ def _table_lines(name: str, imported: ImportResult) -> list[str]:
         infeasible = sum(not pair.feasible for pair in pairs)
         jobs = sum(job.device_type == device_type for job in table.jobs)
         lines.append(f"| {device_type} | {jobs} | {len(pairs)} | {len(pairs) - infeasible} | {infeasible} |")
-    lines += ["", f"Sharing mode: {', '.join(sorted({pair.mode for pair in table.pairs})) or 'no pairs'}."]
+    modes = sorted({row.mode for row in table.measurements})
+    lines += ["", f"Sharing mode: {', '.join(modes) or 'no pairs'}."]
+    if table.groups:
+        lines += ["", *group_count_lines(table)]
     if not any(pair.status is PairStatus.OK for pair in table.pairs):
         return lines
     lines += ["", "## What it may be used for", *(f"- {use.text()}" for use in intended_uses(table))]
@@ -107,6 +111,8 @@ def _table_lines(name: str, imported: ImportResult) -> list[str]:
     for label, field in rows:
         values = (getattr(quality, field) for _, quality in domains)
         lines.append(f"| {label} | {' | '.join('–' if math.isnan(v) else f'{v:.3f}' for v in values)} |")
+    if table.groups:
+        lines += ["", *(line.replace("nan%", "–").replace("nan", "–") for line in group_quality_lines(table))]
     return lines
 
 

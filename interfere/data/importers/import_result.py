@@ -6,9 +6,9 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from interfere.data.extras import ExtraFact
+from interfere.data.extra_facts import ExtraFact
 from interfere.data.traces import JobTrace
-from interfere.records import JobProfile, PairMeasurement
+from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
 
 
 class Treatment(StrEnum):
@@ -57,7 +57,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """One import, not yet written: jobs and pairs, or a trace."""
+    """One import, not yet written: jobs, pairs and groups, or a trace."""
 
     source_format: str  # the subcommand of `interfere data import`
     files: tuple[SourceFile, ...]
@@ -65,8 +65,14 @@ class ImportResult:
     notices: tuple[Notice, ...] = ()
     jobs: tuple[JobProfile, ...] = ()
     pairs: tuple[PairMeasurement, ...] = ()
+    groups: tuple[GroupMeasurement, ...] = ()
     extras: tuple[ExtraFact, ...] = ()
     trace: JobTrace | None = None
+
+    @property
+    def measurements(self) -> tuple[PairMeasurement | GroupMeasurement, ...]:
+        """The rows of pairs, then those of groups."""
+        return (*self.pairs, *self.groups)
 
 
 def nonempty_notices(*notices: Notice) -> tuple[Notice, ...]:

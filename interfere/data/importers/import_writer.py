@@ -2,7 +2,7 @@
 
 Law 1: after a failure the target is what it was before; a folder that holds anything but an earlier import is refused.
 Law 2: what other sources had said of jobs and pairs in the target is kept. What the same source had said of a job is
-replaced; an import of pairs replaces all that its source had said.
+replaced; an import of pairs or groups replaces all that its source had said.
 """
 
 import shutil
@@ -10,19 +10,19 @@ import tempfile
 from pathlib import Path
 
 from interfere.data.dataset_card import CARD_FILE
-from interfere.data.extras import EXTRAS_FILE, ExtraFact, read_extras, write_extras
+from interfere.data.extra_facts import EXTRAS_FILE, ExtraFact, read_extras, write_extras
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_card import TITLE, import_card
 from interfere.data.importers.import_result import ImportResult
-from interfere.data.tables import JOBS_FILE, PAIRS_FILE, Table, read_table, write_table
+from interfere.data.tables import GROUPS_FILE, JOBS_FILE, PAIRS_FILE, Table, read_table, write_table
 from interfere.data.traces import CLUSTERS_FILE, TRACE_FILE, write_trace
 from interfere.errors import ConflictError, UnfitError
 
-IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, EXTRAS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
+IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, GROUPS_FILE, EXTRAS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
 
 
 def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
-    """Write jobs and pairs, or the trace, and the card; returns the files.
+    """Write jobs, pairs and groups, or the trace, and the card; returns the files.
 
     Raises ConflictError where the target is no earlier import, UnfitError where it cannot be written, and TableError.
     """
@@ -60,16 +60,23 @@ def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
 def _with_earlier_facts(target: Path, imported: ImportResult) -> Table:
     """The imported table with what other sources had said in the target."""
     earlier = read_table(target) if (target / JOBS_FILE).exists() else Table(name=target.name, jobs=(), pairs=())
-    replaced = {pair.source for pair in imported.pairs}
+    replaced = {row.source for row in imported.measurements}
     profiles = [each for each in earlier.profiles if each.source.removesuffix(STATIC_SUFFIX) not in replaced]
     pairs = [pair for pair in earlier.pairs if pair.source not in replaced]
+    groups = [group for group in earlier.groups if group.source not in replaced]
     combined = combine_profiles((*profiles, *imported.jobs))
-    return Table(name=target.name, jobs=combined.jobs, pairs=(*pairs, *imported.pairs), sources=combined.sources)
+    return Table(
+        name=target.name,
+        jobs=combined.jobs,
+        pairs=(*pairs, *imported.pairs),
+        groups=(*groups, *imported.groups),
+        sources=combined.sources,
+    )
 
 
 def _with_earlier_extras(target: Path, imported: ImportResult) -> tuple[ExtraFact, ...]:
     """The extras of the import, after those that the target has from other sources."""
-    replaced = {job.source for job in imported.jobs} | {pair.source for pair in imported.pairs}
+    replaced = {job.source for job in imported.jobs} | {row.source for row in imported.measurements}
     return (*(extra for extra in read_extras(target) if extra.source not in replaced), *imported.extras)
 
 

@@ -2,19 +2,27 @@
 
 One file a model; a row gives the compute slices of the MIG instance, the batch size, the number of identical copies
 that share the instance under MPS, the throughput of each copy in requests/s and the mean latency in s. A MIG instance
-is a device type of its own: instances share nothing. Two copies of one model are a self pair, and become a row of the
-table. Three and more are no pair: they are kept as extras, since a table has no place for groups yet.
+is a device type of its own: instances share nothing. Two copies of one model are a self pair, three to five are a
+group: both become rows of the table.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from interfere.data.extras import ExtraFact
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
 from interfere.data.importers.strict_reading import CsvRow, read_csv
 from interfere.devices.mig import mig_slice_name
 from interfere.errors import TableError
-from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.records import (
+    MAX_SLOWDOWN,
+    MIN_SLOWDOWN,
+    NAN,
+    GroupMeasurement,
+    JobProfile,
+    PairMeasurement,
+    PairStatus,
+)
 
 COLUMNS = ("Mig instance", "Batch size", "Workload Number", "Throughput", "Latency")
 GPU = "a100-80gb"
@@ -23,7 +31,7 @@ INFEASIBLE_REASON = "zero throughput: does not fit or not run"
 FORMAT_NOTES = (
     "throughput is that of one copy, in requests/s: step_time_s = batch size / throughput alone, one step is one batch",
     "a MIG instance is a device type: k compute slices of an A100 80 GB; mode mps: copies share it under MPS",
-    "two copies: a self pair, slowdown = throughput alone / throughput of each copy",
+    "two copies: a self pair, three to five: a group; slowdown = throughput alone / throughput of each copy",
     "identical copies only: nothing here says how two different models slow each other down",
     "the latency is batch size / throughput, rounded to ms: not read",
 )
@@ -63,14 +71,15 @@ def import_parvagpu(path: Path) -> ImportResult:
     ran_alone = {key: each for key, each in found.items() if each.throughputs.get(1, 0.0) > 0}
     jobs = [_profile(key, each) for key, each in ran_alone.items()]
     pairs = [_pair(key, each) for key, each in ran_alone.items() if 2 in each.throughputs]
+    groups = [_group(key, each, n) for key, each in ran_alone.items() for n in sorted(each.throughputs) if n > 2]
     return ImportResult(
         source_format="parvagpu",
         files=tuple(sources),
         format_notes=FORMAT_NOTES,
         jobs=tuple(jobs),
         pairs=tuple(pairs),
-        extras=tuple(_extras(found)),
-        notices=_notices(found, ran_alone, pairs),
+        groups=tuple(groups),
+        notices=_notices(found, pairs, groups),
     )
 
 
@@ -100,52 +109,43 @@ def _profile(key: _Configuration, measured: _Measured) -> JobProfile:
 
 def _pair(key: _Configuration, measured: _Measured) -> PairMeasurement:
     """The self pair of two copies."""
-    shared = measured.throughputs[2]
+    return PairMeasurement(neighbour=key.workload, **_shared_columns(key, measured, 2))
+
+
+def _group(key: _Configuration, measured: _Measured, copies: int) -> GroupMeasurement:
+    """The group of three or more copies."""
+    return GroupMeasurement(company=(key.workload,) * (copies - 1), **_shared_columns(key, measured, copies))
+
+
+def _shared_columns(key: _Configuration, measured: _Measured, copies: int) -> dict[str, Any]:
+    """What is said of one copy beside the others, whatever their number."""
+    shared = measured.throughputs[copies]
     slowdown = measured.throughputs[1] / shared if shared else NAN
     if shared and not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
         problem = f"a slowdown of {slowdown:.3g}, outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
-        measured.rows[2].fail("Throughput", problem, "check this throughput and the one of a single copy")
-    return PairMeasurement(
-        victim=key.workload,
-        neighbour=key.workload,
-        device_type=key.device_type,
-        mode="mps",
-        slowdown=slowdown,
-        passes=(slowdown,) if shared else (),
-        status=PairStatus.OK if shared else PairStatus.INFEASIBLE,
-        reason="" if shared else INFEASIBLE_REASON,
-        source="parvagpu",
-        campaign=f"parvagpu@{measured.source.sha256[:12]}",
-    )
-
-
-def _extras(found: dict[_Configuration, _Measured]) -> list[ExtraFact]:
-    """The throughputs of three and more copies."""
-    return [
-        ExtraFact(
-            workload=key.workload,
-            device_type=key.device_type,
-            source="parvagpu",
-            name=f"throughput of each of {copies} copies, requests/s",
-            value=repr(throughput),
-        )
-        for key, each in found.items()
-        for copies, throughput in each.throughputs.items()
-        if copies > 2 and throughput > 0
-    ]
+        measured.rows[copies].fail("Throughput", problem, "check this throughput and the one of a single copy")
+    return {
+        "victim": key.workload,
+        "device_type": key.device_type,
+        "mode": "mps",
+        "slowdown": slowdown,
+        "passes": (slowdown,) if shared else (),
+        "status": PairStatus.OK if shared else PairStatus.INFEASIBLE,
+        "reason": "" if shared else INFEASIBLE_REASON,
+        "source": "parvagpu",
+        "campaign": f"parvagpu@{measured.source.sha256[:12]}",
+    }
 
 
 def _notices(
-    found: dict[_Configuration, _Measured],
-    ran_alone: dict[_Configuration, _Measured],
-    pairs: list[PairMeasurement],
+    found: dict[_Configuration, _Measured], pairs: list[PairMeasurement], groups: list[GroupMeasurement]
 ) -> tuple[Notice, ...]:
-    groups = [rate for each in found.values() for copies, rate in each.throughputs.items() if copies > 2]
     repeated = [
         f"{key.workload} on {key.device_type}"
         for key, each in found.items()
         if any(rate > 0 and rate == each.throughputs.get(n - 1) for n, rate in each.throughputs.items())
     ]
+    without_solo = [each for each in found.values() if not each.throughputs.get(1, 0.0) > 0]
     return nonempty_notices(
         Notice(
             treatment=Treatment.FLAGGED,
@@ -155,9 +155,15 @@ def _notices(
         ),
         Notice(
             treatment=Treatment.FLAGGED,
-            subject="self pairs with a slowdown below 1",
-            count=sum(pair.slowdown < 1 for pair in pairs),
-            reason="two copies faster than one: noise of a single run",
+            subject="infeasible groups of three to five copies",
+            count=sum(not group.feasible for group in groups),
+            reason=INFEASIBLE_REASON,
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="self pairs and groups with a slowdown below 1",
+            count=sum(pair.slowdown < 1 for pair in pairs) + sum(group.slowdown < 1 for group in groups),
+            reason="copies faster than one: noise of a single run",
         ),
         Notice(
             treatment=Treatment.FLAGGED,
@@ -167,20 +173,8 @@ def _notices(
         ),
         Notice(
             treatment=Treatment.DROPPED,
-            subject="rows of three to five copies, measured",
-            count=sum(rate > 0 for rate in groups),
-            reason="groups, not pairs: a table has no place for them yet; their throughputs are in extras.parquet",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="rows of three to five copies, zero",
-            count=sum(rate == 0 for rate in groups),
-            reason=f"groups, not pairs; {INFEASIBLE_REASON}",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="configurations without a throughput alone",
-            count=len(found) - len(ran_alone),
-            reason="a slowdown needs the time alone",
+            subject="rows of configurations without a throughput alone",
+            count=sum(len(each.throughputs) for each in without_solo),
+            reason=f"a slowdown needs the time alone: {len(without_solo)} configurations",
         ),
     )

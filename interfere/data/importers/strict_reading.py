@@ -22,6 +22,7 @@ from interfere.errors import TableError
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 MAX_INT32 = 2**31 - 1  # the schema stores whole numbers as int32
 FETCH_AGAIN = "fetch the file again (`interfere data sources` lists the addresses)"
+AS_PUBLISHED = "give the file as published: same column names, comma-separated"
 FOREIGN_SIGNATURES = (  # first bytes of files that are not UTF-8 text
     (b"\x1f\x8b", "is compressed with gzip", "unpack it first: gunzip"),
     (b"PK\x03\x04", "is a zip archive", "unpack it first: unzip"),
@@ -122,11 +123,20 @@ class CsvFile:
 
 
 def read_csv(
-    path: Path, required: Sequence[str], *, delimiter: str = ",", header: bool = True, final_line_end: bool = True
+    path: Path,
+    required: Sequence[str],
+    *,
+    delimiter: str = ",",
+    header: bool = True,
+    final_line_end: bool = True,
+    free_text: str = "",
+    header_remedy: str = AS_PUBLISHED,
 ) -> CsvFile:
     """All rows of a CSV file with at least the required columns; without `header` it has exactly these.
 
     `final_line_end`: whether the publisher's files end their last row, so that a file without it is truncated.
+    `free_text`: a column that may hold the delimiter without quotes; such a row is read where that column is the last.
+    `header_remedy`: what to do where a column is missing.
 
     Raises TableError, which names file and row.
     """
@@ -141,8 +151,10 @@ def read_csv(
     try:
         if header:
             columns = tuple(name.strip() for name in next(reader, []))
-            check_columns(path, columns, required)
-        for fields in reader:
+            check_columns(path, columns, required, remedy=header_remedy)
+        for read in reader:
+            surplus = bool(free_text) and len(read) > len(columns)
+            fields = _joined_free_text(path, reader.line_num, read, columns, delimiter, free_text) if surplus else read
             check_width(path, reader.line_num, fields, columns)
             rows.append(CsvRow(path=path, row_number=reader.line_num, fields=dict(zip(columns, fields, strict=True))))
     except csv.Error as error:
@@ -167,14 +179,16 @@ def _complete_lines(path: Path, text: str, *, final_line_end: bool) -> Iterator[
     return iter(io.StringIO(text.rstrip("\r\n"), newline=""))
 
 
-def check_columns(path: Path, columns: Sequence[str], required: Sequence[str], row: int = 1) -> None:
+def check_columns(
+    path: Path, columns: Sequence[str], required: Sequence[str], row: int = 1, *, remedy: str = AS_PUBLISHED
+) -> None:
     """Raise TableError for a header that lacks a required column or names one twice."""
     for name in required:
         if name not in columns:
             raise TableError(
                 f"{path.name}, row {row}, column {name}: missing",
                 value=f"found {', '.join(columns)[:200]} in {path}",
-                remedy="give the file as published: same column names, comma-separated",
+                remedy=remedy,
             )
     for name in columns:
         if name and columns.count(name) > 1:
@@ -195,6 +209,20 @@ def check_width(path: Path, row: int, fields: Sequence[str], columns: Sequence[s
             value=f"{len(fields)} fields in {path}",
             remedy="write numbers with a decimal point",
         )
+
+
+def _joined_free_text(
+    path: Path, row: int, fields: list[str], columns: Sequence[str], delimiter: str, column: str
+) -> list[str]:
+    """The fields of a row whose last column holds the delimiter. Raises TableError where another column does."""
+    if columns[-1] != column:
+        raise TableError(
+            f"{path.name}, row {row}, column {column}: holds the delimiter {delimiter!r}",
+            value=f"{len(fields)} fields for {len(columns)} columns in {path}",
+            remedy=f"export the file with {column} as its last column",
+        )
+    last = len(columns) - 1
+    return [*fields[:last], delimiter.join(fields[last:])]
 
 
 class _KeyValuePairs(list[tuple[str, Any]]):

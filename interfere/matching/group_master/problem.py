@@ -93,6 +93,9 @@ class GroupPrices:
     hosts: Floats  # float64[h] ≤ 0 where the supply is a limit, any sign where it has to be used up
     max_devices: float
     limits: Floats  # float64[l] ≤ 0: of limits on the sums of earlier levels
+    eased: Floats | None = (
+        None  # float64[k] ≥ 0: by how much the jobs' prices were lowered for groups that are no columns
+    )
 
     def device(self, problem: GroupProblem) -> Floats:
         """float64[h]: of one unit of each host's supply."""
@@ -103,7 +106,7 @@ def reduced_costs(
     problem: GroupProblem, cost: Floats, prices: GroupPrices, earlier: tuple[GroupLevel, ...] = ()
 ) -> Floats:
     """float64[c]: cost of each column beyond the prices of what it takes. `earlier`: levels that limits are on."""
-    return np.asarray(_charged(cost, prices, [level.cost for level in earlier]) - paid(problem, prices))
+    return np.asarray(charged(cost, prices, [level.cost for level in earlier]) - paid(problem, prices))
 
 
 def paid(problem: GroupProblem, prices: GroupPrices) -> Floats:
@@ -121,57 +124,9 @@ def _prices_of_jobs(problem: GroupProblem, jobs: Floats) -> Floats:
     return total
 
 
-def _charged(cost: Floats, prices: GroupPrices, earlier: list[Floats]) -> Floats:
+def charged(cost: Floats, prices: GroupPrices, earlier: list[Floats]) -> Floats:
+    """Costs less the prices of the limits on earlier levels."""
     for other, price in zip(earlier, prices.limits.tolist(), strict=True):
         if price:
             cost = cost - price * other
     return cost
-
-
-def feasible_prices(
-    problem: GroupProblem,
-    level: GroupLevel,
-    prices: GroupPrices,
-    allowed: Bools,
-    earlier: tuple[GroupLevel, ...] = (),
-) -> GroupPrices:
-    """The prices lowered until no group that is allowed, listed or not, costs less than they come to.
-
-    Jobs are no dearer than waiting, and a host is as much cheaper as the best group on it costs less than its prices.
-    """
-    waits = np.flatnonzero((problem.host == WAITS) & allowed)
-    cost = _charged(level.cost, prices, [other.cost for other in earlier])
-    jobs = prices.jobs.copy()
-    np.minimum.at(jobs, problem.members[waits, 0], cost[waits])
-    lowered = GroupPrices(jobs=jobs, hosts=prices.hosts, max_devices=prices.max_devices, limits=prices.limits)
-    reduced = cost - paid(problem, lowered)
-    placed = np.flatnonzero((problem.host != WAITS) & allowed)
-    worst = np.zeros(len(problem.supply))
-    np.minimum.at(worst, problem.host[placed], reduced[placed] / problem.takes[placed])
-    np.minimum(worst, _unlisted(problem, level, lowered, earlier), out=worst)
-    return GroupPrices(jobs=jobs, hosts=prices.hosts + worst, max_devices=prices.max_devices, limits=prices.limits)
-
-
-def dual_bound(problem: GroupProblem, prices: GroupPrices, limits: Floats) -> float:
-    """The lower bound that feasible prices prove; `limits` float64[l]: what the sums of the limited levels may be."""
-    value = float(problem.demand @ prices.jobs) + float(problem.supply @ prices.hosts)
-    return value + problem.max_devices * prices.max_devices + float(limits @ prices.limits)
-
-
-def _unlisted(problem: GroupProblem, level: GroupLevel, prices: GroupPrices, earlier: tuple[GroupLevel, ...]) -> Floats:
-    """float64[h] ≤ 0: a bound on the reduced cost, for each unit of supply, of the groups that are no columns.
-
-    A group of m jobs has m (m - 1) / 2 pairs, and each job is in m - 1 of them: so it costs at least as many times the
-    least of pair + (alone less price of both jobs) / (m - 1).
-    """
-    worst, device = np.zeros(len(problem.supply)), prices.device(problem)
-    for k, cut in enumerate(problem.cutoffs):
-        bound = level.bounds[k]
-        limited = [other.bounds[k] for other in earlier]
-        alone = _charged(bound.alone, prices, [other.alone for other in limited]) - prices.jobs[bound.classes]
-        pair = _charged(bound.pair, prices, [np.where(np.isfinite(o.pair), o.pair, 0.0) for o in limited])
-        for m in range(cut.listed_size + 1, cut.largest_size + 1):
-            share = alone / max(m - 1, 1)
-            least = float(np.min(pair + share[:, None] + share, initial=np.inf)) * m * (m - 1) / 2
-            worst[cut.host] = min(worst[cut.host], least / cut.takes - float(device[cut.host]))
-    return worst

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from interfere.matching.group_master.bound import dual_bound, feasible_prices
 from interfere.matching.group_master.problem import (
     NOBODY,
     WAITS,
@@ -23,8 +24,6 @@ from interfere.matching.group_master.problem import (
     GroupPrices,
     GroupProblem,
     Ints,
-    dual_bound,
-    feasible_prices,
     reduced_costs,
 )
 from interfere.matching.group_master.programs import (
@@ -219,7 +218,8 @@ class _LevelSearch:
             if linear is None:
                 break
             self._linear, self.columns = linear, program.columns
-            self._take_bound(linear.prices)
+            if not self._problem.cutoffs:  # else only the last prices prove anything worth the time
+                self._take_bound(linear.prices)
             if np.all(np.abs(linear.x - np.rint(linear.x)) <= 1e-6):
                 self._take(GroupPlacement.of_counts(self._counts(np.rint(linear.x))))
             if self.is_proved or self._budget.expired:
@@ -228,6 +228,8 @@ class _LevelSearch:
             reduced[~self._restriction.allowed] = np.inf
             if program.add(_best_columns(self._problem, reduced, -NEGATIVE * scale * SCALED_SUM)) == 0:
                 break
+        if self._linear is not None and self._problem.cutoffs:
+            self._take_bound(self._linear.prices)
         self.columns = program.columns
 
     def _counts(self, x: Floats) -> Ints:

@@ -7,7 +7,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from interfere.matching.group_master.problem import NOBODY, WAITS, GroupLevel, GroupPlacement, GroupProblem
+from interfere.matching.group_master.problem import (
+    NOBODY,
+    WAITS,
+    GroupLevel,
+    GroupPlacement,
+    GroupPrices,
+    GroupProblem,
+    PairBound,
+)
 from interfere.matching.group_master.search import GroupCertificate
 
 EQUAL = 1e-9  # relative: sums of the same numbers in another order
@@ -118,16 +126,55 @@ def _bound(
         device = float(prices.hosts[cut.host]) + (prices.max_devices if problem.is_empty[cut.host] else 0.0)
         own, earlier = level.bounds[place_of_cut], [levels[k].bounds[place_of_cut] for k in certificate.limited]
         for m in range(cut.listed_size + 1, cut.largest_size + 1):
-            for a, job in enumerate(own.classes.tolist()):
-                for b, other in enumerate(own.classes.tolist()):
-                    alone = float(own.alone[a] + own.alone[b]) - float(prices.jobs[job] + prices.jobs[other])
-                    pair = float(own.pair[a, b])
-                    if math.isinf(pair):
-                        continue
-                    for limited, price in zip(earlier, prices.limits.tolist(), strict=True):
-                        alone -= price * float(limited.alone[a] + limited.alone[b])
-                        pair -= price * float(limited.pair[a, b])
-                    least = m * (m - 1) / 2 * (pair + alone / (m - 1))
-                    worst[cut.host] = min(worst[cut.host], least / cut.takes - device)
+            for a in range(len(own.classes)):
+                least = m * _least_share(problem, prices, own, earlier, a, m)
+                worst[cut.host] = min(worst[cut.host], least / cut.takes - device)
     bound += sum(int(n) * least for n, least in zip(problem.supply, worst, strict=True))
     return max(bound, level.floor)
+
+
+def _least_share(
+    problem: GroupProblem, prices: GroupPrices, own: PairBound, earlier: Sequence[PairBound], a: int, m: int
+) -> float:
+    """What one job adds at least to the reduced cost of a group of m, by the pairs or the triples that it is in.
+
+    The cost of each job, at its price before it was eased, is spread evenly over its m - 1 pairs or its triples; a
+    pair or a triple then belongs in equal parts to its members. By what it was eased a job costs more itself.
+    """
+    eased = [0.0] * len(problem.demand) if prices.eased is None else prices.eased.tolist()
+    limits = list(zip(earlier, prices.limits.tolist(), strict=True))
+
+    def alone(place: int) -> float:
+        job = int(own.classes[place])
+        cost = float(own.alone[place]) - sum(price * float(limited.alone[place]) for limited, price in limits)
+        return float(cost - float(prices.jobs[job]) - eased[job])
+
+    def pair(one: int, other: int) -> float:
+        cost = float(own.pair[one, other])
+        if math.isinf(cost) or int(problem.demand[own.classes[other]]) - (one == other) < 1:
+            return math.inf
+        return cost - sum(float(price * limited.pair[one, other]) for limited, price in limits)
+
+    places = range(len(own.classes))
+    # 1. The m - 1 least of its pairs, as many with each class as there are jobs of it.
+    shares = [
+        (pair(a, b) + (alone(a) + alone(b)) / (m - 1)) / 2
+        for b in places
+        for _ in range(min(m - 1, int(problem.demand[own.classes[b]]) - (a == b)))
+    ]
+    by_pairs = sum(sorted(shares)[: m - 1]) if len(shares) >= m - 1 else math.inf
+    # 2. As often as it is in a triple, the least of them.
+    by_triples = -math.inf
+    if m > 2 and by_pairs < math.inf:
+        triples = math.comb(m - 1, 2)
+        partners = [b for b in places if pair(a, b) < math.inf]
+        by_triples = (
+            triples
+            / 3
+            * min(
+                (alone(a) + alone(b) + alone(c)) / triples + (pair(a, b) + pair(a, c) + pair(b, c)) / (m - 2)
+                for b in partners
+                for c in partners
+            )
+        )
+    return max(by_pairs, by_triples) + eased[int(own.classes[a])]

@@ -102,13 +102,14 @@ class AnswerBuilder:
             slowdown_upper=upper,
             partner_slowdown=partner_slowdown,
             cost=float(table.cost[row, column]),
+            mode=table.mode(row, column) if table.modes else "",
             reason=render(rule),
             rule=rule,
         )
 
     def _slowdown_intervals(self) -> dict[str, tuple[float, float]]:
         """Lower and upper slowdown of every pending job that shares; each pair of profiles is predicted once."""
-        asked: dict[DeviceClass, dict[tuple[int, int], list[str]]] = {}
+        asked: dict[tuple[DeviceClass, str], dict[tuple[int, int], list[str]]] = {}
         profiles: dict[int, JobProfile] = {}
         for group in self._groups:
             if group.table is None:
@@ -121,9 +122,11 @@ class AnswerBuilder:
                 if job.id != group.jobs[0].id:
                     own, partner = partner, own
                 profiles |= {id(own): own, id(partner): partner}
-                asked.setdefault(group.device_class, {}).setdefault((id(own), id(partner)), []).append(job.id)
+                asked.setdefault((group.device_class, group.table.mode(row, column)), {}).setdefault(
+                    (id(own), id(partner)), []
+                ).append(job.id)
         interval_of: dict[str, tuple[float, float]] = {}
-        for device_class, pairs in asked.items():
+        for (device_class, mode), pairs in asked.items():
             place = {key: k for k, key in enumerate(dict.fromkeys(key for pair in pairs for key in pair))}
             answer = self._context.predictor.predict_pairs(
                 PairBatch(
@@ -131,7 +134,7 @@ class AnswerBuilder:
                     victim=np.array([place[own] for own, _ in pairs], dtype=np.int64),
                     neighbour=np.array([place[partner] for _, partner in pairs], dtype=np.int64),
                     device_type=device_class.type,
-                    mode=device_class.mode,
+                    mode=mode,
                     allow_extrapolation=self._context.limits.allow_extrapolation,
                 )
             )

@@ -1,4 +1,4 @@
-"""Tell which sharing mode was taken for devices that name none: it decides what is predicted, and how jobs must run."""
+"""Tell which sharing mode was chosen or assumed for a device: it decides what is predicted, and how jobs must run."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,11 +8,17 @@ from interfere.records import DEFAULT_MODE, Action, ActionKind
 
 
 def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """The actions; a start beside another job names the mode assumed for its device, unless that is timeslice."""
+    """The actions; a start beside another job names the mode that was chosen for its device, or assumed for it.
+
+    An assumed mode is not told where it is timeslice.
+    """
     return tuple(_told(action, context) for action in actions)
 
 
 def _told(action: Action, context: PlanningContext) -> Action:
+    if action.mode:
+        rule = None if action.rule is None else replace(action.rule, sharing_mode=action.mode)
+        return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {action.mode}, chosen for its device")
     mode = context.assumed_modes.get(action.device_id, "")
     if mode in ("", DEFAULT_MODE) or action.kind is not ActionKind.START_SHARED:
         return action

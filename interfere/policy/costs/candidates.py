@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.cluster_projection import project_cluster
 from interfere.policy.costs.job_classes import JobKeys, Seat, job_classes, seat_classes
+from interfere.policy.costs.mode_choice import modes_to_compare, under_best_modes
 from interfere.policy.costs.pair_costs import PairCosts, pair_costs
 from interfere.policy.costs.solo_costs import costs_alone
 from interfere.policy.device_class import DeviceClass
@@ -147,14 +148,7 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     times = dict(zip(context.device_types, context.relative_times(pending).T, strict=True))
     # 3. Pending jobs on empty devices: in pairs, then alone.
     pair_tables = {
-        device_class: pair_costs(
-            pending,
-            pending,
-            device_class,
-            context,
-            row_times=times[device_class.type],
-            column_times=times[device_class.type],
-        ).symmetric()
+        device_class: _table_on_empty_devices(pending, device_class, times[device_class.type], context)
         for device_class in empty
     }
     solo_cost = {device_class: _solo_cost(pending, table, context) for device_class, table in pair_tables.items()}
@@ -181,6 +175,19 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
         prices_waiting=context.objective.prices_waiting,
         by_priority=context.objective.by_priority,
         resident_floor=resident_floor(context),
+    )
+
+
+def _table_on_empty_devices(
+    pending: Sequence[Job], device_class: DeviceClass, times: Floats, context: PlanningContext
+) -> PairCosts:
+    """Costs of pending jobs among themselves, under the best of the sharing modes that the plan may choose."""
+    classes = (replace(device_class, mode=mode) for mode in modes_to_compare(device_class, context))
+    return under_best_modes(
+        [
+            pair_costs(pending, pending, each, context, row_times=times, column_times=times).symmetric()
+            for each in classes
+        ]
     )
 
 

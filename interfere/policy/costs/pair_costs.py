@@ -49,6 +49,12 @@ class PairCosts:
     column_cost: Floats  # float64[r, c], what the column job costs of it; the rest belongs to the pair
     max_job_cost: Floats  # float64[r, c], the larger cost of the two jobs, that of a resident as a whole
     rules: PairRules
+    modes: tuple[str, ...] = ()  # among which the plan chose; empty where the devices keep theirs
+    mode_index: NDArray[np.int64] | None = None  # int64[r, c], of the chosen one
+
+    def mode(self, row: int, column: int) -> str:
+        """The sharing mode under which the pair is predicted."""
+        return self.device_class.mode if self.mode_index is None else self.modes[int(self.mode_index[row, column])]
 
     @property
     def device_class(self) -> DeviceClass:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from interfere.data.rows.roles import merge_roles
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.predict.next_pairs.belief import MAX_JOBS, OrderedPair, PairBelief, fitted_belief
@@ -54,7 +55,7 @@ def table_belief(
     names = [profile.workload for profile in profiles]
     rows = [
         pair
-        for pair in table.pairs
+        for pair in merge_roles(table.pairs)
         if pair.device_type == device_type and pair.mode == mode and {pair.victim, pair.neighbour} <= set(names)
     ]
     measured = {(row.victim, row.neighbour): math.log(row.slowdown) for row in rows if row.status is PairStatus.OK}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interfere.predict.groups.composition import GroupComposition, composition_of
 from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import WorkloadKey
@@ -120,6 +121,10 @@ class BasePredictions:
             while len(self._cache) > MAX_CACHED_PAIRS:
                 self._cache.popitem(last=False)
         return [predictions[pair] for pair in pairs]
+
+    def composition(self, device_type: str, mode: str) -> GroupComposition:
+        """How the wrapped model composes slowdowns of groups in a domain."""
+        return composition_of(self._inner, device_type, mode)
 
     def _predict_from_means(
         self, pair: tuple[str, str], profiles: _Profiles, device_type: str, mode: str

@@ -8,7 +8,7 @@ Law: the state is the fold of its windows in their order; equal windows give equ
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.predict.online import shifts
@@ -23,7 +23,7 @@ from interfere.predict.online.belief_state import (
 )
 from interfere.predict.online.change_points import domain as domain_change
 from interfere.predict.online.change_points.job import JobHistory, LevelTest
-from interfere.predict.online.effects import Effects
+from interfere.predict.online.effects import Effects, Expectation
 from interfere.predict.online.noise import VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
 from interfere.predict.online.prior import ResidualPrior
 
@@ -94,17 +94,9 @@ class Belief:
         stream = stream.with_window(error / root, expected.variance / expected.scale, domain.noise_var)
         state.streams[stream_key] = stream
         noise_var = stream.variance(domain.noise_var)
-        total_var = expected.variance + expected.scale * noise_var
-        student = student_weight(error, total_var)
-        bound = MAX_ERROR_SD * math.sqrt(total_var)
+        student = student_weight(error, expected.variance + expected.scale * noise_var)
         information = student * min(1.0, domain.noise_var / noise_var)
-        update = Update(
-            error=min(max(error, -bound), bound),
-            variance=expected.variance + expected.scale * noise_var / student,
-            weight=observation.weight,
-            forgetting=observation.weight * information,
-        )
-        domain = self.effects.learn(observation, domain, update)
+        domain = self._learn_effects(observation, domain, expected, noise_var)
         self._record_reporter(observation, information)
         # 4. Learn about the whole domain.
         window = RecentWindow(observation, first_error, expected.variance)
@@ -120,6 +112,39 @@ class Belief:
             sd=first_sd,
             epoch=epoch,
         )
+
+    def learn_group(self, observations: Sequence[PairObservation]) -> LearnedWindow:
+        """Learn one window of a job beside several others, from what it says of each pair.
+
+        Their weights add up to that of a window at most. It counts as one window of its stream and its reporter, of
+        the pair with the largest weight, which alone may begin an epoch; the others only move the effects.
+        """
+        leading, *others = sorted(observations, key=lambda each: (-each.weight, each.neighbour))
+        learned = self.learn(leading)
+        domain_key = shifts.domain_of(leading.victim)
+        for observation in others:
+            domain = self.domain(domain_key)
+            stream = self.state.streams.get((observation.reporter, observation.victim), StreamNoise())
+            expected = self.effects.expected(observation, domain)
+            noise_var = stream.variance(domain.noise_var)
+            self.state.domains[domain_key] = self._learn_effects(observation, domain, expected, noise_var)
+        return replace(learned, weight=learned.weight * sum(each.weight for each in observations) / leading.weight)
+
+    def _learn_effects(
+        self, observation: PairObservation, domain: DomainBelief, expected: Expectation, noise_var: float
+    ) -> DomainBelief:
+        """Move the effects by one window under Student's noise of this variance; the domain's belief after it."""
+        error = observation.log_observed - observation.log_predicted - expected.mean
+        total_var = expected.variance + expected.scale * noise_var
+        student = student_weight(error, total_var)
+        bound = MAX_ERROR_SD * math.sqrt(total_var)
+        update = Update(
+            error=min(max(error, -bound), bound),
+            variance=expected.variance + expected.scale * noise_var / student,
+            weight=observation.weight,
+            forgetting=observation.weight * student * min(1.0, domain.noise_var / noise_var),
+        )
+        return self.effects.learn(observation, domain, update)
 
     # --- epochs of jobs and pairs -----------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ class Posterior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairObservation:
-    """One window of a pair: its predicted and its observed log slowdown."""
+    """One window of a pair, or what a window of a group says of one: its predicted and its observed log slowdown."""
 
     victim: WorkloadKey
     neighbour: WorkloadKey
@@ -38,7 +38,8 @@ class PairObservation:
     measured: bool = False  # the prediction is a measurement of this pair: the model's errors do not matter to it
     reporter: str = ""
     families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
-    weight: float = 1.0  # that an operator gave the reporter, in (0, 1]
+    weight: float = 1.0  # that an operator gave the reporter, in (0, 1], times the pair's share of a group's window
+    composition_var: float = 0.0  # of the error of composing a group from its pairs
     coordinates: tuple[Coordinates, Coordinates] = ((), ())  # of victim and neighbour, on an unseen device type
 
 

@@ -43,7 +43,7 @@ NO_PAIRS: dict[str, PairEffect] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What the belief expects of a window's error: mean and variance without noise, and the variance scale."""
+    """What the belief expects of a window's error: mean and variance without its noise, and the variance scale."""
 
     mean: float
     variance: float
@@ -74,7 +74,7 @@ class Effects:
             observation.victim, observation.neighbour[0], domain, measured=observation.measured
         )
         mean, variance = shifts.expected_shift(self.state, observation, domain)
-        mean, variance = mean + pair_mean * math.sqrt(scale), variance + pair_var * scale
+        mean, variance = mean + pair_mean * math.sqrt(scale), variance + pair_var * scale + observation.composition_var
         if not observation.measured:
             for posterior, covariance, features in self._model_errors(observation):
                 mean += float(features @ posterior.mean) if posterior else 0.0

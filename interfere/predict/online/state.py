@@ -32,7 +32,7 @@ from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.predict.residual import OnlineModel
 from interfere.store.json_records import observation_to_json, progress_from_json
 
-FORMAT = 4  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 5  # raised whenever learning or this layout changes: states of an older format are then ignored
 _BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
 _POSTERIOR = ("inverse", "mean", "covariance")  # the others of `DeviceBelief`
 _COUNTS = ("observation_count", "down_weighted_count", "alarm_count", "pair_count")

@@ -1,18 +1,28 @@
-"""Learns from windows: of a job alone its solo rate, of a pair its slowdown; tells what was done with each.
+"""Learns from windows: of a job alone its solo rate, of a shared device the slowdowns of its pairs; tells what it did.
 
-A shared window without a solo rate, or of a job without any facts, stays pending until one comes.
+A window of a job beside several others teaches about each of its pairs, by its share of the predicted excess
+(`interfere.predict.groups.inversion`): all of them together as much as one window of a pair. A shared window
+without a solo rate, or of a job without any facts, stays pending until one comes.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
+from interfere.predict.groups.composition import composed_slowdown
+from interfere.predict.groups.device_shares import copy_shares
+from interfere.predict.groups.inversion import common_log_error, excess_shares
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief, LearnedWindow
 from interfere.predict.online.belief_state import BeliefState, PairObservation
 from interfere.predict.online.solo_rates import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.predict.online.stand_in_profiles import StandInProfiles
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, ObservationResult, Progress, ReporterWeight
+
+Z90 = 1.645  # standard deviations from the median to either end of a 90 % interval
 
 
 class LearningResult(NamedTuple):
@@ -48,7 +58,7 @@ class WindowLearner:
         if not window.company:
             return self._learn_solo(window, resolve)
         solo_key = window.workload, window.device_type
-        if math.isnan(window_slowdown(window, state.solo_rates.get(solo_key))) and len(window.company) == 1:
+        if math.isnan(window_slowdown(window, state.solo_rates.get(solo_key))):
             self._keep_pending(solo_key, window)
             return LearningResult(
                 ObservationResult.PENDING_SOLO,
@@ -67,9 +77,9 @@ class WindowLearner:
         """Ask the wrapped model about all pairs of these windows at once, so that `observe` finds them in the cache."""
         pairs_by_domain: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
         for window in windows:
-            if len(window.company) == 1:
-                pair = (window.workload, window.company[0])
-                pairs_by_domain.setdefault((window.device_type, window.mode), {})[pair] = None
+            pairs = dict.fromkeys((window.workload, neighbour) for neighbour in window.company)
+            if pairs:
+                pairs_by_domain.setdefault((window.device_type, window.mode), {}).update(pairs)
         for (device_type, mode), pairs in pairs_by_domain.items():
             self._base_predictions.predict(list(pairs), device_type, mode, self._stand_ins.resolver(resolve))
 
@@ -92,26 +102,22 @@ class WindowLearner:
         return LearningResult(ObservationResult.APPLIED)
 
     def _learn_shared(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
-        if len(window.company) != 1:
-            return LearningResult(
-                ObservationResult.REJECTED,
-                f"a window of {len(window.company) + 1} co-located jobs teaches no pair: send windows of pairs",
-            )
         slowdown = window_slowdown(window, self._state.solo_rates.get((window.workload, window.device_type)))
         if not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
             return LearningResult(
                 ObservationResult.REJECTED,
                 f"slowdown {slowdown:.3g} lies outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]: check steps and solo rate",
             )
-        pair = (window.workload, window.company[0])
         resolver = self._stand_ins.resolver(resolve)
-        (base,) = self._base_predictions.predict([pair], window.device_type, window.mode, resolver)
-        if math.isnan(base.log_median):
+        neighbours = sorted(set(window.company))
+        pairs = [(window.workload, neighbour) for neighbour in neighbours]
+        bases = self._base_predictions.predict(pairs, window.device_type, window.mode, resolver)
+        if any(math.isnan(base.log_median) for base in bases):
             return self._keep_unknown(window, resolver)
-        learned = self._belief.learn(
+        observations = [
             PairObservation(
                 victim=(window.workload, window.device_type, window.mode),
-                neighbour=(window.company[0], window.device_type, window.mode),
+                neighbour=(neighbour, window.device_type, window.mode),
                 log_predicted=base.log_median,
                 log_observed=math.log(slowdown),
                 measured=base.measured,
@@ -120,17 +126,55 @@ class WindowLearner:
                 weight=self._operator_weight(window),
                 coordinates=base.coordinates,
             )
+            for neighbour, base in zip(neighbours, bases, strict=True)
+        ]
+        if len(window.company) == 1:
+            return self._result(window, self._belief.learn(observations[0]))
+        return self._learn_group(window, math.log(slowdown), observations, resolve)
+
+    def _learn_group(
+        self, window: Progress, log_slowdown: float, observations: Sequence[PairObservation], resolve: ResolveProfile
+    ) -> LearningResult:
+        """Learn what a window in company of two or more says of each of its distinct pairs."""
+        # 1. Compose the slowdown that is expected.
+        domain = self._belief.domain((window.device_type, window.mode))
+        expected = [each.log_predicted + self._belief.effects.expected(each, domain).mean for each in observations]
+        index_of = {each.neighbour[0]: k for k, each in enumerate(observations)}
+        places = [index_of[name] for name in sorted(window.company)]
+        slowdowns = [math.exp(expected[k]) for k in places]
+        composition = self._base_predictions.composition(window.device_type, window.mode)
+        members = [resolve(name, window.device_type) for name in (window.workload, *window.company)]
+        copies = copy_shares([members], resolve)
+        # 2. Share the error among the pairs.
+        log_error = common_log_error(slowdowns, math.exp(log_slowdown), composition, copies)
+        shares = np.bincount(places, weights=excess_shares(slowdowns))
+        reach = float(composition.log_distance(0.0, len(places), copies=copies))
+        learned = self._belief.learn_group(
+            [
+                replace(
+                    each,
+                    log_observed=log_of_pair + log_error,
+                    weight=each.weight * float(share),
+                    composition_var=(reach / Z90) ** 2,
+                )
+                for each, log_of_pair, share in zip(observations, expected, shares, strict=True)
+            ]
         )
-        return self._result(window, learned)
+        # 3. Tell the error of the group.
+        error = log_slowdown - math.log(composed_slowdown(slowdowns, composition, copies))
+        scale = abs(error / learned.error) if learned.error else 1.0
+        return self._result(window, replace(learned, error=error, sd=learned.sd * scale))
 
     def _keep_unknown(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
-        """Keep a window of a job without any facts until a solo window or a profile tells something of it."""
+        """Keep a window that the model predicts nothing for until a solo window, a profile or another model comes."""
         missing = [name for name in (window.workload, *window.company) if resolve(name, window.device_type) is None]
+        self._keep_pending((missing[0] if missing else window.workload, window.device_type), window)
         if not missing:
             return LearningResult(
-                ObservationResult.REJECTED, f"the model cannot predict {window.device_type}/{window.mode}: retrain it"
+                ObservationResult.PENDING_SOLO,
+                f"the model predicts nothing for {window.workload} beside {window.company[0]} on "
+                f"{window.device_type}/{window.mode}: kept until another model is served",
             )
-        self._keep_pending((missing[0], window.device_type), window)
         return LearningResult(
             ObservationResult.PENDING_SOLO,
             f"nothing is known of {', '.join(missing)} on {window.device_type}: kept until a window alone or a profile "
@@ -145,7 +189,7 @@ class WindowLearner:
         error_ratio = abs(math.expm1(learned.error))
         if not learned.is_outlier:
             reasons = {
-                "pair": f"{window.workload} beside {window.company[0]} has changed: its level is learned anew",
+                "pair": f"{window.workload} beside {', '.join(window.company)} has changed: its level is learned anew",
                 "job": f"{window.workload} has changed: its level is learned anew",
                 "domain": f"the jobs on {window.device_type} have changed together: all of them are learned anew",
             }

@@ -1,5 +1,5 @@
-"""Predictions for a device type with few measured pairs, from those of other device types.
+"""Predictions of many pairs from few measured ones: those of a new device type or of a site's own jobs.
 
-`device_transfer` is the door: the tables of other device types, the new one's profiles and pairs in, predictions with
-intervals and the pairs worth measuring next out.
+`device_transfer` starts from the tables of other device types, `site_belief` from a published model; both give a
+`PairBelief`: predictions with intervals, how far off they are, and the pairs worth measuring next.
 """

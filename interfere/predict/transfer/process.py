@@ -1,11 +1,12 @@
-"""The prior over a new device type's slowdowns given those of others: a Gaussian process over ordered pairs.
+"""The prior over slowdowns given what sources say of them: a Gaussian process over ordered pairs.
 
-On the excess scale, with x_d the value of source d (D of them), the new device type's z has mean x̄ = Σ x_d / D and ::
+On the excess scale, with x_d the value of source d (D of them), the z of a new device type or site has mean
+x̄ = Σ x_d / D and ::
 
     LEVEL² + SLOPE² Σ (x_d - REST)(x_d' - REST) / D + INTERACTION² Σ r_d r_d'
       + VICTIM² K(v, v') + NEIGHBOUR² K(n, n') + BOTH² K(v, v') K(n, n')
 
-LEVEL and SLOPE are the affine map of the other devices' answers, r_d what effects do not explain there. K(i, j) says
+LEVEL and SLOPE are the affine map of the sources' answers, r_d what effects do not explain there. K(i, j) says
 how alike two jobs are: SIMILARITY · exp(-|c_i - c_j|² / 2) + (1 - SIMILARITY) [i = j], of coordinates c: the jobs'
 effects on the sources, how much slower or faster each runs alone than there, and its facts. Small deviations are shrunk
 towards what the sources say. How far off the sources are is learned: standard deviations are multiplied by what
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.transfer.excess_scale import OFFSET, Floats
-from interfere.predict.transfer.source_devices import SourceDevice
+from interfere.predict.transfer.pair_sources import PairSource
 
 LEVEL, SLOPE, INTERACTION = 0.8, 0.4, 0.25
 VICTIM, NEIGHBOUR, BOTH = 0.4, 0.4, 0.3
@@ -37,9 +38,10 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PairSpace:
-    """The jobs of a new device type and what other device types say of their pairs."""
+    """The jobs of a new device type or site, and what the sources say of their pairs."""
 
-    sources: tuple[SourceDevice, ...]
+    jobs: tuple[str, ...]
+    sources: tuple[PairSource, ...]
     alike: Floats  # float64[n, n]: K
 
     def mean(self, victims: Indices, neighbours: Indices) -> Floats:
@@ -66,8 +68,10 @@ class PairSpace:
         return found
 
 
-def pair_space(sources: tuple[SourceDevice, ...], log_step_time_s: Floats, facts: Floats) -> PairSpace:
-    """The space of `n` jobs with float64[n] step times on the new device type and float64[n, f] facts, NaN unknown."""
+def pair_space(
+    jobs: tuple[str, ...], sources: tuple[PairSource, ...], log_step_time_s: Floats, facts: Floats
+) -> PairSpace:
+    """The space of `n` jobs with float64[n] step times where they are measured and float64[n, f] facts, NaN unknown."""
     columns = [effects for each in sources for effects in (each.victim_effects, each.neighbour_effects)]
     columns = [EFFECT_SCALE * column for column in columns]
     columns += [SPEEDUP_SCALE * (log_step_time_s - each.log_step_time_s) for each in sources]
@@ -75,7 +79,12 @@ def pair_space(sources: tuple[SourceDevice, ...], log_step_time_s: Floats, facts
     coordinates = np.nan_to_num(np.stack(columns, axis=1)) / COORDINATE_SCALE
     squared = ((coordinates[:, None, :] - coordinates[None, :, :]) ** 2).sum(axis=-1)
     alike = SIMILARITY * np.exp(-0.5 * squared) + (1.0 - SIMILARITY) * np.eye(len(coordinates))
-    return PairSpace(sources, np.asarray(alike))
+    return PairSpace(jobs, sources, np.asarray(alike))
+
+
+def all_pairs(jobs: int) -> tuple[Indices, Indices]:
+    """(victims, neighbours) of all ordered pairs of n jobs, int64[n²] each, row by row."""
+    return np.repeat(np.arange(jobs), jobs), np.tile(np.arange(jobs), jobs)
 
 
 def _standardised(column: Floats) -> Floats:
@@ -94,6 +103,11 @@ class Posterior:
     inverse: Floats  # float64[m, m], of the covariance of the measured values
     weights: Floats  # float64[m]
     scale: float  # what leave-one-out errors multiply standard deviations by
+
+    def covariance(self, first: tuple[Indices, Indices], second: tuple[Indices, Indices]) -> Floats:
+        """float64[p, q]: posterior covariance of z of two lists of pairs, without noise."""
+        left, right = (self.space.covariance(pairs, self.measured) for pairs in (first, second))
+        return np.asarray(self.space.covariance(first, second) - left @ self.inverse @ right.T)
 
     def expected(self, pairs: tuple[Indices, Indices]) -> tuple[Floats, Floats]:
         """(mean, standard deviation) of z of pairs, float64[p] each."""

@@ -2,70 +2,162 @@
 
 Each candidate is an unordered pair, and measuring it gives both directions (of a self pair, the one there is). The gain
 of a candidate is how much it lowers the posterior variance of every ordered pair, in units of speed (A-optimality;
-Krause, Singh and Guestrin 2008 show why greedy choice is near the best). Every job is taken once before any is taken
-again: jobs of which nothing is known are where a prior is most often wrong (on Gavel's K80 the error after 12 pairs is
-.044 without this rule and .039 with it). No measured value is needed: the choice depends on where was measured, and on
-what the sources say there.
+Krause, Singh and Guestrin 2008 show why greedy choice is near the best). Once something was measured, a pair that
+likely matchings choose counts more than one that none would: an error there changes a decision. Before that, what
+sources say of matchings counts for nothing: on Gavel, 12 pairs chosen with it err 0 to 7 % more. Every job is taken
+once before any is taken again: jobs of which nothing is known are where a prior is most often wrong. Where it is known
+how much each pair counts, as the GPU hours of a trace tell, these weights stand in for the matchings and for that rule.
+Several are chosen without their measured values: the choice depends on where was measured, and what is expected there.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from interfere.predict.transfer.excess_scale import speed_slope, to_slowdown
-from interfere.predict.transfer.process import Indices, PairSpace, Posterior, noise_variance
+from interfere.matching.exact import match_pairs
+from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
+from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
 
-MAX_TARGETS = 1_500  # ordered pairs whose variance counts, drawn at random where there are more
+MAX_TARGETS = 2_500  # ordered pairs whose variance counts, drawn at random where there are more: 50 jobs
+DRAWS = 48  # of all slowdowns from the posterior, each with its best matching
+CHOSEN_WEIGHT = 3.0  # of a pair that every draw's matching chooses, beside 1 for any pair
+MEAN_OF_ABSOLUTE = float(np.sqrt(2 / np.pi))  # of a normal variable, in standard deviations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A pair to measure, and what is expected of it."""
+
+    pair: tuple[str, str]
+    error_now: float  # expected absolute error of its own two speeds
+    gain: float  # by which the expected squared error of all pairs' speeds falls, as a share of what it is now
+    chosen: float  # share of likely matchings in which these two share a device; NaN with weights of the caller
 
 
 def suggest(
-    posterior: Posterior, candidates: Sequence[tuple[int, int]], count: int, rng: np.random.Generator
-) -> tuple[tuple[int, int], ...]:
-    """The `count` candidates (unordered pairs of job indices) to measure, the most telling first."""
-    space = posterior.space
-    jobs = len(space.alike)
-    # 1. Targets: all ordered pairs, weighted by how much an error there matters for the speed.
-    every = (
-        np.arange(jobs * jobs) if jobs * jobs <= MAX_TARGETS else rng.choice(jobs * jobs, MAX_TARGETS, replace=False)
-    )
-    targets = (every // jobs, every % jobs)
-    expected, _ = posterior.expected(targets)
-    slopes = speed_slope(expected)
-    # 2. Both directions of every candidate, and their covariance with targets and with one another.
-    chosen: list[tuple[int, int]] = []
-    left = list(dict.fromkeys(tuple(sorted(pair)) for pair in candidates))
-    first = np.array([pair for a, b in left for pair in (a, b)], dtype=np.int64)
-    second = np.array([pair for a, b in left for pair in (b, a)], dtype=np.int64)
-    cross = _posterior_covariance(posterior, targets, (first, second))
-    own = _posterior_covariance(posterior, (first, second), (first, second))
-    noise = noise_variance(to_slowdown(posterior.expected((first, second))[0]))
-    second_side = np.array([side == 1 and a == b for a, b in left for side in (0, 1)])  # one measurement, not two
-    is_open = np.ones(len(left), dtype=bool)
-    taken = np.minimum(np.bincount(np.concatenate(posterior.measured), minlength=jobs), 1)  # measured jobs count once
+    posterior: Posterior,
+    candidates: Sequence[tuple[int, int]],
+    count: int,
+    rng: np.random.Generator,
+    *,
+    weights: Floats | None = None,
+) -> tuple[Suggestion, ...]:
+    """The `count` candidates (unordered pairs of job indices) to measure, the most telling first.
+
+    `weights`: float64[n, n], how much an error of each ordered pair's speed counts; None: by likely matchings.
+    """
+    names = posterior.space.jobs
+    # 1. All ordered pairs, weighted by how much an error there matters for speed and for matchings.
+    targets, weight, chosen = _weighted_targets(posterior, rng, weights)
+    # 2. What is not known of targets and candidates.
+    left = np.array(list(dict.fromkeys((min(pair), max(pair)) for pair in candidates)), dtype=np.int64).reshape(-1, 2)
+    unknown = _unknown(posterior, targets, left)
+    total = float(weight @ np.diag(posterior.covariance(targets, targets)))
     # 3. Take the best, condition on it, repeat.
+    is_open = np.ones(len(left), dtype=bool)
+    taken = np.minimum(np.bincount(np.concatenate(posterior.measured), minlength=len(names)), 1)
+    suggestions: list[Suggestion] = []
     for _ in range(min(count, len(left))):
-        gain = (slopes[:, None] ** 2 * cross**2).sum(axis=0) / (np.diag(own) + noise)
-        gain = np.where(second_side, 0.0, gain)
-        reuse = taken[np.array(left)].max(axis=1)
-        eligible = is_open & (reuse == reuse[is_open].min())
-        gain_of_pair = np.where(eligible, gain.reshape(-1, 2).sum(axis=1), -1.0)
-        best = int(np.argmax(gain_of_pair))
+        reuse = taken[left].max(axis=1)  # measured jobs count once
+        is_next = is_open if weights is not None else is_open & (reuse == reuse[is_open].min())
+        gain = np.where(is_next, unknown.gain(weight), -1.0)
+        best = int(np.argmax(gain))
+        a, b = left[best].tolist()
+        suggestions.append(
+            Suggestion(
+                pair=(names[a], names[b]),
+                error_now=unknown.error(best),
+                gain=float(gain[best]) / total,
+                chosen=float(chosen[a, b]),
+            )
+        )
         is_open[best] = False
-        for job in set(left[best]):
-            taken[job] += 1
-        chosen.append((left[best][0], left[best][1]))
-        for row in (2 * best, 2 * best + 1)[: 1 if left[best][0] == left[best][1] else 2]:
-            column = own[:, row].copy()
-            variance = column[row] + noise[row]
-            cross = cross - np.outer(cross[:, row], column) / variance
-            own = own - np.outer(column, column) / variance
-    return tuple(chosen)
+        taken[np.unique([a, b])] += 1
+        unknown.condition(best)
+    return tuple(suggestions)
 
 
-def _posterior_covariance(
-    posterior: Posterior, first: tuple[Indices, Indices], second: tuple[Indices, Indices]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    space: PairSpace = posterior.space
-    prior = space.covariance(first, second)
-    left, right = (space.covariance(pairs, posterior.measured) for pairs in (first, second))
-    return np.asarray(prior - left @ posterior.inverse @ right.T)
+def _weighted_targets(
+    posterior: Posterior, rng: np.random.Generator, weights: Floats | None
+) -> tuple[tuple[Indices, Indices], Floats, Floats]:
+    """(t ordered pairs, their weights float64[t], share of likely matchings that choose a pair, float64[n, n])."""
+    jobs = len(posterior.space.jobs)
+    targets, chosen = all_pairs(jobs), np.zeros((jobs, jobs))
+    if jobs**2 > MAX_TARGETS:
+        kept = rng.choice(jobs**2, MAX_TARGETS, replace=False)
+        targets = targets[0][kept], targets[1][kept]
+    elif weights is None and len(posterior.measured[0]):
+        chosen = matching_frequency(posterior, rng)
+    slopes = speed_slope(posterior.expected(targets)[0])
+    if weights is not None:
+        return targets, slopes**2 * weights[targets], np.full((jobs, jobs), np.nan)
+    return targets, slopes**2 * (1.0 + CHOSEN_WEIGHT * chosen[targets]), chosen
+
+
+@dataclass(slots=True)
+class _Unknown:
+    """Covariances of t targets and the 2c directions of c candidates, given what was measured or chosen so far."""
+
+    cross: Floats  # float64[t, 2c]
+    own: Floats  # float64[2c, 2c]
+    noise: Floats  # float64[2c], variance of a measurement
+    slopes: Floats  # float64[2c], of speed
+    is_self: NDArray[np.bool_]  # bool[c]: a job beside itself, whose two directions are one measurement
+
+    def gain(self, weight: Floats) -> Floats:
+        """float64[c]: how much measuring a candidate lowers the weighted sum of the variances of all targets."""
+        forth, back = self.cross[:, ::2], self.cross[:, 1::2]
+        variance = np.diag(self.own) + self.noise
+        of_forth, of_back = variance[::2], variance[1::2]
+        both = np.diag(self.own, 1)[::2]
+        forth_sum, back_sum, both_sum = (weight @ product for product in (forth**2, back**2, forth * back))
+        of_two = (of_back * forth_sum - 2 * both * both_sum + of_forth * back_sum) / (of_forth * of_back - both**2)
+        return np.asarray(np.where(self.is_self, forth_sum / of_forth, of_two))
+
+    def error(self, candidate: int) -> float:
+        """Expected absolute error of a candidate's own two speeds."""
+        rows = self._rows(candidate)
+        deviation = np.sqrt(np.maximum(np.diag(self.own)[rows], 0.0))
+        return float(np.mean(self.slopes[rows] * deviation)) * MEAN_OF_ABSOLUTE
+
+    def condition(self, candidate: int) -> None:
+        """Count both directions of a candidate as measured."""
+        for row in self._rows(candidate):
+            column = self.own[:, row].copy()
+            variance = column[row] + self.noise[row]
+            self.cross = self.cross - np.outer(self.cross[:, row], column) / variance
+            self.own = self.own - np.outer(column, column) / variance
+
+    def _rows(self, candidate: int) -> list[int]:
+        return [2 * candidate] if self.is_self[candidate] else [2 * candidate, 2 * candidate + 1]
+
+
+def _unknown(posterior: Posterior, targets: tuple[Indices, Indices], candidates: Indices) -> _Unknown:
+    directions = candidates.ravel(), candidates[:, ::-1].ravel()
+    expected = posterior.expected(directions)[0]
+    return _Unknown(
+        cross=posterior.covariance(targets, directions),
+        own=posterior.covariance(directions, directions),
+        noise=noise_variance(to_slowdown(expected)),
+        slopes=speed_slope(expected),
+        is_self=candidates[:, 0] == candidates[:, 1],
+    )
+
+
+def matching_frequency(posterior: Posterior, rng: np.random.Generator) -> Floats:
+    """float64[n, n], symmetric: in which share of draws from the posterior the best matching pairs two jobs."""
+    jobs = len(posterior.space.jobs)
+    every = all_pairs(jobs)
+    expected, _ = posterior.expected(every)
+    root = np.linalg.cholesky(posterior.covariance(every, every) + NOISE**2 * np.eye(jobs**2))
+    counts = np.zeros((jobs, jobs))
+    for _ in range(DRAWS):
+        slowdown = to_slowdown(expected + root @ rng.normal(size=jobs**2)).reshape(jobs, jobs)
+        cost = slowdown + slowdown.T
+        partner = match_pairs(cost, np.full(jobs, cost.max() + 1.0)).mate
+        for i in np.flatnonzero(partner >= 0):
+            if partner[i] != i:
+                counts[i, partner[i]] += 1.0
+    return counts / DRAWS

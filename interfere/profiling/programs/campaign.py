@@ -19,12 +19,12 @@ from interfere.errors import ConflictError, InvalidInputError, NotFoundError, Ta
 from interfere.profiling import affinity
 from interfere.profiling.campaign import CampaignProgress, Report, check_distinct_pairs, check_minimums
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
-from interfere.profiling.measurement_log import BlocksByPair, MeasurementLog, lock_log
+from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
 from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
 from interfere.profiling.programs.run_analysis import SOURCE
 from interfere.profiling.programs.spec import Command
 from interfere.profiling.quality_gates import WARN_STEAL
-from interfere.profiling.schedule import PairSchedule, all_pairs, is_unstable, pending_blocks, remaining_blocks
+from interfere.profiling.schedule import BlockSchedule, all_pairs, is_unstable, pending_blocks, remaining_blocks
 from interfere.protocols import Profiler
 from interfere.records import JobProfile, WorkloadPair
 from interfere.records.checks import check, mode_violations
@@ -125,7 +125,7 @@ def run_program_campaign(config: ProgramCampaignConfig, report: Report) -> Progr
         measurement = _Measurement(config, log, core, report)
         for command in config.commands:
             measurement.registry.check(command)
-        with nullcontext() if core is None else affinity.avoid_core(core):
+        with nullcontext() if core is None else affinity.avoid_cores(core):
             measurement.profile_commands()
             measurement.measure_pairs()
         if not measurement.profiles:
@@ -187,7 +187,7 @@ class _Measurement:
     def __init__(self, config: ProgramCampaignConfig, log: MeasurementLog, core: int | None, report: Report) -> None:
         self.config, self.log, self.report = config, log, report
         self.registry, self.profiles = _CommandRegistry(log.folder / "commands.json"), log.profiles()
-        self.blocks_by_pair: BlocksByPair = log.blocks_by_pair()
+        self.blocks_by_group: BlocksByGroup = log.blocks_by_group()
         self.unprofiled = [command for command in config.commands if command.name not in self.profiles]
         self.failures: list[CommandFailure] = []
         self.errors: list[UnfitError] = []
@@ -235,29 +235,30 @@ class _Measurement:
 
     def measure_pairs(self) -> None:
         """Measure the missing blocks of pairs whose commands both have a profile."""
-        for request in pending_blocks(self._schedule, self.blocks_by_pair):
-            pair_text, pass_text = f"{request.pair[0]} beside {request.pair[1]}", f"pass {request.pass_index + 1}"
+        for request in pending_blocks(self._schedule, self.blocks_by_group):
+            pair_text, pass_text = f"{request.members[0]} beside {request.members[1]}", f"pass {request.pass_index + 1}"
             self._report_progress(f"{pass_text}: {pair_text}")
             block = self.profiler.measure_block(request)
             self.log.append_block(block)
-            self.blocks_by_pair.setdefault(block.key, []).append(block)
+            self.blocks_by_group.setdefault(block.key, []).append(block)
             self.done += 1
             if not block.accepted:
-                unstable = is_unstable(self.blocks_by_pair[block.key], self.config.passes)
+                unstable = is_unstable(self.blocks_by_group[block.key], self.config.passes)
                 consequence = "is unstable" if unstable else "is measured again"
                 self._report_progress(pass_text, f"{pair_text} {consequence}: {block.reason}")
         self._report_progress("measured")
 
     @property
-    def _schedule(self) -> PairSchedule:
+    def _schedule(self) -> BlockSchedule:
         config = self.config
         names = [command.name for command in config.commands if command.name in self.profiles]
         pairs = all_pairs(names) if config.pairs is None else config.pairs
         pairs = tuple(pair for pair in pairs if set(pair) <= set(names))
-        return PairSchedule(pairs=pairs, passes=config.passes, max_blocks=config.max_blocks, seed=config.seed)
+        return BlockSchedule(groups=pairs, passes=config.passes, max_blocks=config.max_blocks, seed=config.seed)
 
     def _report_progress(self, text: str, warning: str = "") -> None:
-        profiles, blocks = len(self.unprofiled), remaining_blocks(self._schedule, self.blocks_by_pair)
+        profiles = len(self.unprofiled)
+        blocks = sum(remaining_blocks(self._schedule, self.blocks_by_group).values())
         solo_s = self.config.repeats * self.start_and_window_s
         block_s = 2 * self.start_and_window_s + self.config.window_s  # two starts and three windows
         self.report(
@@ -273,7 +274,7 @@ class _Measurement:
 
 def _write_table(config: ProgramCampaignConfig, measurement: _Measurement) -> Table:
     jobs: tuple[JobProfile, ...] = tuple(measurement.profiles.values())
-    blocks_of_pairs = list(measurement.blocks_by_pair.values())
+    blocks_of_pairs = list(measurement.blocks_by_group.values())
     blocks = [block for blocks in blocks_of_pairs for block in blocks]
     rejected = sum(not block.accepted for block in blocks)
     labels = CampaignLabels(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.errors import UnfitError
-from interfere.profiling.block_analysis import EDGE_S, BlockAnalysis, MeasurementWindow, Phase, block_chunks, empty_side
+from interfere.profiling.block_analysis import EDGE_S, BlockAnalysis, MeasurementWindow, block_chunks, empty_side
 from interfere.profiling.clock_probe import probe_s
 from interfere.profiling.nvidia_smi import GpuSample
 from interfere.profiling.programs.gpu_sampling import GpuSampler, memory_before, with_gpu_facts
@@ -38,13 +38,14 @@ from interfere.profiling.programs.run_analysis import (
 )
 from interfere.profiling.programs.spec import Command
 from interfere.profiling.quality_gates import MAX_RETRIES, MAX_STEAL
-from interfere.records import NAN, BlockRequest, PairBlock, SoloMeasurement, StepChunk
+from interfere.records import NAN, BlockRequest, MeasuredBlock, SoloMeasurement, StepChunk
 
 POLL_S = 0.05
 # Readings 3 s apart on a virtual machine with busy neighbours: single ones differed by more than 2 % in three of eight
 # cases, medians of five in one of eight. Nine take 0.1 s.
 CLOCK_PROBES = 9
 SPARE_STEPS = 2  # of a window: one is cut at either end
+FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # who runs in a window of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +98,13 @@ class ProgramProfiler:
         profile = with_gpu_facts(analysis.profile, gpu_samples, before_bytes)
         return SoloMeasurement(profile=profile, steal_frac=analysis.steal_frac)
 
-    def measure_block(self, request: BlockRequest) -> PairBlock:
+    def measure_block(self, request: BlockRequest) -> MeasuredBlock:
         """Measure one block A · AB · B. A rejected block says why, and holds what was measured until then."""
         started_at_s, clock_before_s = time.time(), self._probe_clock_s()
-        first_name, second_name = request.pair
+        first_name, second_name = request.members
         windows: list[MeasurementWindow] = []
         drift_frac = NAN
-        chunks: tuple[tuple[StepChunk, ...], tuple[StepChunk, ...]] = ((), ())
+        chunks: tuple[tuple[StepChunk, ...], ...] = ((), ())
         try:
             runs = self._run_windows(self.commands[first_name], self.commands[second_name], windows)
         except ProgramRunError as failure:
@@ -114,7 +115,7 @@ class ProgramProfiler:
             first, second = (_recording(run) for run in runs)
             analysis = analyse_pair((first, second), windows, drift_frac, pinned=self._pinned)
             chunks = block_chunks((first.trace, second.trace), windows)
-        return PairBlock(
+        return MeasuredBlock(
             pass_index=request.pass_index,
             attempt=request.attempt,
             started_at_s=started_at_s,
@@ -153,7 +154,7 @@ class ProgramProfiler:
             with self._new_run(command) as run:
                 self._warm_up(run)
                 with GpuSampler(self.conditions.gpu_uuid) as sampler:
-                    window = self._measure_window(Phase.FIRST_ALONE, run, may_end=True)
+                    window = self._measure_window(FIRST, run, may_end=True)
                 gpu_samples += sampler.samples
         except ProgramRunError as failure:
             raise UnfitError(
@@ -171,14 +172,14 @@ class ProgramProfiler:
             # 1. The first command alone.
             first = stack.enter_context(self._new_run(first_command))
             self._warm_up(first)
-            windows.append(self._measure_window(Phase.FIRST_ALONE, first))
+            windows.append(self._measure_window(FIRST, first))
             # 2. Both together.
             second = stack.enter_context(self._new_run(second_command))
             self._warm_up(second, first)
-            windows.append(self._measure_window(Phase.SHARED, first, second))
+            windows.append(self._measure_window(BOTH, first, second))
             # 3. The second command alone.
             first.close()
-            windows.append(self._measure_window(Phase.SECOND_ALONE, second))
+            windows.append(self._measure_window(SECOND, second))
         return first, second
 
     def _new_run(self, command: Command) -> ProgramRun:
@@ -199,7 +200,7 @@ class ProgramProfiler:
             if time.monotonic() - start_s > self.conditions.limit_s:
                 raise ProgramRunError(run, _warm_up_problem(run, steps, self.conditions.limit_s))
 
-    def _measure_window(self, phase: Phase, *runs: ProgramRun, may_end: bool = False) -> MeasurementWindow:
+    def _measure_window(self, running: frozenset[int], *runs: ProgramRun, may_end: bool = False) -> MeasurementWindow:
         """Wait for at least `window_s`, and until each run has made enough steps.
 
         With `may_end` a run may end within the window, when it did its work and made enough steps in it.
@@ -212,12 +213,12 @@ class ProgramProfiler:
                 program_exit = failure.run.exit
                 succeeded = program_exit is not None and program_exit.exit_code == 0
                 if may_end and program_exit and succeeded and _has_enough_steps(failure.run, start_s):
-                    return MeasurementWindow(phase=phase, start_s=start_s, end_s=program_exit.monotonic_s)
+                    return MeasurementWindow(running=running, start_s=start_s, end_s=program_exit.monotonic_s)
                 raise
             now_s = time.monotonic()
             unfinished = [run for run in runs if not _has_enough_steps(run, start_s)]
             if now_s - start_s >= self.conditions.window_s and not unfinished:
-                return MeasurementWindow(phase=phase, start_s=start_s, end_s=now_s)
+                return MeasurementWindow(running=running, start_s=start_s, end_s=now_s)
             if now_s - start_s > limit_s:
                 steps, marks = unfinished[0].steps_since(start_s + EDGE_S)
                 problem = f"made {steps:g} steps with {marks} marks in a window of {limit_s:g} s"

@@ -123,8 +123,8 @@ def analyse_pair(
     first, second = runs
     first_alone, shared, second_alone = windows
     sides = (
-        block_side(first.name, first.trace, second.trace, [first_alone], [shared]),
-        block_side(second.name, second.trace, first.trace, [second_alone], [shared]),
+        block_side(first.name, first.trace, [second.trace], [first_alone], [shared]),
+        block_side(second.name, second.trace, [first.trace], [second_alone], [shared]),
     )
     steal_frac = core_steal_frac(runs, windows) if pinned else NAN
     side_failures = [

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field, replace
 
+from interfere.policy.rules.runtime import P90_Z
 from interfere.records import (
     NAN,
     ActionKind,
@@ -38,8 +39,11 @@ class DeadlinePlanner:
     def decide(self, cluster: Cluster) -> Decision:
         """One plan; the server is not asked while no waiting job could start or has become infeasible."""
         waiting = cluster.waiting.values()
-        wake_s = next_infeasible_s(waiting, cluster)
-        if not (any(is_infeasible(state, cluster) for state in waiting) or self._can_start_any(cluster)):
+        wake_s = next_infeasible_s(waiting, cluster, self.planner.estimate)
+        if not (
+            any(is_infeasible(state, cluster, self.planner.estimate) for state in waiting)
+            or self._can_start_any(cluster)
+        ):
             return Decision(wake_s=wake_s)
         allowed = {ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE}
         decision = self.planner.decide_scope(
@@ -100,6 +104,8 @@ class DeadlinePlanner:
         remaining_s = max(0.0, self.planner.estimate.remaining_s(state, cluster))
         job = self.planner.job(state, cluster)
         job = replace(job, remaining_s=remaining_s, checkpoint_s=state.job.checkpoint_s)
+        if self.planner.estimate.error:
+            job = replace(job, remaining_p90_s=remaining_s * math.exp(P90_Z * self.planner.estimate.error))
         if state.job.has_deadline:
             return replace(job, deadline_s=state.job.deadline_s)
         return replace(job, preemptible=True, weight=0.5 / (1.0 + remaining_s / HOUR_S) ** 0.5)

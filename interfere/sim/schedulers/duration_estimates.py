@@ -1,14 +1,21 @@
-"""How long a job is expected to run without sharing: what schedulers that order jobs by length go by.
+"""How long a job is expected to run without sharing: what schedulers that order jobs by length or deadline go by.
 
-Law: an estimate from history reads only jobs that have ended. An oracle reads the trace, and says so.
+Law: an estimate from history reads only jobs that have ended. An oracle reads the trace, and says so, as do durations
+with an error, which read the trace and put an error on it.
 """
 
 import math
+import zlib
 from collections import defaultdict
+from statistics import NormalDist
 from typing import Protocol
+
+import numpy as np
 
 from interfere.sim.cluster import Cluster, JobState
 
+OPTIMISTIC_QUANTILE = 0.1  # of a job's run time: a deadline is given up only where even this misses it
+LEAST_LEFT = 0.05  # of its estimate: what a job that has run for longer than that is expected to have left
 UNKNOWN_S = 3600.0  # where nothing is known at all: the order of magnitude of the mean of all traces
 
 
@@ -21,6 +28,13 @@ class Estimate(Protocol):
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
         """Of what the job has left now."""
 
+    def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
+        """What the job has left at least, as far as the estimate can tell."""
+
+    @property
+    def error(self) -> float:
+        """Standard error of the logarithm of the run time; 0 where the estimate claims to be exact or knows none."""
+
 
 class Oracle:
     """The duration itself, which no real scheduler knows."""
@@ -32,6 +46,49 @@ class Oracle:
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
         """What is left, checkpoints that are still to be paid included."""
         return state.remaining_s - (cluster.served_s(state) - state.served_s)
+
+    def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
+        """The same."""
+        return self.remaining_s(state, cluster)
+
+    @property
+    def error(self) -> float:
+        """None."""
+        return 0.0
+
+
+class NoisyDurations:
+    """The duration times exp(error · z), z standard normal, drawn once for each job by its id and a seed."""
+
+    def __init__(self, error: float, seed: int = 0) -> None:
+        self._error, self._seed = error, seed
+        self._totals_s: dict[str, float] = {}
+        self._optimistic = math.exp(NormalDist().inv_cdf(OPTIMISTIC_QUANTILE) * error)
+
+    @property
+    def error(self) -> float:
+        """As given."""
+        return self._error
+
+    def total_s(self, state: JobState, cluster: Cluster) -> float:
+        """The duration with its error."""
+        if state.job.id not in self._totals_s:
+            z = np.random.default_rng([self._seed, zlib.crc32(state.job.id.encode())]).standard_normal()
+            self._totals_s[state.job.id] = state.job.duration_s * math.exp(self._error * float(z))
+        return self._totals_s[state.job.id]
+
+    def remaining_s(self, state: JobState, cluster: Cluster) -> float:
+        """The estimate less the work that is done, which is known; checkpoints that are still to be paid are added."""
+        return self._remaining_s(self.total_s(state, cluster), state, cluster)
+
+    def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
+        """The same at the `OPTIMISTIC_QUANTILE` of the run time."""
+        return self._remaining_s(self.total_s(state, cluster) * self._optimistic, state, cluster)
+
+    def _remaining_s(self, total_s: float, state: JobState, cluster: Cluster) -> float:
+        left_s = state.remaining_s - (cluster.served_s(state) - state.served_s)
+        done_s = state.job.duration_s - left_s
+        return total_s - done_s if total_s > done_s else LEAST_LEFT * total_s
 
 
 class History:
@@ -63,6 +120,15 @@ class History:
         (Harchol-Balter and Downey, ACM TOCS 1997)."""
         total_s, served_s = self.total_s(state, cluster), cluster.served_s(state)
         return total_s - served_s if total_s >= served_s else served_s
+
+    def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
+        """The same: a group's mean says nothing about its spread."""
+        return self.remaining_s(state, cluster)
+
+    @property
+    def error(self) -> float:
+        """Unknown."""
+        return 0.0
 
     def _read_spans(self, cluster: Cluster) -> None:
         for span in cluster.spans[self._spans_read :]:

@@ -59,12 +59,19 @@ class BackfillReservation:
         cluster: Cluster,
     ) -> bool:
         """May a guest join a host? `slowdowns`: predicted, of the guest and of the host."""
+        return self.allows_group((guest, host), device_ids, slowdowns, cluster)
+
+    def allows_group(
+        self, members: Iterable[JobState], device_ids: Iterable[str], slowdowns: Iterable[float], cluster: Cluster
+    ) -> bool:
+        """May jobs share devices? `slowdowns`: predicted, of each."""
+        device_ids = tuple(device_ids)
         if self.device_ids.isdisjoint(device_ids):
             return True
         speed = min(cluster.devices[device_id].speed for device_id in device_ids)
         return all(
             self._ends_in_time(self.estimate.remaining_s(state, cluster) * slowdown / speed, cluster)
-            for state, slowdown in zip((guest, host), slowdowns, strict=True)
+            for state, slowdown in zip(members, slowdowns, strict=True)
         )
 
     def _ends_in_time(self, runtime_s: float, cluster: Cluster) -> bool:
@@ -93,13 +100,13 @@ class ExpectedEnds:
             self._sorted = [entry for entry in self._sorted if self._is_current(entry, cluster)]
 
     def releases(self, cluster: Cluster) -> Iterator[tuple[float, int, tuple[SimDevice, ...]]]:
-        """(time, arrival rank, devices that come free then) in order; those of a pair once both have ended."""
+        """(time, arrival rank, devices that come free then) in order; shared ones once all their jobs have ended."""
         ended: set[str] = set()
         for entry in self._sorted:
             if self._is_current(entry, cluster):
                 state = cluster.running[entry[3]]
                 ended.add(entry[3])
-                if state.partner is None or state.partner.job.id in ended:
+                if ended.issuperset(other.job.id for other in state.company):
                     yield entry[0], entry[1], state.devices
 
     def _insert(self, state: JobState, cluster: Cluster) -> None:

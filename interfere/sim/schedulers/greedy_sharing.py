@@ -21,7 +21,7 @@ from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.deadlines import windows_from
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.easy_backfill import BackfillReservation
-from interfere.sim.schedulers.placement import Host, unjoined_hosts
+from interfere.sim.schedulers.placement import Host, hosts_with_a_seat
 from interfere.sim.world import LATE_S
 
 
@@ -93,7 +93,11 @@ class GreedySharing:
                     (pair, host) for pair, host in options if ends_first(state, host, pair, self.estimate, cluster)
                 ]
             if self.meet_deadlines:
-                options = [(pair, host) for pair, host in options if both_meet_deadlines(state, host, pair, cluster)]
+                options = [
+                    (pair, host)
+                    for pair, host in options
+                    if both_meet_deadlines(state, host, pair, self.estimate, cluster)
+                ]
             if reservation is not None:
                 options = [
                     (pair, host)
@@ -103,7 +107,7 @@ class GreedySharing:
             if options:
                 _, cheapest = min(options, key=lambda option: option[0].cost)
                 starts.append(Start(job_id=job.id, device_ids=cheapest.device_ids))
-                open_hosts = unjoined_hosts(open_hosts, starts[-1:])
+                open_hosts = hosts_with_a_seat(open_hosts, starts[-1:], cluster)
         return starts
 
 
@@ -113,7 +117,7 @@ def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estim
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
-def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, cluster: Cluster) -> bool:
+def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
     """Would guest and host, beside each other until the end, meet their deadlines before their devices leave? A host
     that misses its deadline anyway has none to miss; jobs without a deadline may take any time."""
     devices = [cluster.devices[device_id] for device_id in host.device_ids]
@@ -122,7 +126,7 @@ def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, cluste
     for member, slowdown in ((state, pair.guest), (host.state, pair.host)):
         if not member.job.has_deadline:
             continue
-        remaining_s = member.remaining_s - (cluster.served_s(member) - member.served_s)
+        remaining_s = estimate.remaining_s(member, cluster)
         latest_s = min(member.job.deadline_s + LATE_S, leave_s)
         is_late = cluster.now_s + remaining_s * slowdown / speed > latest_s
         if is_late and (member is state or cluster.now_s + remaining_s / speed <= latest_s):

@@ -24,14 +24,14 @@ class LearningScheduler:
     def decide(self, cluster: Cluster) -> Decision:
         """Observe, then decide."""
         for k, span in enumerate(cluster.spans[self._spans_read :], self._spans_read):
-            if not span.partner_id or span.end_s - span.start_s < MIN_SPAN_S:
+            if not span.company_ids or span.end_s - span.start_s < MIN_SPAN_S:
                 continue
-            victim, neighbour = cluster.jobs[span.job_id].job, cluster.jobs[span.partner_id].job
+            victim = cluster.jobs[span.job_id].job
             observation = Progress(
                 observation_id=f"span-{k}",
                 job_id=victim.id,
                 workload=victim.workload,
-                company=(neighbour.workload,),
+                company=tuple(cluster.jobs[other].job.workload for other in span.company_ids),
                 device_type=cluster.devices[span.device_ids[0]].device.type,
                 mode=self._mode,
                 start_s=span.start_s,

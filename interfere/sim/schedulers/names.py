@@ -17,7 +17,8 @@ their deadlines. greedy shares with the cheapest host, matching by the server's 
 device are assigned anew every slice, running ones included, which then move: greedy by the single change that gains
 most, again and again, matching by the best assignment; between slices tiresias and srtf go on as with +greedy, the
 others start jobs on free devices only. `+one-gpu` after the name of any other scheduler that shares: only jobs on one
-device share, which is what tables of pairs measured; a gang beside a gang is an assumption.
+device share, which is what tables of pairs measured; a gang beside a gang is an assumption. `+seats-N` last, after
+`+matching` and `policy` of schedulers that stop and drop no job: up to N jobs share a device.
 Law: the reference of a scheduler that shares has the same order, estimates and rights to preempt and drop.
 """
 
@@ -25,6 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from interfere.errors import InvalidInputError
+from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
 from interfere.sim.schedulers.queue import Backfill
 
 ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
@@ -36,6 +38,7 @@ REPAIR = "repair"
 POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
 POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
 ALONE = "-alone"
+SEATS = "seats-"
 
 DEFAULT = (
     "fifo",
@@ -97,6 +100,7 @@ class ParsedName:
     drop: bool = False
     sharing: str = ""  # greedy, matching or empty
     one_gpu: bool = False  # do only jobs on one device share?
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
     repair: bool = False  # are running jobs re-paired every slice?
 
     @property
@@ -118,6 +122,12 @@ class ParsedName:
     def is_oracle(self) -> bool:
         """Are its estimates the true durations?"""
         return self.head in (*ORACLE_ORDERS, SLOTS) or (self.backfill is Backfill.EASY and self.head != "qssf")
+
+    @property
+    def plans_groups(self) -> bool:
+        """May devices have other than two seats? The rest shares in pairs only."""
+        by_queue = self.head in ORDERS and not self.is_preemptive and self.sharing == MATCHING
+        return not self.drop and not self.repair and (by_queue or (self.head == POLICY and bool(self.sharing)))
 
     @property
     def uses_slices(self) -> bool:
@@ -143,9 +153,16 @@ class ParsedName:
 def parse_name(name: str) -> ParsedName:
     """The parts of a scheduler's name. Raises InvalidInputError for a name that is not in the registry."""
     canonical = canonical_name(name)
-    base = canonical.removesuffix(f"+{ONE_GPU}")
-    if (parsed := _REGISTRY.get(base)) and (base == canonical or (parsed.sharing and not parsed.repair)):
-        return replace(parsed, one_gpu=base != canonical)
+    without_seats, seats = _split_seats(canonical)
+    base = without_seats.removesuffix(f"+{ONE_GPU}")
+    if (parsed := _REGISTRY.get(base)) and (base == without_seats or (parsed.sharing and not parsed.repair)):
+        if seats != DEFAULT_SEATS and not (parsed.plans_groups and 1 < seats <= MAX_SEATS):
+            raise InvalidInputError(
+                "no such policy: it shares in pairs only" if seats <= MAX_SEATS else "no such policy: too many seats",
+                value=name,
+                remedy=f"2 to {MAX_SEATS} seats with {POLICY}, or with ORDER+{MATCHING} of an order that stops no job",
+            )
+        return replace(parsed, one_gpu=base != without_seats, seats=seats)
     raise InvalidInputError(
         "no such policy",
         value=name,
@@ -159,6 +176,9 @@ def parse_name(name: str) -> ParsedName:
 def canonical_name(name: str) -> str:
     """The name in the registry; former names ("EDF that drops + sharing", "sjf+backfill") are translated."""
     name = "+".join(Backfill.FIRST_FIT if word == _FORMER_FIRST_FIT else word for word in name.split("+"))
+    without_seats, seats = _split_seats(name)
+    if seats == DEFAULT_SEATS:
+        name = without_seats
     former, _, sharing = name.partition(" + ")
     if former not in _FORMER_NAMES or sharing not in ("", "sharing"):
         return name
@@ -178,21 +198,48 @@ def reference_of(name: str) -> str:
     parsed = parse_name(name)
     if not parsed.sharing:
         return ""
+    if parsed.is_policy:
+        return parsed.head + ALONE
     if parsed.repair:
         return f"{parsed.head}+{Backfill.FIRST_FIT}"
-    return parsed.head + ALONE if parsed.is_policy else all_share_name(name).rpartition("+")[0]
+    return all_share_name(name_of_pairs(name)).rpartition("+")[0]
 
 
 def all_share_name(name: str) -> str:
     """The name of the scheduler under which jobs on several devices share too."""
-    return canonical_name(name).removesuffix(f"+{ONE_GPU}")
+    without_seats, seats = _split_seats(canonical_name(name))
+    return _with_seats(without_seats.removesuffix(f"+{ONE_GPU}"), seats)
 
 
 def one_gpu_name(name: str) -> str:
     """The name of the scheduler under which only jobs on one device share; empty for one that shares nothing, or
     whose jobs on several devices never share."""
     parsed = parse_name(name)
-    return f"{all_share_name(name)}+{ONE_GPU}" if parsed.sharing and not parsed.repair else ""
+    if not parsed.sharing or parsed.repair:
+        return ""
+    return _with_seats(f"{all_share_name(name_of_pairs(name))}+{ONE_GPU}", parsed.seats)
+
+
+def name_of_pairs(name: str) -> str:
+    """The name of the scheduler under which two jobs at most share a device."""
+    return _split_seats(canonical_name(name))[0]
+
+
+def name_with_seats(name: str, seats: int) -> str:
+    """The name of the scheduler under which so many jobs may share a device; empty for one that shares in pairs
+    only."""
+    return _with_seats(name_of_pairs(name), seats) if parse_name(name).plans_groups else ""
+
+
+def _split_seats(name: str) -> tuple[str, int]:
+    """The name without its seats, and these."""
+    base, _, last = name.rpartition("+")
+    count = last.removeprefix(SEATS)
+    return (base, int(count)) if base and last.startswith(SEATS) and count.isdecimal() else (name, DEFAULT_SEATS)
+
+
+def _with_seats(name: str, seats: int) -> str:
+    return name if seats == DEFAULT_SEATS else f"{name}+{SEATS}{seats}"
 
 
 def deadline_baseline_of(name: str) -> str:

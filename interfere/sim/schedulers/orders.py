@@ -1,7 +1,7 @@
 """Orders of the queue that the literature compares, as sort keys: the smallest key comes first, ties go by arrival."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,8 +12,8 @@ from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 class Order(Protocol):
     """Which job comes first."""
 
-    def key(self, state: JobState, cluster: Cluster) -> float:
-        """Sort key of a waiting or running job."""
+    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
+        """Sort keys of waiting or running jobs."""
 
     @property
     def jumps(self) -> bool:
@@ -25,16 +25,18 @@ class Order(Protocol):
 
 def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list[JobState]:
     """Jobs by key, then by arrival."""
-    return sorted(states, key=lambda state: (order.key(state, cluster), state.arrival_rank))
+    unsorted = list(states)
+    keyed = zip(order.keys(unsorted, cluster), unsorted, strict=True)
+    return [state for _, state in sorted(keyed, key=lambda entry: (entry[0], entry[1].arrival_rank))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
     """First come, first served."""
 
-    def key(self, state: JobState, cluster: Cluster) -> float:
+    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """0 for every job: ties go by arrival."""
-        return 0.0
+        return [0.0] * len(states)
 
     @property
     def jumps(self) -> bool:
@@ -54,10 +56,10 @@ class ShortestFirst:
     remaining: bool = False
     per_gpu: bool = False  # times the number of its devices, as QSSF does
 
-    def key(self, state: JobState, cluster: Cluster) -> float:
+    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Seconds, or device seconds."""
-        time_s = self.estimate.remaining_s(state, cluster) if self.remaining else self.estimate.total_s(state, cluster)
-        return time_s * (state.job.gpus if self.per_gpu else 1)
+        expected_s = self.estimate.remaining_s if self.remaining else self.estimate.total_s
+        return [expected_s(state, cluster) * (state.job.gpus if self.per_gpu else 1) for state in states]
 
     @property
     def jumps(self) -> bool:
@@ -80,9 +82,10 @@ class LeastAttained:
 
     threshold_s: float = TIRESIAS_THRESHOLD_S
 
-    def key(self, state: JobState, cluster: Cluster) -> float:
+    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """0 for the first queue, 1 for the second."""
-        return float(cluster.served_s(state) * state.job.gpus >= self.threshold_s - 1e-6)
+        served = zip(states, cluster.all_served_s(states), strict=True)
+        return [float(served_s * state.job.gpus >= self.threshold_s - 1e-6) for state, served_s in served]
 
     @property
     def jumps(self) -> bool:
@@ -99,9 +102,9 @@ class LeastAttained:
 class EarliestDeadline:
     """By deadline; jobs without one come last."""
 
-    def key(self, state: JobState, cluster: Cluster) -> float:
-        """The deadline."""
-        return state.job.deadline_s
+    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
+        """The deadlines."""
+        return [state.job.deadline_s for state in states]
 
     @property
     def jumps(self) -> bool:
@@ -119,9 +122,9 @@ class LeastLaxity:
 
     estimate: Estimate = field(default_factory=Oracle)
 
-    def key(self, state: JobState, cluster: Cluster) -> float:
+    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Deadline - now - expected remaining run time."""
-        return state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster)
+        return [state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster) for state in states]
 
     @property
     def jumps(self) -> bool:

@@ -1,10 +1,11 @@
 """Where a job can start: free devices for it alone, or a host that it joins."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from interfere.records import Device
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.free_devices import FreeDevices
 from interfere.sim.schedulers.easy_backfill import BackfillReservation
@@ -12,11 +13,17 @@ from interfere.sim.schedulers.easy_backfill import BackfillReservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A job that runs without a partner, or is about to, and may be joined."""
+    """A job that runs, or is about to, and may be joined; on more than two seats with the others beside it."""
 
     state: JobState
     device_ids: tuple[str, ...]
     device_type: str
+    others: tuple[JobState, ...] = ()
+
+    @property
+    def residents(self) -> tuple[JobState, ...]:
+        """All jobs that a guest would join."""
+        return (self.state, *self.others)
 
 
 class Sharing(Protocol):
@@ -29,22 +36,26 @@ class Sharing(Protocol):
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Starts of waiting jobs, given in order, beside hosts; at most one guest a host, and none that delays the job
-        that the reservation is for."""
+        """Starts of waiting jobs, given in order, beside hosts; no more than there are seats, and none that delays the
+        job that the reservation is for."""
 
 
 def running_hosts(cluster: Cluster) -> list[Host]:
-    """Running jobs without a partner."""
+    """Running jobs that leave a seat: those without a partner, or groups where devices have more than two seats."""
+    groups = cluster.groups_with_a_seat() if cluster.seats > DEFAULT_SEATS else zip(cluster.unshared_jobs())
     return [
-        Host(state=state, device_ids=state.device_ids, device_type=state.devices[0].device.type)
-        for state in cluster.unshared_jobs()
+        Host(state=first, device_ids=first.device_ids, device_type=first.devices[0].device.type, others=tuple(others))
+        for first, *others in groups
     ]
 
 
-def unjoined_hosts(hosts: Sequence[Host], starts: Iterable[Start]) -> list[Host]:
-    """Hosts that none of these starts joins."""
-    joined = {start.device_ids for start in starts}
-    return [host for host in hosts if host.device_ids not in joined]
+def hosts_with_a_seat(hosts: Sequence[Host], starts: Iterable[Start], cluster: Cluster) -> list[Host]:
+    """The hosts that still leave a seat once these starts have joined them."""
+    guests: dict[tuple[str, ...], tuple[JobState, ...]] = {}
+    for start in starts:
+        guests[start.device_ids] = (*guests.get(start.device_ids, ()), cluster.jobs[start.job_id])
+    joined = (replace(host, others=(*host.others, *guests.get(host.device_ids, ()))) for host in hosts)
+    return [host for host in joined if len(host.residents) < cluster.seats]
 
 
 def add_start(

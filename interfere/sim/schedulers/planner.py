@@ -1,9 +1,10 @@
 """Schedulers that ask the server's own decision function, with the clock of the replay.
 
 `PlannedSharing` sends the jobs that the order of a queue could not start as pending jobs, and the jobs without a
-partner as residents with a free seat. `PlannedScheduler` sends everything: the plan also decides which job starts
-alone, and where. Both are about slowdowns: weights fall by one a place in the queue, so that the plan starts the jobs
-that the order would and its costs decide beside which; the objective must be one that weights do not enter.
+partner as residents with a free seat; `PlannedGroups` does so where devices have more than two seats.
+`PlannedScheduler` sends everything: the plan also decides which job starts alone, and where. All are about slowdowns:
+weights fall by one a place in the queue, so that the plan starts the jobs that the order would and its costs decide
+beside which; the objective must be one that weights do not enter.
 `deadline_planner` sends deadlines, windows of devices and the ledger of promises too.
 Starts are carried out at once, so a planned start never outlives its decision.
 """
@@ -17,6 +18,7 @@ from interfere.policy.context import PlanningContext, ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.protocols import Predictor
 from interfere.records import (
+    Action,
     ActionKind,
     Device,
     Job,
@@ -26,15 +28,17 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from interfere.records.cluster import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.easy_backfill import BackfillReservation
 from interfere.sim.schedulers.greedy_sharing import allowed_pairs, ends_first, fits_on
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import Host
+from interfere.sim.schedulers.placement import Host, running_hosts
 
+# Waiting jobs that one decision about groups considers: it takes a tenth of a second for so many that all differ.
+MAX_PENDING_GROUPS = 16
 # Waiting jobs that one decision considers. Of the four Venus clusters only the one in overload ever has more that could
 # start, and half or twice as many change its mean completion time by less than 0.1 %.
 MAX_PENDING = 64
@@ -56,6 +60,7 @@ class ServerPlanner:
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
     estimate: Estimate = field(default_factory=Oracle)
     max_pending: int = MAX_PENDING
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
     risk: float = DEFAULT_RISK
     decisions: int = 0
 
@@ -104,12 +109,28 @@ class ServerPlanner:
     ) -> list[Start]:
         """Starts of jobs, given in the order of the queue, by one decision that remembers nothing."""
         jobs = [self.job(state, cluster, weight=len(pending) - k) for k, state in enumerate(pending)]
-        decision = self.decide_scope(jobs, devices, cluster, allowed)
-        return [Start(job_id=a.job_id, device_ids=a.places) for a in decision.plan.actions if a.places]
+        actions = self.start_actions(jobs, devices, cluster, allowed)
+        return [Start(job_id=action.job_id, device_ids=action.places) for action in actions]
 
-    def has_profile(self, state: JobState, device_type: str) -> bool:
-        """Is anything known of a job's workload on this device type?"""
-        return (state.job.workload, device_type) in self.profiles
+    def start_actions(
+        self, pending: Iterable[Job], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
+    ) -> list[Action]:
+        """The starts of one decision that remembers nothing, as the server answers them."""
+        plan = self.decide_scope(pending, devices, cluster, allowed).plan
+        return [action for action in plan.actions if action.places]
+
+    def device(self, cluster: Cluster, device_id: str, residents: Iterable[JobState] = ()) -> Device:
+        """A device as a scheduler sends it to the server, with the jobs that run there."""
+        return replace(
+            cluster.devices[device_id].device,
+            mode=self.mode,
+            seats=None if self.seats == DEFAULT_SEATS else self.seats,
+            residents=tuple(self.job(resident, cluster) for resident in residents),
+        )
+
+    def has_profiles(self, host: Host) -> bool:
+        """Is something known of the workload of every job of a host on its device type?"""
+        return all((state.job.workload, host.device_type) in self.profiles for state in host.residents)
 
     def job(self, state: JobState, cluster: Cluster, weight: float = 1.0) -> Job:
         """A job as a scheduler sends it to the server, without its deadline."""
@@ -179,9 +200,7 @@ class PlannedSharing:
             )
             return [Start(job_id=guest.id, device_ids=cheapest.device_ids)]
         devices = [
-            replace(cluster.devices[device_id].device, mode=planner.mode, residents=(planner.job(host.state, cluster),))
-            for host in useful_hosts
-            for device_id in host.device_ids
+            planner.device(cluster, device_id, (host.state,)) for host in useful_hosts for device_id in host.device_ids
         ]
         host_on = {device_id: host for host in useful_hosts for device_id in host.device_ids}
         starts = planner.starts(pending, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
@@ -191,6 +210,58 @@ class PlannedSharing:
             for start, host in joined
             if reservation is None or may_join(cluster.jobs[start.job_id], host)
         ]
+
+
+@dataclass(slots=True, kw_only=True)
+class PlannedGroups:
+    """The server decides which waiting jobs join which groups of running jobs, up to the seats of each device."""
+
+    planner: ServerPlanner
+
+    def join(
+        self,
+        waiting: Sequence[JobState],
+        hosts: Sequence[Host],
+        cluster: Cluster,
+        reservation: BackfillReservation | None = None,
+    ) -> list[Start]:
+        """The starts of one plan. Starts that break the reservation, or follow one that does, are not carried out."""
+        planner = self.planner
+        # 1. Hosts of which the server knows every job, and jobs of the size of some host.
+        hosts = [host for host in hosts if self._may_share(host)]
+        sizes = {len(host.device_ids) for host in hosts}
+        fitting = (state for state in waiting if state.job.gpus in sizes)
+        pending = list(islice(fitting, planner.max_pending))
+        if not pending:
+            return []
+        # 2. The same jobs and devices as records.
+        sizes = {state.job.gpus for state in pending}
+        jobs = [planner.job(state, cluster, weight=len(pending) - k) for k, state in enumerate(pending)]
+        devices = [
+            planner.device(cluster, device_id, host.residents)
+            for host in hosts
+            if len(host.device_ids) in sizes
+            for device_id in host.device_ids
+        ]
+        # 3. One decision; on reserved devices only groups of which everybody ends in time.
+        actions = planner.start_actions(jobs, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
+        ids_on = {device_id: host.device_ids for host in hosts for device_id in host.device_ids}
+        return [
+            Start(job_id=action.job_id, device_ids=ids_on[action.device_id])
+            for action in actions
+            if reservation is None or self._keeps(reservation, action, cluster)
+        ]
+
+    def _may_share(self, host: Host) -> bool:
+        limit = self.planner.max_shared_gpus
+        return (limit is None or len(host.device_ids) <= limit) and self.planner.has_profiles(host)
+
+    @staticmethod
+    def _keeps(reservation: BackfillReservation, action: Action, cluster: Cluster) -> bool:
+        """Does everybody of a group end by the shadow time, as slowed down as predicted?"""
+        members = [cluster.jobs[job_id] for job_id in (action.job_id, *action.partners)]
+        slowdowns = (action.slowdown, *action.slowdown_of_partners.values())
+        return reservation.allows_group(members, action.places, slowdowns, cluster)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,22 +275,20 @@ class PlannedScheduler:
     def decide(self, cluster: Cluster) -> Decision:
         """The starts of one plan."""
         planner = self.planner
-        hosts: list[JobState] = []
-        if self.share:
-            hosts = [
-                state for state in cluster.unshared_jobs() if planner.has_profile(state, state.devices[0].device.type)
-            ]
-        host_sizes = {host.job.gpus for host in hosts}
+        hosts = [host for host in running_hosts(cluster) if self.share and planner.has_profiles(host)]
+        host_sizes = {len(host.device_ids) for host in hosts}
         queue = in_order(self.order, cluster.waiting.values(), cluster)
         startable = (state for state in queue if state.job.gpus <= len(cluster.free) or state.job.gpus in host_sizes)
         pending = list(islice(startable, planner.max_pending))
         if not pending:
             return Decision()
         pending_sizes = {state.job.gpus for state in pending}
-        devices = [replace(device, mode=planner.mode) for device in cluster.free]
-        for host in hosts:
-            if host.job.gpus in pending_sizes:
-                residents = (planner.job(host, cluster),)
-                devices += [replace(device.device, mode=planner.mode, residents=residents) for device in host.devices]
+        devices = [planner.device(cluster, device.id) for device in cluster.free]
+        devices += [
+            planner.device(cluster, device_id, host.residents)
+            for host in hosts
+            if len(host.device_ids) in pending_sizes
+            for device_id in host.device_ids
+        ]
         allowed = {ActionKind.START_ALONE, ActionKind.WAIT} | ({ActionKind.START_SHARED} if self.share else set())
         return Decision(starts=planner.starts(pending, devices, cluster, frozenset(allowed)))

@@ -123,12 +123,18 @@ class _DraftDecision:
         self.free = cluster.free.copy()
         self.starts: dict[str, Start] = {}
         self.stopped: dict[str, None] = {}
-        self._waiting = [(self._rank(state), state.job.id) for state in cluster.waiting.values()]
+        waiting = list(cluster.waiting.values())
+        self._waiting = [
+            ((key, state.arrival_rank), state.job.id)
+            for state, key in zip(waiting, order.keys(waiting, cluster), strict=True)
+        ]
         heapq.heapify(self._waiting)
+        # (size, pools) for which all devices of later jobs were too few: still later jobs may take no others.
+        self._too_large: set[tuple[int, tuple[str, ...]]] = set()
         self._last_first: list[tuple[Rank, JobState]] | None = None  # running jobs, one of each pair
 
     def _rank(self, state: JobState) -> Rank:
-        return self._order.key(state, self.cluster), state.arrival_rank
+        return self._order.keys((state,), self.cluster)[0], state.arrival_rank
 
     def next_waiting(self) -> JobState | None:
         """The next waiting or stopped job in order, each once; None where there is none."""
@@ -136,27 +142,35 @@ class _DraftDecision:
 
     def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
         """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
-        if devices := self.free.find(state.job.gpus, state.job.pools, node_gpus):
+        request = (state.job.gpus, state.job.pools)
+        if request in self._too_large:
+            return ()
+        if devices := self.free.find(*request, node_gpus):
             return devices
-        rank, free, victims = self._rank(state), self.free.copy(), list[JobState]()
-        for victim_rank, victim in self._running_last_first():
+        rank, free, victims = self._rank(state), None, list[JobState]()
+        for victim_rank, victim in self._running_after(rank):
             if victim_rank < rank:
                 break
             if victim.job.id not in self.stopped and self._is_preemptible(victim):
+                free = self.free.copy() if free is None else free
                 victims.append(victim)
                 free.add(device.device for device in victim.devices)
-                if devices := free.find(state.job.gpus, state.job.pools, node_gpus):
+                if devices := free.find(*request, node_gpus):
                     devices = free.prefer(devices, partial(_turn, victims))
                     self._preempt(victims, devices)
                     return devices
+        self._too_large.add(request)
         return ()
 
-    def _running_last_first(self) -> list[tuple[Rank, JobState]]:
-        """Running jobs with their ranks, the last first; of each pair one job, with the rank of the earlier."""
+    def _running_after(self, first: Rank) -> list[tuple[Rank, JobState]]:
+        """Running jobs that come after `first`, with their ranks, the last first; of each pair one job, with the rank
+        of the earlier. Waiting jobs ask in order, so that the first one's answer holds all that later ones need."""
         if self._last_first is None:
-            ranked = []
-            for state in self.cluster.running.values():
-                rank, partner = self._rank(state), state.partner
+            running, ranked = list(self.cluster.running.values()), list[tuple[Rank, JobState]]()
+            for state, key in zip(running, self._order.keys(running, self.cluster), strict=True):
+                rank, partner = (key, state.arrival_rank), state.partner
+                if rank < first:
+                    continue
                 if partner is not None:
                     if partner.arrival_rank < state.arrival_rank:
                         continue

@@ -20,8 +20,8 @@ from interfere.sim.schedulers.placement import (
     Host,
     Sharing,
     add_start,
+    hosts_with_a_seat,
     running_hosts,
-    unjoined_hosts,
 )
 
 
@@ -43,7 +43,7 @@ class QueueScheduler:
     sharing: Sharing | None = None
     slice_s: float = 0.0
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
-    estimate: Estimate = field(default_factory=Oracle)  # of run times, for EASY
+    estimate: Estimate = field(default_factory=Oracle)  # of run times, for EASY and deadlines
     _next_sharing_s: float = 0.0
     _ends: ExpectedEnds = field(init=False)
 
@@ -57,10 +57,12 @@ class QueueScheduler:
             return Decision()
         # 1. Drop jobs whose deadline is infeasible.
         drops = dict.fromkeys(
-            state.job.id for state in cluster.waiting.values() if self.drop and is_infeasible(state, cluster)
+            state.job.id
+            for state in cluster.waiting.values()
+            if self.drop and is_infeasible(state, cluster, self.estimate)
         )
         candidates = [state for state in cluster.waiting.values() if state.job.id not in drops]
-        wake_s = next_infeasible_s(candidates, cluster) if self.drop else math.inf
+        wake_s = next_infeasible_s(candidates, cluster, self.estimate) if self.drop else math.inf
         if not cluster.free and self.sharing is None:
             return Decision(drops=tuple(drops), wake_s=wake_s)
         # 2. Start jobs in order.
@@ -159,13 +161,13 @@ class QueueScheduler:
             if not joined:
                 break
             starts += joined
-            hosts = unjoined_hosts(hosts, joined)
+            hosts = hosts_with_a_seat(hosts, joined, cluster)
         return starts, blocked
 
     def _find_devices(self, free: FreeDevices, state: JobState, cluster: Cluster) -> tuple[Device, ...]:
         node_gpus = self._node_gpus(cluster)
         if self.drop:
-            return find_timely_devices(free, state, cluster, node_gpus)
+            return find_timely_devices(free, state, cluster, node_gpus, self.estimate)
         return free.find(state.job.gpus, state.job.pools, node_gpus)
 
     def _node_gpus(self, cluster: Cluster) -> int:

@@ -7,11 +7,11 @@ from interfere.matching.repairing.exact import repair
 from interfere.matching.repairing.greedy import repair_greedily
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
-from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
-from interfere.sim.schedulers.duration_estimates import Estimate, History, Oracle
+from interfere.sim.schedulers.duration_estimates import Estimate, History, NoisyDurations, Oracle
 from interfere.sim.schedulers.greedy_sharing import GreedySharing
 from interfere.sim.schedulers.names import (
     GREEDY,
@@ -25,7 +25,14 @@ from interfere.sim.schedulers.names import (
 )
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
 from interfere.sim.schedulers.placement import Sharing
-from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
+from interfere.sim.schedulers.planner import (
+    MAX_PENDING,
+    MAX_PENDING_GROUPS,
+    PlannedGroups,
+    PlannedScheduler,
+    PlannedSharing,
+    ServerPlanner,
+)
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.schedulers.repairing.expectations import Expectations
@@ -48,7 +55,10 @@ class SchedulerSettings:
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     slice_s: float = 0.0  # a queue decides about sharing at most this often; 0: at every event, re-pairing every 300 s
+    duration_error: float = 0.0  # standard error of log run time, of schedulers that are told run times
+    seed: int = 0  # of these errors
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
 
 
 def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
@@ -56,16 +66,17 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     parsed = parse_name(name)
     if parsed.one_gpu:
         settings = replace(settings, max_shared_gpus=1)
+    settings = replace(settings, seats=parsed.seats)
     if parsed.is_policy:
         return _policy(parsed, settings)
     if parsed.repair:
         return _repairing(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
-    estimate: Estimate = Oracle() if parsed.is_oracle else History()
+    estimate = _told_durations(settings) if parsed.knows_durations else History()
     sharing = _sharing(parsed, settings, estimate)
     if parsed.head == SLOTS:
-        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
+        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes, estimate=estimate)
     order = _order(parsed.head, estimate)
     if parsed.is_preemptive:
         return PreemptiveScheduler(
@@ -86,9 +97,14 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     )
 
 
+def _told_durations(settings: SchedulerSettings) -> Estimate:
+    """Run times as a scheduler is told them: exact, or with an error."""
+    return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
+
+
 def _repairing(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
-    knows_durations = parsed.is_oracle or parsed.head == "qssf"
-    estimate: Estimate = Oracle() if parsed.is_oracle else History()
+    knows_durations = parsed.knows_durations or parsed.head == "qssf"
+    estimate = _told_durations(settings) if parsed.knows_durations else History()
     order = _order(parsed.head, estimate)
     slice_s = settings.slice_s or REPAIRING_SLICE_S
     inner: Scheduler = QueueScheduler(order=order, backfill=parsed.backfill, whole_nodes=settings.whole_nodes)
@@ -109,10 +125,10 @@ def _repairing(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
 
 
 def _policy(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
-    planner = _server_planner(settings, Oracle())
+    planner = _server_planner(settings, _told_durations(settings))
     share = bool(parsed.sharing)
     if parsed.head == POLICY:
-        return PlannedScheduler(planner=planner, order=ShortestFirst(), share=share)
+        return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=planner.estimate), share=share)
     planner.objective = ObjectiveKind.DEADLINE_MISSES
     return DeadlinePlanner(planner=planner, share=share, promise=parsed.head == POLICY_DEADLINES)
 
@@ -141,6 +157,8 @@ def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPl
         max_shared_gpus=settings.max_shared_gpus,
         guest_ends_first=settings.guest_ends_first,
         risk=settings.risk,
+        seats=settings.seats,
+        max_pending=MAX_PENDING if settings.seats == DEFAULT_SEATS else MAX_PENDING_GROUPS,
     )
 
 
@@ -157,4 +175,7 @@ def _sharing(parsed: ParsedName, settings: SchedulerSettings, estimate: Estimate
             meet_deadlines=parsed.drop,
             estimate=estimate,
         )
-    return PlannedSharing(planner=_server_planner(settings, estimate)) if parsed.sharing == MATCHING else None
+    if parsed.sharing != MATCHING:
+        return None
+    planner = _server_planner(settings, estimate)
+    return PlannedSharing(planner=planner) if settings.seats == DEFAULT_SEATS else PlannedGroups(planner=planner)

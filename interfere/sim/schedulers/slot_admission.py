@@ -1,7 +1,7 @@
 """ElasticFlow's admission: promise a job's deadline on arrival if all promised jobs and it can be laid out in slots.
 
 A job whose deadline cannot be promised is dropped. A job without a deadline runs where the layout of the promised jobs
-stays possible. Durations are exact. The layout is `interfere.policy.deadlines.admission`, the server's.
+stays possible. Run times are what an estimate says. The layout is `interfere.policy.deadlines.admission`, the server's.
 """
 
 import math
@@ -12,6 +12,7 @@ from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.deadlines import find_timely_devices, windows_from
+from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.placement import Sharing, add_start, running_hosts
 from interfere.sim.world import LATE_S, SimDevice
 
@@ -22,13 +23,14 @@ class SlotAdmission:
 
     sharing: Sharing | None = None
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with, unless its slot is due
+    estimate: Estimate = field(default_factory=Oracle)
     _promised: set[str] = field(default_factory=set)
     _seen: set[str] = field(default_factory=set)
 
     def decide(self, cluster: Cluster) -> Decision:
         """Admit, lay out, and start what the layout starts now, then best-effort jobs."""
         # 1. Admit or drop each job with a deadline that is new.
-        capacity = _FreeCapacity(cluster)
+        capacity = _FreeCapacity(cluster, self.estimate)
         admitted = [state for state in cluster.waiting.values() if state.job.id in self._promised]
         promises, drops = self._admit(cluster, capacity, admitted)
         # 2. Lay the admitted jobs out, and see which slots begin now.
@@ -72,9 +74,9 @@ class SlotAdmission:
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
         for state in queue:
             is_promised = state.job.id in self._promised
-            devices = find_timely_devices(free, state, cluster, node_gpus)
+            devices = find_timely_devices(free, state, cluster, node_gpus, self.estimate)
             if not devices and is_promised:
-                devices = find_timely_devices(free, state, cluster, 0)
+                devices = find_timely_devices(free, state, cluster, 0, self.estimate)
                 devices = devices or free.find(state.job.gpus, state.job.pools)
             others = [other for other in unstarted if other is not state]
             if devices and not is_promised and unstarted and not capacity.can_schedule_after(state, devices, others):
@@ -93,8 +95,8 @@ class SlotAdmission:
 class _FreeCapacity:
     """Devices of the same pool, type and known windows as capacity profiles, less what running jobs hold."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, estimate: Estimate) -> None:
+        self._cluster, self._estimate = cluster, estimate
         self._windows = {
             device_id: windows_from(device, cluster.now_s) for device_id, device in cluster.devices.items()
         }
@@ -110,7 +112,7 @@ class _FreeCapacity:
         ]
         for state in cluster.running.values():
             for device_id in state.device_ids:
-                self._occupy(device_id, state.end_s())
+                self._occupy(device_id, cluster.now_s + estimate.remaining_s(state, cluster) / (state.rate or 1.0))
 
     def _occupy(self, device_id: str, end_s: float) -> None:
         for from_s, until_s in self._windows[device_id]:
@@ -135,7 +137,10 @@ class _FreeCapacity:
         """The job runs on these devices from now on."""
         for device in devices:
             speed = self._cluster.devices[device.id].speed
-            self._occupy(device.id, self._cluster.now_s + state.remaining_s / speed)
+            self._occupy(device.id, self._cluster.now_s + self._remaining_s(state) / speed)
+
+    def _remaining_s(self, state: JobState) -> float:
+        return self._estimate.remaining_s(state, self._cluster)
 
     def _demand(self, state: JobState) -> DeadlineDemand:
         return DeadlineDemand(
@@ -143,7 +148,7 @@ class _FreeCapacity:
             gpus=state.job.gpus,
             deadline_s=state.job.deadline_s + LATE_S,
             runtime_s=tuple(
-                state.remaining_s / device.speed
+                self._remaining_s(state) / device.speed
                 if not state.job.pools or device.device.pool in state.job.pools
                 else math.inf
                 for device in self._first_devices

@@ -18,8 +18,8 @@ from serving.adapters.kubernetes.api_server.calls import CLAIMS, NODES, PODS, SL
 from serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.adapters.kubernetes.observations.reporter import Reporter
-from serving.adapters.kubernetes.reading import cluster_state
 from serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
@@ -72,6 +72,7 @@ class Advisor:
     ) -> None:
         self._settings, self._api, self._cluster, self._client = settings, api, cluster, client
         self._metrics, self._reporter, self._may_write, self._dry_run = metrics, reporter, may_write, dry_run
+        self._gated = 0
         self._limits = Limits.of(
             allowed=frozenset({*_START, ActionKind.WAIT}),
             allow_extrapolation=settings.allow_extrapolation,
@@ -87,6 +88,8 @@ class Advisor:
         self._reporter.see(state, now_s)
         # 2. Decide.
         observing = self._settings.mode is Mode.OBSERVE
+        if observing:
+            self._warn_of_gates(state)
         unadvised = _unadvised(state, now_s) if observing else frozenset[str]()
         problem = view.build(state, self._settings, now_s, unadvised)
         needs_plan = problem.snapshot is not None and (not observing or any(_is_new(p) for p in problem.candidates))
@@ -108,6 +111,16 @@ class Advisor:
             left_to_kubernetes=problem.left_to_kubernetes,
             observations=results,
         )
+
+    def _warn_of_gates(self, state: ClusterState) -> None:
+        """Say that pods still wait for a gate of before: a controller that only observes removes none."""
+        gated = sum(pod.gated and pod.pending for pod in state.pods)
+        if gated > self._gated:
+            _log.warning(
+                "%d pods are gated, and nobody removes gates in this mode: interfere kubernetes release", gated
+            )
+        self._gated = gated
+        self._metrics.set("gated_pods", gated)
 
     def _match(self, snapshot: Snapshot) -> Plan:
         plan = self._client.match(replace(snapshot, limits=self._limits))

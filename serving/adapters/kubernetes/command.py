@@ -65,17 +65,22 @@ def webhook(
     name: Annotated[str, typer.Option(help="Of the Service and the Secret.")] = "interfere-webhook",
     configuration: Annotated[str, typer.Option(help="The MutatingWebhookConfiguration.")] = "interfere",
     add_claim: Annotated[bool, typer.Option("--add-claim", help="Give pods without a GPU a late claim.")] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="One more name or address of the certificate: of the configuration's `url`, if it has one."),
+    ] = None,
+    every: Annotated[float, typer.Option(help="Seconds between two looks at the certificates.")] = 15.0,
 ) -> None:
     """Gate pods that opted in, over TLS with certificates of its own."""
     from serving.adapters.kubernetes.controller import now, repeat, stop_on_signals
-    from serving.adapters.kubernetes.https.certificates import CertificateKeeper
+    from serving.adapters.kubernetes.https.certificates import CertificateKeeper, until_ready
     from serving.adapters.kubernetes.https.server import HttpServer, healthy
     from serving.adapters.kubernetes.https.webhook import review
 
     settings, api = _start(config, {})
-    keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration), threading.Event()
-    keeper.refresh(now())
+    keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), threading.Event()
     stop_on_signals(stop)
+    until_ready(keeper, stop)
     routes = {
         ("POST", "/mutate"): lambda request: review(request, add_claim=add_claim),
         ("GET", "/healthz"): healthy,
@@ -83,7 +88,7 @@ def webhook(
     listener = HttpServer(routes, port, tls=keeper.context)
     listener.start()
     progress_note(f"the webhook listens on {listener.port}")
-    repeat("certificates", 60.0, lambda: keeper.refresh(now()), stop)
+    repeat("certificates", every, lambda: keeper.refresh(now()), stop)
     listener.stop()
 
 
@@ -100,7 +105,7 @@ def extender(
     from serving.adapters.kubernetes.controller import repeat, stop_on_signals
     from serving.adapters.kubernetes.https.extender import Extender
     from serving.adapters.kubernetes.https.server import HttpServer, healthy
-    from serving.adapters.kubernetes.reading import cluster_state
+    from serving.adapters.kubernetes.objects.reading import cluster_state
 
     settings, api = _start(config, {"server": server})
     stop = threading.Event()

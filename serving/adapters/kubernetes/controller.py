@@ -14,16 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from interfere.client import PolicyClient
-from interfere.errors import InterfereError, InvalidInputError, UnavailableError
+from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnavailableError
 from serving.adapters.kubernetes.advisor import PATHS, Advisor, Round
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from serving.adapters.kubernetes.api_server.lease import Lease
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.observations.journal import Journal
 from serving.adapters.kubernetes.observations.marks import MAX_BODY, MarkStore
-from serving.adapters.kubernetes.observations.reporter import Reporter
+from serving.adapters.kubernetes.observations.prometheus_marks import READ_EVERY_S, read_by
+from serving.adapters.kubernetes.observations.reporter import CombinedMarks, Reporter
 from serving.adapters.kubernetes.releasing import release_pods
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 
@@ -41,7 +42,9 @@ class Controller:
         self.cluster = Cluster(api, PATHS, self.stop)
         holder = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
         self._lease = Lease(api, settings.namespace, LEASE_NAME, holder, settings.lease_s)
-        reporter = Reporter(settings, self.marks, Journal(settings.journal))
+        self._prometheus = read_by(settings) if settings.prometheus else None
+        source = CombinedMarks([self.marks, *filter(None, [self._prometheus])])
+        reporter = Reporter(settings, source, Journal(settings.journal))
         self.advisor = Advisor(
             settings,
             api,
@@ -57,8 +60,11 @@ class Controller:
         """Run until `stop` is set; give the lease back at the end."""
         self.cluster.start()
         threads = [self._every("lease", self._settings.lease_s / 6, self._hold_lease)]
+        if self._prometheus is not None:
+            self._every("prometheus", READ_EVERY_S, self._prometheus.refresh)
         if self._settings.mode is Mode.GATE:
             threads.append(self._every("release", RELEASE_EVERY_S, self._release))
+            self._check_device_class()
         while not self.stop.is_set():
             started_s = time.monotonic()
             if self._lease.held and (done := one_round(self.advisor, self.metrics)) is not None:
@@ -90,6 +96,22 @@ class Controller:
 
     def _hold_lease(self) -> None:
         self.metrics.set("leader", float(self._lease.try_hold()))
+
+    def _check_device_class(self) -> None:
+        """Say at once that the claims to come cannot be allocated: kube-scheduler says it on each pod, much later."""
+        slices = self.cluster.collections[SLICES]
+        if not slices.wait_listed(self._settings.stale_s) or not slices.objects():
+            return
+        try:
+            self._api.call("GET", f"{CLASSES}/{self._settings.device_class}")
+        except NotFoundError:
+            _log.error(
+                "there is no DeviceClass %r: no claim can be allocated; set device_class (Helm: deviceClass) to one of "
+                "`kubectl get deviceclasses`",
+                self._settings.device_class,
+            )
+        except InterfereError as error:
+            _log.warning("the DeviceClass is not known: %s", " ".join(str(error).split()))
 
     def _release(self) -> None:
         """Replicas release one after the other where they can: the leader at once."""

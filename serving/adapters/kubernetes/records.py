@@ -38,6 +38,9 @@ class Gpu:
     source: GpuSource
     type: str
     memory_bytes: float = NAN
+    share_bytes: float = NAN  # DRA: memory that a claim may request so that all seats fit
+    memory_name: str = "memory"  # DRA: the capacity's name
+    other_requests: Labels = ()  # DRA: capacities without a default, which a claim would consume as a whole
     mode: str = "timeslice"
     driver: str = ""  # DRA: the driver that publishes it, which is also the domain of its attributes
     dra_pool: str = ""

@@ -4,15 +4,16 @@ It needs neither the policy server, nor the lease, nor any watch: it lists pendi
 `interfere kubernetes release` does it once, and so does the chart's CronJob.
 """
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from serving.adapters.kubernetes import names, writes
 from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
 from serving.adapters.kubernetes.api_server.changes import apply
-from serving.adapters.kubernetes.devices import gpus_of_slices
 from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.reading import read_claim, read_pod
+from serving.adapters.kubernetes.objects.devices import gpus_of_slices
+from serving.adapters.kubernetes.objects.reading import read_claim, read_pod
 from serving.adapters.kubernetes.records import Claim, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
 from serving.adapters.kubernetes.view import default_claim_bytes, number
@@ -38,12 +39,15 @@ def release_reason(
         return ""
     if every and (pod.gated or _is_selective(claim)):
         return "released by the administrator"
-    return _gated_reason(pod, settings, now_s) if pod.gated else _ungated_reason(pod, claim, settings, now_s)
+    reason = _gated_reason if pod.gated else _ungated_reason
+    return reason(pod, claim, settings, now_s)
 
 
-def _gated_reason(pod: Pod, settings: KubernetesSettings, now_s: float) -> str:
+def _gated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
     checks = {
         "opted out": pod.note(names.OPT_OUT) == "true",
+        "no workload": not pod.workload,
+        "own claim": claim is not None and not claim.ours,
         pod.special: bool(pod.special) and pod.special != "other gates",
         "tried too often": number(pod.note(names.TRIES)) >= settings.most_tries,
         f"not decided within {settings.window_s:g} s": now_s - pod.created_s >= settings.window_s,
@@ -97,6 +101,7 @@ def release_pods(
     if gated:
         claims = {claim.key: claim for claim in map(read_claim, api.list(CLAIMS)[0])}
         default_bytes = default_claim_bytes(gpus_of_slices(api.list(SLICES)[0], settings))
+        random.shuffle(gated)  # pods that time out in somebody else's admission must not come first each time
         changes = releases(gated, claims, settings, default_bytes, now_s, every=every)
     rejected = apply(api, changes, metrics)
     held = sum(pod.gated for pod in pods)

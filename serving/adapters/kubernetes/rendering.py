@@ -1,11 +1,15 @@
 """Rounds and reports as documents and as text."""
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from serving.adapters.kubernetes.advisor import Round
     from serving.adapters.kubernetes.observations.journal import JournalReport
+
+
+MOST_COMPANIES = 20  # rows of a report
 
 
 def document(done: "Round") -> dict[str, Any]:
@@ -59,13 +63,28 @@ def report_text(summary: "JournalReport") -> str:
     ]
     if summary.compared:
         lines.append(
-            f"{summary.compared} ran beside others as decided: median slowdown predicted "
+            f"{summary.compared} times a pod ran beside others with measured steps: median slowdown predicted "
             f"{summary.median_predicted:.2f}, measured {summary.median_measured:.2f}, "
             f"median error {summary.median_error:.0%}"
         )
+    elif summary.companies:
+        lines.append("pods ran beside others, but no slowdown is both predicted and measured: see the columns below")
     else:
-        lines.append("no pod ran beside others as decided with measured steps: nothing to compare yet")
+        lines.append("no pod ran beside others with measured steps: nothing to compare yet")
+    if summary.companies:
+        lines += ["", f"{'workload':24} {'beside':32} {'device':14} {'pods':>5} {'predicted':>9} {'measured':>9}"]
+    for each in summary.companies[:MOST_COMPANIES]:
+        lines.append(
+            f"{each.workload:24} {' + '.join(each.company):32} {each.device_type:14} {each.pods:5} "
+            f"{_slowdown(each.predicted):>9} {_slowdown(each.measured):>9}"
+        )
+    if len(summary.companies) > MOST_COMPANIES:
+        lines.append(f"... and {len(summary.companies) - MOST_COMPANIES} more: --json")
     return "\n".join(lines)
+
+
+def _slowdown(value: float) -> str:
+    return "unknown" if math.isnan(value) else f"{value:.2f}"
 
 
 def _pod_name(job_id: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MODES
+from interfere.records.cluster import MAX_SEATS
 
 GIB = float(2**30)
 
@@ -37,7 +38,7 @@ class KubernetesSettings:
     namespace: str = "interfere"  # of the adapter itself: its Lease, Service and certificates
     device_types: Mapping[str, str] = field(default_factory=dict)  # product → device type; others keep their own name
     sharing_mode: str = "timeslice"  # of GPUs whose node or driver names none
-    seats: int = 2  # pods on one GPU; the server pairs jobs
+    seats: int = 2  # most pods on one GPU; a node that shares a GPU among fewer offers as many
     device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
     request_name: str = "gpu"  # of the device request in such a claim
     interval_s: float = 2.0
@@ -55,6 +56,9 @@ class KubernetesSettings:
     lease_s: float = 15.0  # as kube-scheduler's leaderElection.leaseDuration
     report_every_s: float = 60.0  # a longer co-location is reported in parts
     least_window_s: float = 5.0  # shortest time between two marks from which steps are counted
+    prometheus: str = ""  # address of a Prometheus that counts the steps of pods; empty: sidecars alone
+    progress: str = ""  # a counter of steps there (a selector), or an expression of steps per second
+    prometheus_token_file: Path | None = None  # holds a bearer token
     journal: Path | None = None  # JSON lines of decisions and measurements, which `report` sums up
     metrics_port: int = 0  # 0: none
 
@@ -75,9 +79,13 @@ class KubernetesSettings:
                     field="sharing_mode", what="unknown sharing mode", value=repr(self.sharing_mode), remedy=remedy
                 )
             )
-        if not 1 <= self.seats <= 2:
-            remedy = "1 or 2: the server pairs jobs"
-            bad.append(Violation(field="seats", what="must be 1 or 2", value=repr(self.seats), remedy=remedy))
+        if not 1 <= self.seats <= MAX_SEATS:
+            what = f"must be a whole number from 1 to {MAX_SEATS}"
+            bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy="leave it out for two"))
+        if bool(self.prometheus) != bool(self.progress):
+            remedy = "set both: where the counter is, and which it is"
+            values = f"prometheus {self.prometheus!r}, progress {self.progress!r}"
+            bad.append(Violation(field="prometheus", what="needs progress", value=values, remedy=remedy))
         if not bad and self.interval_s > self.window_s / 4:
             remedy = "look more often, or gate for longer"
             what = "must be at most a quarter of window_s"
@@ -140,7 +148,7 @@ def _value(name: str, value: object, bad: list[Violation]) -> object:
     elif name == "device_types":
         if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
             what, remedy = "must map names to names", '"NVIDIA-A100-SXM4-80GB" = "a100"'
-    elif name == "journal":
+    elif name in ("journal", "prometheus_token_file"):
         return Path(str(value))
     elif kind is str and not isinstance(value, str):
         what, remedy = "must be text", "put it in quotes"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, Device, Job, Snapshot
-from interfere.records.cluster import HIGHEST_PRIORITY
+from interfere.records.cluster import DEFAULT_SEATS, HIGHEST_PRIORITY
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.constraints import free_resources, pools
 from serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
@@ -79,7 +79,12 @@ def build(
             advised.append((pod, record))
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
     # 2. The devices that have a free seat, and their residents.
-    devices = offered_gpus(state, settings, now_s, hypothetical)
+    nameable = {node.name for node in state.nodes if dict(node.labels).get(names.HOSTNAME)}
+    devices = [
+        (gpu, residents)
+        for gpu, residents in offered_gpus(state, settings, now_s, hypothetical)
+        if gpu.source is GpuSource.DRA or gpu.node in nameable  # a nodeSelector names the node by its label
+    ]
     # 3. Nodes of each pod as pools of devices.
     free = free_resources(state.nodes, (pod for pod in state.pods if pod.uid not in hypothetical))
     pool_of, allowed = pools(
@@ -104,6 +109,7 @@ def build(
                     memory_bytes=gpu.memory_bytes,
                     mode=gpu.mode,
                     residents=residents,
+                    seats=None if gpu.seats == DEFAULT_SEATS else gpu.seats,
                     pool=pool_of.get((gpu.node, gpu.source), "none"),
                 )
                 for gpu, residents in devices
@@ -182,9 +188,9 @@ def _taken(state: ClusterState, index: dict[tuple[str, ...], Gpu], explained: se
 
 
 def default_claim_bytes(gpus: Iterable[Gpu]) -> float:
-    """Memory that a claim asks for where its pod names none: a seat's share of the smallest GPU, so that two such pods
-    fit on every GPU. NaN where no ResourceSlice states the memory."""
-    shares = [gpu.memory_bytes / gpu.seats for gpu in gpus if gpu.source is GpuSource.DRA]
+    """Memory that a claim asks for where its pod names none: a seat's share of the smallest GPU, so that all seats of
+    every GPU can be taken. NaN where no ResourceSlice states the memory."""
+    shares = [gpu.share_bytes for gpu in gpus if gpu.source is GpuSource.DRA]
     return min((share for share in shares if not math.isnan(share)), default=NAN)
 
 

@@ -5,6 +5,7 @@ exists before. Law: every write carries the resourceVersion or the uid of what w
 Law: a pod's `resourceClaims` are never written, a nodeSelector is only added to.
 """
 
+import json
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +13,7 @@ from typing import Any
 
 from interfere.records import Action
 from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.quantities import bytes_text, timestamp
+from serving.adapters.kubernetes.objects.quantities import bytes_text, timestamp
 from serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
 from serving.adapters.kubernetes.view import memory_bytes, number
@@ -165,12 +166,13 @@ def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, default_
     """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
     exactly: dict[str, Any] = {"deviceClassName": pod.note(names.DEVICE_CLASS) or settings.device_class}
     if gpu is not None:
-        # A selector is evaluated on devices of other drivers too, where the attribute would be an error.
-        expression = f'device.driver == "{gpu.driver}" && device.attributes["{gpu.driver}"].uuid == "{gpu.uuid}"'
-        exactly["selectors"] = [{"cel": {"expression": expression}}]
+        exactly["selectors"] = [{"cel": {"expression": device_selector(gpu)}}]
     amount = memory_bytes(pod, default_bytes)
-    if not math.isnan(amount):
-        exactly["capacity"] = {"requests": {"memory": bytes_text(amount)}}
+    requests = {} if math.isnan(amount) else {gpu.memory_name if gpu else "memory": bytes_text(amount)}
+    if gpu is not None:
+        requests |= dict(gpu.other_requests)
+    if requests:
+        exactly["capacity"] = {"requests": requests}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -184,6 +186,14 @@ def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, default_
         },
         "spec": {"devices": {"requests": [{"name": settings.request_name, "exactly": exactly}]}},
     }
+
+
+def device_selector(gpu: Gpu) -> str:
+    """The CEL expression that one device alone fulfils. It is evaluated on every device of the class, and an attribute
+    that one of them lacks would be an error that fails the whole allocation."""
+    driver, uuid = (json.dumps(text, ensure_ascii=False) for text in (gpu.driver, gpu.uuid))
+    own = f"device.attributes[{driver}]"
+    return f'device.driver == {driver} && "uuid" in {own} && {own}.uuid == {uuid}'
 
 
 def patch_pod(

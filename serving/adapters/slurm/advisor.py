@@ -40,6 +40,7 @@ class JobDecision:
     device: str
     partner_id: str
     slowdown: float
+    grant_bytes: float  # memory that the job is granted; NaN without grants
     reason: str
     decision_id: str
 
@@ -71,9 +72,10 @@ class Advisor:
         self._settings, self._slurm, self._client, self._metrics = settings, slurm, client, metrics
         self._dry_run = dry_run
         self._limits = Limits.of(
-            allowed=frozenset({*_START, ActionKind.WAIT}),
+            allowed=frozenset({*_START, ActionKind.WAIT, *({ActionKind.END} if settings.grants_memory else ())}),
             allow_extrapolation=settings.allow_extrapolation,
             ageing_s=settings.patience_s,
+            grant_patience_s=settings.grant_patience_s,
         )
         self._spool = Spool(settings.spool, settings.lookback_s)
         self._known_places: dict[tuple[str, int], tuple[GpuAddress, ...]] = {}
@@ -129,17 +131,24 @@ class Advisor:
 
     def _decide(self, partition_view: view.PartitionView, now_s: float) -> tuple[tuple[Edit, ...], list[JobDecision]]:
         """The server's decisions for a partition, and the edits that carry them out."""
-        by_id = {job.id: job for job in partition_view.candidates}
+        by_id = {job.id: job for job in (*partition_view.granted, *partition_view.candidates)}
         plan: Plan | None = None
         if partition_view.snapshot:
             plan = self._client.match(replace(partition_view.snapshot, limits=self._limits))
             check_plan_subjects(plan, partition_view.snapshot)
         decisions, placements, waiting = [], [], list(partition_view.behind)
+        ends: list[Edit] = []
         for action in plan.actions if plan else ():
-            job = by_id[action.job_id]
+            job = by_id.get(action.job_id)
+            if job is None:  # it holds no grant that it was told of
+                _log.warning("%s is not ended: its comment has no grant; %s", action.job_id, action.reason)
+                continue
             if action.kind in _START:
                 address = GpuAddress(*action.device_id.split("/"))
-                placements.append(scontrol.place(job, address, plan.decision_id if plan else "", now_s))
+                decision = plan.decision_id if plan else ""
+                placements.append(scontrol.place(job, address, decision, now_s, action.grant_bytes))
+            elif action.kind is ActionKind.END:
+                ends.append(scontrol.end(job, action.reason))
             else:
                 waiting.append(job)
             decisions.append(
@@ -150,6 +159,7 @@ class Advisor:
                     device=action.device_id,
                     partner_id=action.partner_id,
                     slowdown=action.slowdown,
+                    grant_bytes=action.grant_bytes,
                     reason=action.reason,
                     decision_id=plan.decision_id if plan else "",
                 )
@@ -157,7 +167,7 @@ class Advisor:
         # Jobs that may start any moment come last: scontrol waits while a job is in transition.
         placements.sort(key=lambda placement: by_id[placement.job_ids[0]].eligible_s <= now_s)
         renewals = scontrol.renew(scontrol.due(waiting, now_s, self._settings.window_s), self._settings.window_s)
-        return (*map(scontrol.hand_back, partition_view.returned), *renewals, *placements), decisions
+        return (*map(scontrol.hand_back, partition_view.returned), *ends, *renewals, *placements), decisions
 
     def _apply(self, edits: Sequence[Edit]) -> tuple[RejectedUpdate, ...]:
         if self._dry_run or not edits:
@@ -238,8 +248,10 @@ class Advisor:
 
 def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
     """Raise InvalidInputError for a plan about jobs or devices outside the snapshot: it must not reach scontrol."""
-    jobs, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
+    pending, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
+    running = {job.id for device in snapshot.devices for job in device.residents}
     for action in plan.actions:
+        jobs = running if action.kind is ActionKind.END else pending
         if action.job_id not in jobs or (action.kind in _START and action.device_id not in devices):
             raise InvalidInputError(
                 "the server's plan is about jobs or devices that were not in the request",

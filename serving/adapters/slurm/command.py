@@ -96,6 +96,7 @@ def document(done: "Round") -> dict[str, Any]:
                 "device": decision.device,
                 "partner": decision.partner_id,
                 "slowdown": decision.slowdown,
+                "grant_bytes": decision.grant_bytes,
                 "reason": decision.reason,
                 "decision_id": decision.decision_id,
             }
@@ -115,6 +116,7 @@ def text(done: "Round", *, dry_run: bool) -> str:
         for each in done.decisions
     ]
     lines += [f"would run: scontrol {line}" for edit in done.edits for line in edit.lines] if dry_run else []
+    lines += [f"would run: scancel {','.join(edit.job_ids)}" for edit in done.edits if edit.cancels and dry_run]
     lines += [f"{update.job_id}: {update.message}" for update in done.rejected]
     lines += [f"left to Slurm: {count} ({reason})" for reason, count in sorted(done.left_to_slurm.items())]
     return "\n".join(lines) or "nothing to do"

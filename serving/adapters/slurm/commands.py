@@ -78,6 +78,9 @@ class SlurmCommands:
                 ) from None
         for message, job_id in _REFUSED.findall(output):
             rejected.setdefault(job_id, RejectedUpdate(job_id=job_id, message=message.strip()))
+        for job_id in (job_id for edit in edits if edit.cancels for job_id in edit.job_ids):
+            if job_id not in rejected:
+                self._run("scancel", "--quiet", job_id)  # quiet: says nothing of a job that has just ended
 
     def _run(self, *command: str) -> str:
         process = self._start(command[0], command[1:], subprocess.DEVNULL)

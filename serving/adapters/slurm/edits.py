@@ -5,10 +5,12 @@ job without a request is never left where the scheduler may take it (slurmctld 2
 for a year in the update that clears it, and both updates are lines of one process that outlives the advisor.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob, is_safe
+from interfere.records import NAN
+from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob, as_word, is_safe
 
 FAR = "now+365days"
 MAX_IDS = 100  # in one update: a line of 1 kB
@@ -18,19 +20,26 @@ MAX_IDS = 100  # in one update: a line of 1 kB
 class Edit:
     """Updates of one or more jobs, in order. `note`: the note on a single job afterwards."""
 
-    kind: str  # place, renew, repair, free
+    kind: str  # place, renew, repair, free, end
     job_ids: tuple[str, ...]
     lines: tuple[str, ...]
     note: Note | None = None
+    cancels: bool = False  # does scancel end the jobs once their lines are accepted?
 
 
-def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float) -> Edit:
-    """Retarget a pending job to one GPU and release it."""
+def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant_bytes: float = NAN) -> Edit:
+    """Retarget a pending job to one GPU and release it. `grant_bytes`: memory that it is granted there; NaN: none."""
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""
     note = Note(
-        state="placed", to=address, tres=tres, decision=decision_note, round_s=int(now_s), tries=before.tries + 1
+        state="placed",
+        to=address,
+        tres=tres,
+        decision=decision_note,
+        round_s=int(now_s),
+        tries=before.tries + 1,
+        grant_bytes=0 if math.isnan(grant_bytes) else int(grant_bytes),
     )
     write = (
         f"update JobId={job.id} TresPerNode=gres:shard:{address.gres}:{job.shards} ReqNodeList={address.node} "
@@ -74,6 +83,13 @@ def hand_back(job: SlurmJob) -> Edit:
     freed = replace(note, state="freed", to=None)
     line = f"update JobId={job.id} {tres}ReqNodeList= StartTime=now {job.noting(freed)}"
     return Edit(kind="free", job_ids=(job.id,), lines=(line,), note=freed)
+
+
+def end(job: SlurmJob, reason: str) -> Edit:
+    """Cancel a running job: the reason stands in its note, and in what the job wrote to its standard error."""
+    note = replace(job.note or Note(), state="ended", why=as_word(reason))
+    lines = (f"update JobId={job.id} {job.noting(note)}", f"notify {job.id} interfere ends this job: {note.why}")
+    return Edit(kind="end", job_ids=(job.id,), lines=lines, note=note, cancels=True)
 
 
 def due(jobs: Iterable[SlurmJob], now_s: float, window_s: float) -> tuple[SlurmJob, ...]:

@@ -87,7 +87,13 @@ def occupancy(
         if not places and ending:
             addresses = (by_index.get((ending.node, index)) for index in ending.gpu_indices)
             places = tuple(address for address in addresses if address)
-        if not places and job.note and job.note.to and job.note.state == "placed" and job.note.to.node == job.node:
+        if (
+            not places
+            and job.note
+            and job.note.to
+            and job.note.state in ("placed", "ended")
+            and job.note.to.node == job.node
+        ):
             places = (job.note.to,)
         if places:
             stays += [JobOnGpu(job=job, address=place, start_s=job.start_s, end_s=end_s) for place in places]

@@ -52,7 +52,7 @@ def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) ->
                     kind=OutcomeKind.ENDED,
                     at_s=job.end_s,
                     decision_id=note.decision,
-                    reason=job.state.lower().replace("_", " "),
+                    reason=note.why.replace("_", " ") or job.state.lower().replace("_", " "),
                 )
             )
     return tuple(reported)

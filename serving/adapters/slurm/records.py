@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 NOTE = "interfere:"  # begins the AdminComment of every advised job
+STATES = ("deferred", "clearing", "placed", "freed", "ended")
 # Whatever a user or a server wrote and an update repeats: nothing that could begin another word or line of scontrol.
 _SAFE = re.compile(r"[\w.:;=/+-]*", re.ASCII)
 _REQUEST = re.compile(r"gres[:/]shard(?::(?P<type>\d*[A-Za-z_][\w.-]*))?(?::(?P<count>\d{1,4}))?", re.ASCII)
@@ -46,14 +47,17 @@ class Note:
     `deferred`: submitted, not yet decided.
     `clearing`: the few milliseconds between two updates, in which a job has no GPU request at all: such a job
     must never be scheduled (slurmctld 22.05.8 divides by zero).
+    `ended`: cancelled for holding more memory than it was granted; `why` says how much.
     """
 
-    state: str = "deferred"  # deferred, clearing, placed, freed
+    state: str = "deferred"  # one of STATES
     to: GpuAddress | None = None
     tres: str = ""  # what the job asked for before
     decision: str = ""
     round_s: int = 0  # when it was decided
     tries: int = 0
+    grant_bytes: int = 0  # memory that it was granted on its GPU; 0: none
+    why: str = ""  # it was ended
 
     def __str__(self) -> str:
         fields = {
@@ -62,6 +66,8 @@ class Note:
             "decision": self.decision,
             "round": self.round_s,
             "tries": self.tries,
+            "grant": self.grant_bytes,
+            "why": self.why,
         }
         return NOTE + ";".join([self.state, *(f"{key}={value}" for key, value in fields.items() if value)])
 
@@ -74,12 +80,14 @@ class Note:
         fields = dict(part.partition("=")[::2] for part in rest)
         node, _, gres = fields.get("to", "").partition("/")
         return cls(
-            state=state if state in ("deferred", "clearing", "placed", "freed") else "deferred",
+            state=state if state in STATES else "deferred",
             to=GpuAddress(node, gres) if node and gres else None,
             tres=fields.get("tres", ""),
             decision=fields.get("decision", ""),
             round_s=_whole(fields.get("round", "")),
             tries=_whole(fields.get("tries", "")),
+            grant_bytes=_whole(fields.get("grant", "")),
+            why=fields.get("why", ""),
         )
 
 
@@ -142,6 +150,11 @@ class SlurmJob:
         if self.note_in == "AdminComment":
             return f"AdminComment={note}"
         return f"Comment={self.comment.partition('|')[0]}|{note}"
+
+
+def as_word(text: str) -> str:
+    """The text as one word of a note: spaces become `_`, and what a note or scontrol gives a meaning is left out."""
+    return "".join(c for c in "_".join(text.split()) if is_safe(c) and c not in ";=")
 
 
 def _whole(text: str) -> int:

@@ -8,8 +8,10 @@ nodes = "a*"           # a pattern; without it every node
 gres = "g*"            # a pattern; without it every GRES type
 type = "a100"          # device type as the model knows it
 memory_gib = 80
+granule_gib = 5        # jobs are granted memory in units of this; a job that holds more than its grant is ended
 """
 
+import math
 import pwd
 import tomllib
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MODES, NAN
+from interfere.records.cluster import DEFAULT_GRANT_PATIENCE_S
 from serving.adapters.slurm.records import GpuAddress
 
 GIB = float(2**30)
@@ -34,6 +37,13 @@ class DeviceRule:
     gres: str = "*"
     memory_gib: float = NAN
     mode: str = "timeslice"
+    granule_gib: float = NAN  # unit of memory grants; without it, and without oversubscription, none are made
+    oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the GPU
+
+    @property
+    def grants_memory(self) -> bool:
+        """Whether jobs on this GPU hold memory grants."""
+        return self.granule_gib > 0 or self.oversubscription_ratio > 1
 
     def fits(self, address: GpuAddress) -> bool:
         """Whether the rule describes this GPU."""
@@ -62,8 +72,14 @@ class SlurmSettings:
     lookahead: int = 3  # jobs, in Slurm's order, that compete for one free seat
     report_every_s: float = 60.0  # a longer co-location is reported in parts
     least_window_s: float = 5.0  # shortest time between two marks from which steps are counted
+    grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job that held more than its grant for so long is ended
     allow_extrapolation: bool = False  # predict pairs that are unlike all that the model learned from
     lookback_s: float = 240.0  # less than MinJobAge (300 s): older jobs may be forgotten by Slurm
+
+    @property
+    def grants_memory(self) -> bool:
+        """Whether any GPU grants memory."""
+        return any(rule.grants_memory for rule in self.devices)
 
     def device(self, address: GpuAddress) -> DeviceRule | None:
         """The description of a GPU; None where no rule matches."""
@@ -90,6 +106,7 @@ class SlurmSettings:
                 "lookahead",
                 "report_every_s",
                 "lookback_s",
+                "grant_patience_s",
             )
             if not (value := getattr(self, name)) > 0
         ]
@@ -117,7 +134,8 @@ class SlurmSettings:
 
 _NUMBERS = {f.name: f.type for f in fields(SlurmSettings) if f.type in (float, int)}
 _PATHS = ("spool", "lock", "metrics")
-_RULE = {"type": str, "nodes": str, "gres": str, "mode": str, "memory_gib": float}
+_RULE = {"type": str, "nodes": str, "gres": str, "mode": str, "memory_gib": float, "granule_gib": float}
+_RULE["oversubscription_ratio"] = float
 
 
 def load(file: Path, flags: Mapping[str, object]) -> SlurmSettings:
@@ -174,7 +192,26 @@ def _rule(path: str, row: object, bad: list[Violation]) -> DeviceRule | None:
         elif name == "mode" and value not in MODES:
             remedy = f"one of {', '.join(MODES)}"
             bad.append(Violation(field=f"{path}.mode", what="unknown sharing mode", value=repr(value), remedy=remedy))
-    return DeviceRule(**row) if len(bad) == before else None
+    if len(bad) > before:
+        return None
+    rule = DeviceRule(**row)
+    bad += _grant_violations(path, rule)
+    return rule if len(bad) == before else None
+
+
+def _grant_violations(path: str, rule: DeviceRule) -> list[Violation]:
+    bad = []
+    if rule.grants_memory and not rule.memory_gib > 0:
+        what, remedy = "is needed where memory is granted", "add memory_gib = 80"
+        bad.append(Violation(field=f"{path}.memory_gib", what=what, value=repr(rule.memory_gib), remedy=remedy))
+    if not math.isnan(rule.granule_gib) and not 0 < rule.granule_gib <= rule.memory_gib:
+        what, remedy = "must be positive, and at most memory_gib", "a GPU of twelve slots has a twelfth of its memory"
+        bad.append(Violation(field=f"{path}.granule_gib", what=what, value=repr(rule.granule_gib), remedy=remedy))
+    if not rule.oversubscription_ratio >= 1:
+        what, value = "must be at least 1", repr(rule.oversubscription_ratio)
+        remedy = "leave it out where no more memory is granted than there is"
+        bad.append(Violation(field=f"{path}.oversubscription_ratio", what=what, value=value, remedy=remedy))
+    return bad
 
 
 def _unknown(field: str, value: object, known: list[str]) -> Violation:

@@ -5,16 +5,16 @@ Law: a seat is offered once. A job that was just placed counts as a resident of 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, Device, Job, Snapshot
-from interfere.records.cluster import HIGHEST_PRIORITY
+from interfere.records.cluster import HIGHEST_PRIORITY, MAX_SEATS
 from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
 from serving.adapters.slurm.settings import GIB, SlurmSettings
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
-SEATS = 2  # the server pairs jobs: at most two on a device
+LEAST_SHARDS = 2  # of a GPU that is shared
 MAX_JOBS = 500  # in one request: a quarter of a second of the server
 MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
@@ -27,6 +27,10 @@ class _SharedGpu:
     shards: int
     free_shards: int
 
+    def seats(self, shards_of_job: int) -> int:
+        """How many jobs it holds, those that run there and as many of this size as fit beside them."""
+        return min(MAX_SEATS, len(self.device.residents) + max(0, self.free_shards // shards_of_job))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
@@ -35,14 +39,15 @@ class PartitionView:
     partition: str
     snapshot: Snapshot | None  # None when nothing can start
     candidates: tuple[SlurmJob, ...]  # pending in the snapshot
+    granted: tuple[SlurmJob, ...]  # running with a memory grant in their note
     behind: tuple[SlurmJob, ...]  # advised jobs too far behind in the queue for the free seats
     returned: tuple[SlurmJob, ...]  # placed before, and not to be advised any more: they go back to Slurm
     left_to_slurm: Counter[str]  # number of jobs that are not advised, by reason
 
 
 def partitions(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
-    """Partitions with pending jobs that ask for advice."""
-    return tuple(sorted({job.partition for job in jobs if job.state == "PENDING" and job.note}))
+    """Partitions with pending jobs that ask for advice, or with running jobs that hold a grant."""
+    return tuple(sorted({job.partition for job in jobs if (job.state == "PENDING" and job.note) or _holds_grant(job)}))
 
 
 def place_of(job: SlurmJob) -> tuple[GpuAddress, ...]:
@@ -66,8 +71,8 @@ def build(
 ) -> PartitionView:
     """The decision problem of a partition now."""
     left_to_slurm: Counter[str] = Counter()
-    seats = _seats(partition, jobs, nodes, settings, now_s)
-    smallest = min((seat.shards for seat in seats), default=0)
+    gpus = _shared_gpus(partition, jobs, nodes, settings, now_s)
+    smallest = min((gpu.shards for gpu in gpus), default=0)
     advised: list[tuple[SlurmJob, Job]] = []
     returned: list[SlurmJob] = []
     for job in jobs:
@@ -85,23 +90,30 @@ def build(
             advised.append((job, record))
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
     largest_request = max((job.shards for job, _ in advised), default=1)
-    seats = [seat for seat in seats if len(seat.device.residents) != 1 or seat.free_shards >= largest_request]
-    free_seats = sum(max(0, SEATS - len(seat.device.residents)) for seat in seats)
-    singles = sum(len(seat.device.residents) == 1 for seat in seats)
+    devices = [
+        replace(gpu.device, seats=seats)
+        for gpu in gpus
+        if (seats := gpu.seats(largest_request)) > 1 or settings.grants_memory
+    ]
+    free_seats = sum((device.seats or 0) - len(device.residents) for device in devices)
+    singles = sum(len(device.residents) == 1 for device in devices)
     max_jobs = MAX_PAIRS // (3 * MAX_JOBS // 2 + singles)  # each job beside each other one, waiting, or a resident
     horizon = min(free_seats * settings.lookahead, MAX_JOBS, max_jobs)
     candidates, behind = advised[:horizon], advised[horizon:]
     snapshot = None
-    if candidates:
+    granted = tuple(job for job in jobs if job.partition == partition and _holds_grant(job))
+    if candidates or (granted and devices):
         snapshot = Snapshot(
             pending=tuple(record for _, record in candidates),
-            devices=tuple(seat.device for seat in seats),
+            devices=tuple(devices),
             scope=f"{settings.cluster}/{partition}",
+            now_s=now_s if settings.grants_memory else NAN,  # grants are kept from one request to the next
         )
     return PartitionView(
         partition=partition,
         snapshot=snapshot,
         candidates=tuple(job for job, _ in candidates),
+        granted=granted,
         behind=tuple(job for job, _ in behind),
         returned=tuple(returned),
         left_to_slurm=left_to_slurm,
@@ -118,12 +130,16 @@ def _exclusion_reason(job: SlurmJob, smallest: int, settings: SlurmSettings, now
         return "being repaired"
     if now_s - job.submit_s > settings.most_deferred_s:
         return "waited long enough"
-    if not 1 <= job.shards * SEATS <= smallest:
+    if not 1 <= job.shards * LEAST_SHARDS <= smallest:
         return "size"  # two of its kind must fit on one GPU
     return ""
 
 
-def _seats(
+def _holds_grant(job: SlurmJob) -> bool:
+    return job.state == "RUNNING" and job.note is not None and job.note.grant_bytes > 0
+
+
+def _shared_gpus(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
 ) -> list[_SharedGpu]:
     """The GPUs of a partition that advice may use, with their residents."""
@@ -138,9 +154,9 @@ def _seats(
     for node in nodes:
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
             rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
-            residents = [_job(job, settings, now_s) for job in occupants]
+            residents = [_job(job, settings, now_s, granted=True) for job in occupants]
             whole = any(kind == "gpu" for job in occupants for kind, *_ in job.held)
-            if rule is None or gpu.shards < SEATS or whole or not all(residents):
+            if rule is None or gpu.shards < LEAST_SHARDS or whole or not all(residents):
                 continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
             taken = sum(_shards_on(job, gpu.address) for job in occupants)
             device = Device(
@@ -149,6 +165,8 @@ def _seats(
                 type=rule.type,
                 memory_bytes=rule.memory_gib * GIB,
                 mode=rule.mode,
+                granule_bytes=rule.granule_gib * GIB,
+                oversubscription_ratio=rule.oversubscription_ratio,
                 residents=tuple(resident for resident in residents if resident),
             )
             shared_gpus.append(_SharedGpu(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
@@ -160,14 +178,16 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
 
 
-def _job(job: SlurmJob, settings: SlurmSettings, now_s: float) -> Job | None:
-    """The job as a record; None where its comment names no valid workload."""
+def _job(job: SlurmJob, settings: SlurmSettings, now_s: float, *, granted: bool = False) -> Job | None:
+    """The job as a record, where it is `granted` memory with its grant; None where its comment names no valid
+    workload."""
     try:
         memory, cap = job.comment_value("memory_gib"), job.comment_value("max_slowdown")
         return Job(
             id=job.id,
             workload=job.workload,
             memory_peak_bytes=float(memory) * GIB if memory else NAN,
+            grant_bytes=float(job.note.grant_bytes) if granted and job.note and job.note.grant_bytes else NAN,
             max_slowdown=float(cap) if cap else NAN,
             priority=_level(job, settings),
             elapsed_s=max(0.0, now_s - job.submit_s) if job.submit_s else NAN,

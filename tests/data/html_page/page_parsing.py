@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from interfere.data.html_page import table_page
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
-from tests.data.sample_table import JOBS, PAIRS, TABLE
+from tests.data.sample_table import JOBS, PAIRS, TABLE, WITH_GROUPS
 
 GIB = 2.0**30
 VOID = {"meta", "br"}
@@ -110,5 +110,7 @@ TABLES = {
     "one": ONE,
     "none ok": NONE_OK,
     "many": MANY,
+    "groups": WITH_GROUPS,
+    "groups alone": replace(WITH_GROUPS, pairs=()),
     "profiles": Table(name="p", jobs=JOBS, pairs=()),
 }

@@ -1,11 +1,10 @@
-"""ParvaGPU's throughputs: two copies are a pair, more are counted and kept apart; and the real files."""
+"""ParvaGPU's throughputs: two copies are a pair, more are a group; and the real files."""
 
 import hashlib
 from pathlib import Path
 
 import pytest
 
-from interfere.data.extras import read_extras
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.parvagpu import import_parvagpu
@@ -47,15 +46,17 @@ def test_every_row_becomes_a_record_or_is_counted(tmp_path: Path) -> None:
     }
     assert counts(got) == {
         "infeasible self pairs": 1,
-        "self pairs with a slowdown below 1": 1,
+        "infeasible groups of three to five copies": 1,
+        "self pairs and groups with a slowdown below 1": 2,
         "configurations in which one more copy has exactly the same throughput": 1,
-        "rows of three to five copies, measured": 1,
-        "rows of three to five copies, zero": 1,
-        "configurations without a throughput alone": 1,
+        "rows of configurations without a throughput alone": 2,
     }
-    assert [(extra.name, extra.number) for extra in got.extras] == [
-        ("throughput of each of 3 copies, requests/s", 95.0)
+    job = "bert inference bs4"
+    assert [(group.members, group.status) for group in got.groups] == [
+        ((job,) * 3, PairStatus.OK),
+        ((job,) * 4, PairStatus.INFEASIBLE),
     ]
+    assert got.groups[0].slowdown == 90 / 95
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ def test_every_row_becomes_a_record_or_is_counted(tmp_path: Path) -> None:
         ("3,8,1,fast,0.05", "row 2, column Throughput: a number expected"),
         ("3,8,1,160,0.05\n3,8,1,160,0.05", "row 3, column Workload Number: the same configuration as row 2"),
         ("3,8,1,160,0.05\n3,8,2,1,0.05", "row 3, column Throughput: a slowdown of 160"),
+        ("3,8,1,160,0.05\n3,8,4,1,0.05", "row 3, column Throughput: a slowdown of 160"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: str, place: str) -> None:
@@ -79,16 +81,15 @@ def test_the_published_files_import_whole(tmp_path: Path) -> None:
     assert all(find_public_table(file.sha256) for file in got.files)
     assert len(got.files) == 11
     assert (len(got.jobs), len(got.pairs)) == (420, 420)
-    counted = counts(got)
-    rows_of_groups = counted["rows of three to five copies, measured"] + counted["rows of three to five copies, zero"]
-    dropped = rows_of_groups + 2 * counted["configurations without a throughput alone"]
-    assert len(got.jobs) + len(got.pairs) + dropped == 2475
+    dropped = counts(got)["rows of configurations without a throughput alone"]
+    assert len(got.jobs) + len(got.pairs) + len(got.groups) + dropped == 2475
+    assert sum(group.status is PairStatus.OK for group in got.groups) == 957
     write_import(tmp_path / "table", got)
     table = read_table(tmp_path / "table")
-    assert len(read_extras(tmp_path / "table")) == counted["rows of three to five copies, measured"] == 957
+    assert [(g.victim, g.company) for g in table.groups] == [(g.victim, g.company) for g in got.groups]
     assert all(use.limitations == (Limitation.SELF_PAIRS_ONLY,) for use in intended_uses(table))
     card = (tmp_path / "table" / "card.md").read_text()
-    assert "groups, not pairs" in card
+    assert "groups of 3" in card
     assert "says nothing about two different jobs" in card
 
 

@@ -10,7 +10,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.solve.planner import plan
-from interfere.predict.groups import composed_slowdown, group_log_distance
+from interfere.predict.groups import DEFAULT_COMPOSITION, composed_slowdown
 from interfere.records import (
     ActionKind,
     Device,
@@ -50,7 +50,8 @@ def started(found: Plan) -> int:
 
 
 @pytest.mark.parametrize(
-    ("seats", "memory_gib", "most"), [(12, 48.0, 12), (10, 48.0, 10), (12, 30.0, 7), (None, 48.0, 2), (1, 48.0, 1)]
+    ("seats", "memory_gib", "most"),
+    [(12, 48.0, 12), (10, 48.0, 10), (12, 30.0, 7), (1, 48.0, 1), (None, 48.0, 12), (None, 30.0, 7)],
 )
 def test_twelve_jobs_of_4_gib_start_as_seats_and_memory_allow(seats: int | None, memory_gib: float, most: int) -> None:
     slots = device(seats=seats, memory_bytes=memory_gib * GIB, granule_bytes=4 * GIB)
@@ -60,11 +61,31 @@ def test_twelve_jobs_of_4_gib_start_as_seats_and_memory_allow(seats: int | None,
     assert all(len(action.partners) == most - 1 for action in found.actions if action.places)
 
 
+def test_slots_of_grants_are_seats_only_where_groups_can_be_planned() -> None:
+    slots = device(seats=None, memory_bytes=48 * GIB, granule_bytes=4 * GIB)
+    pages = device(seats=None, memory_bytes=48 * GIB, oversubscription_ratio=1.5)
+    pending = jobs(12, memory_peak_bytes=4 * GIB, memory_working_set_bytes=2 * GIB, remaining_s=60.0)
+    assert started(planned(pending, pages)) == 2
+    assert started(planned(pending, slots, limits=Limits.of(guest_ends_first=True))) <= 2
+    assert started(planned(pending, slots, objective=ObjectiveKind.DEADLINE_MISSES, now_s=0.0)) == 2
+    found = planned(pending, slots, objective=ObjectiveKind.MAKESPAN)
+    assert started(found) == 12
+
+
+def test_a_job_joins_the_slots_that_grants_leave() -> None:
+    residents = jobs(9, prefix="r", memory_peak_bytes=4 * GIB)
+    slots = device(seats=None, memory_bytes=48 * GIB, granule_bytes=4 * GIB, residents=residents)
+    found = planned(jobs(12, memory_peak_bytes=4 * GIB), slots)
+    assert started(found) == 3
+    (ranking,) = rank(jobs(1, memory_peak_bytes=4 * GIB)[0], [slots], PREDICTOR, catalogue(KNOWN), Limits())
+    assert ranking.feasible
+
+
 @pytest.mark.parametrize("cap", [1.3, 1.6, 2.5, 5.0])
 def test_as_many_start_on_twelve_slots_as_their_caps_allow(cap: float) -> None:
     def upper(n: int) -> float:
         distance = math.sqrt((n - 1) * math.log(SPREAD) ** 2)
-        widened = math.hypot(distance, float(group_log_distance(0.0, n - 1)))
+        widened = math.hypot(distance, float(DEFAULT_COMPOSITION.log_distance(0.0, n - 1)))
         return composed_slowdown([1.05] * (n - 1)) * math.exp(widened)
 
     most = max(n for n in range(1, 13) if n == 1 or upper(n) <= cap)
@@ -81,6 +102,27 @@ def test_a_latency_target_of_any_member_limits_the_group() -> None:
     assert found.actions[0].places
     assert found.actions[0].slowdown_upper <= 1.2
     assert 1 < started(found) < 6
+
+
+def test_copies_in_a_slice_are_slowed_down_as_their_steps_in_smaller_slices_say() -> None:
+    whole, half = "a100-80gb-2g.20gb", "a100-80gb-1g.10gb"
+    predictor = TablePredictor(SLOWDOWN, spread=SPREAD, devices=(whole,))
+    steps_s = {whole: 0.1, half: 0.19}
+    facts = [replace(profile("a", device_type=kind), step_time_s=step_s) for kind, step_s in steps_s.items()]
+    known = resolver(*facts, profile("b", device_type=whole))
+
+    def told(*residents: str, pending: str = "a") -> float:
+        placed = tuple(Job(id=f"r{k}", workload=name) for k, name in enumerate(residents))
+        place = Device(id="d", type=whole, seats=4, residents=placed)
+        snapshot = Snapshot(pending=(Job(id="j", workload=pending),), devices=(place,))
+        (start,) = (each for each in plan(context(snapshot, predictor, known)).actions if each.job_id == "j")
+        return start.slowdown
+
+    in_a_third = 0.19 * (1 / 2) / (1 / 3) / 0.1  # below the smallest slice steps take as much longer
+    assert told("a", "a") == pytest.approx(1.1 + 0.5 * (in_a_third - 1.1))
+    assert told("a", "a") > composed_slowdown([1.05, 1.05])
+    assert told("b", "b", pending="b") == pytest.approx(composed_slowdown([1.4, 1.4]))  # not known in smaller slices
+    assert told("a", "b") == pytest.approx(1.25 + 0.5 * (1.9 - 1.25))
 
 
 def test_a_job_joins_two_residents_and_everybody_s_slowdown_is_told() -> None:
@@ -127,10 +169,10 @@ def test_grants_of_a_group_fit_the_granules_of_its_device() -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"objective": ObjectiveKind.COMPLETION_TIME}, "waiting"),
-        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadlines"),
-        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "soft cap"),
-        ({"objective": ObjectiveKind.COST}, "occupied"),
+        ({"objective": ObjectiveKind.COMPLETION_TIME}, "completion_time"),
+        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadline_misses"),
+        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "pairs_past_cap"),
+        ({"objective": ObjectiveKind.COST}, "cost or energy"),
         ({"limits": Limits.of(misfit_risk=0.1)}, "misfit_risk"),
         ({"limits": Limits.of(guest_ends_first=True)}, "guest_ends_first"),
     ],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.profiling.block_analysis import MeasurementWindow, Phase
+from interfere.profiling.block_analysis import MeasurementWindow
 from interfere.profiling.programs.run_analysis import (
     RunRecording,
     analyse_pair,
@@ -16,7 +16,8 @@ from interfere.profiling.programs.run_analysis import (
 from interfere.progress import Mark
 
 ALONE, SHARED, OTHER = (
-    MeasurementWindow(phase=Phase(p), start_s=s, end_s=s + 4.0) for p, s in (("A", 2.0), ("AB", 8.0), ("B", 14.0))
+    MeasurementWindow(running=frozenset(who), start_s=s, end_s=s + 4.0)
+    for who, s in (({0}, 2.0), ({0, 1}, 8.0), ({1}, 14.0))
 )
 
 

@@ -3,7 +3,7 @@
 Each decision is checked against the cluster that it was made for, then the whole replay:
  1. Only waiting jobs start; nothing starts before it arrives.
  2. A gang gets all its devices at once: distinct, present now, of one pool and type, in a pool that the job allows.
- 3. A job starts on free devices, or joins one job without a partner on exactly its devices; never a third on a device.
+ 3. A job starts on free devices, or joins jobs on exactly their devices; never more on a device than seats.
  4. Jobs share only under a scheduler that shares, within the slowdown cap and the size that may share.
  5. Only a preemptive scheduler stops jobs, and only preemptible ones; running jobs are otherwise left alone.
  6. Only a scheduler of deadlines drops jobs or promises deadlines, and only of jobs that have a deadline.
@@ -99,14 +99,15 @@ def check_start(start: Start, on_device: dict[str, list[str]], cluster: Cluster,
     (host_ids,) = {tuple(on_device[device_id]) for device_id in start.device_ids}  # the same on every device
     if not host_ids:
         return
-    (host_id,) = host_ids
-    host_devices = {device_id for device_id, job_ids in on_device.items() if host_id in job_ids}
-    assert host_devices == set(start.device_ids)
+    assert len(host_ids) < contract.name.seats
     assert contract.name.sharing
     assert job.gpus <= contract.max_shared_gpus
     index = contract.beliefs.index
-    guest, host = index[job.workload], index[cluster.jobs[host_id].job.workload]
-    assert max(contract.beliefs.slowdown[[guest, host], [host, guest]]) <= contract.max_slowdown * (1 + 1e-6)
+    for host_id in host_ids:
+        host_devices = {device_id for device_id, job_ids in on_device.items() if host_id in job_ids}
+        assert host_devices == set(start.device_ids)
+        guest, host = index[job.workload], index[cluster.jobs[host_id].job.workload]
+        assert max(contract.beliefs.slowdown[[guest, host], [host, guest]]) <= contract.max_slowdown * (1 + 1e-6)
 
 
 def check_replay(replayed: Replayed) -> None:
@@ -128,9 +129,9 @@ def check_replay(replayed: Replayed) -> None:
 def check_scheduler(make: Callable[[], Scheduler], contract: Contract, world: World, truth: Truth) -> Replayed:
     """All points; the replay."""
     first = CheckedScheduler(make(), contract)
-    replayed = replay(world, truth, first)
+    replayed = replay(world, truth, first, seats=contract.name.seats)
     check_replay(replayed)
     again = CheckedScheduler(make(), contract)
-    assert replay(world, truth, again).ended_s.tolist() == replayed.ended_s.tolist()
+    assert replay(world, truth, again, seats=contract.name.seats).ended_s.tolist() == replayed.ended_s.tolist()
     assert again.decisions == first.decisions
     return replayed

@@ -26,6 +26,7 @@ SETTINGS = SchedulerSettings(
     max_shared_gpus=MAX_SHARED_GPUS,
 )
 TRUTH = TableTruth(edge_truth(USUAL))
+SEATED = ("fifo+matching+seats-3", "sjf+easy+matching+seats-4", "policy+one-gpu+seats-3")
 
 
 def jobs(seed: int, count: int, max_gpus: int, mean_s: float) -> tuple[SimJob, ...]:
@@ -86,7 +87,7 @@ def edge() -> World:
 
 
 @pytest.mark.parametrize("world", [gangs, one_device, pools, windows, deadlines, edge])
-@pytest.mark.parametrize("name", registered_names())
+@pytest.mark.parametrize("name", [*registered_names(), *SEATED])
 def test_every_scheduler_on_every_world(name: str, world: Callable[[], World]) -> None:
     contract = Contract(
         name=parse_name(name), beliefs=BELIEFS, max_slowdown=MAX_SLOWDOWN, max_shared_gpus=MAX_SHARED_GPUS

@@ -60,6 +60,11 @@ CASES = {
     "most_shared_gpus, no policy shares": Case(
         first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --most-shared-gpus 1", refused=BOTH
     ),
+    "seats": Case(first="--policy sjf+easy+matching", second="--policy sjf+easy+matching --seats 3"),
+    "seats, no policy plans groups": Case(first="", second="--seats 3", refused=BOTH),
+    "seats, guests end first": Case(
+        first="", second="--policy sjf+easy+matching --seats 3 --guest-ends-first", refused=BOTH
+    ),
     "fill": Case(first="--truth {gaps}", second="--truth {gaps} --fill"),
     "unknown": Case(first="--truth {without_one}", second="--truth {without_one} --unknown median"),
     "unknown, at worst": Case(
@@ -96,6 +101,10 @@ CASES = {
         second=f"--policy {PREEMPTIVE} --checkpoint-s 900",
     ),
     "checkpoint_s, no job is stopped": Case(first="", second="--checkpoint-s 900", refused=(PLAIN,)),
+    "duration_error": Case(first="--policy sjf+first-fit", second="--policy sjf+first-fit --duration-error 2"),
+    "duration_error, no policy is told run times": Case(
+        first="--policy fifo+first-fit", second="--policy fifo+first-fit --duration-error 0.5", refused=BOTH
+    ),
     "slice_s": Case(first="", second="--slice-s 3000"),
     "slice_s, no queue that shares": Case(
         first=f"--policy {PREEMPTIVE}", second=f"--policy {PREEMPTIVE} --slice-s 3000", refused=BOTH

@@ -13,21 +13,24 @@ from interfere.data.importers.site_traces.workload_map import WorkloadMap, frequ
 from interfere.data.importers.strict_reading import CsvRow, read_csv
 from interfere.data.traces import JobTrace, TraceJob
 
-COLUMNS = ("JobID", "JobName", "User", "Partition", "State", "Submit", "Start", "End", "AllocTRES")
-COMMAND = f"sacct --allusers --allocations --parsable2 --format={','.join(COLUMNS)}"
+# The job's name comes last: it may hold the "|" that separates columns.
+COLUMNS = ("JobID", "User", "Partition", "State", "Submit", "Start", "End", "AllocTRES", "JobName")
+COMMAND = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={','.join(COLUMNS)}"
 GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
+SHARDS = re.compile(r"(?:^|,)gres/shard=[1-9]")
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 NO_TIME = ("Unknown", "None", "")
 FORMAT_NOTES = (
     "arrival_s counts from the first submission; times are read as UTC, sacct prints them in the site's time zone",
     "duration_s = End - Start, the run time without queueing; gpus = gres/gpu in AllocTRES; vc = Partition",
+    "a job with shards of a GPU (gres/shard) counts as one GPU",
     "jobs that failed, timed out or were cancelled while they ran are kept, with their status",
 )
 
 
 def import_sacct(path: Path, *, workloads: WorkloadMap | None = None, name: str = "sacct") -> ImportResult:
     """Import the output in `path`. Raises TableError, which names file, row and column."""
-    file = read_csv(path, COLUMNS, delimiter="|")
+    file = read_csv(path, COLUMNS, delimiter="|", free_text="JobName", header_remedy=f"export it by {COMMAND}")
     steps = [row for row in file.rows if "." in row.text("JobID")]
     allocations = [row for row in file.rows if "." not in row.text("JobID")]
     with_gpus = [row for row in allocations if _gpus(row)]
@@ -52,6 +55,12 @@ def import_sacct(path: Path, *, workloads: WorkloadMap | None = None, name: str 
             _dropped("jobs that have not started or ended", len(with_gpus) - len(ended), "their run time is unknown"),
             Notice(
                 treatment=Treatment.FLAGGED,
+                subject="jobs that held shards of a GPU",
+                count=sum(_shares_gpu(row) for row in ended),
+                reason="their run time is that beside the jobs they shared it with",
+            ),
+            Notice(
+                treatment=Treatment.FLAGGED,
                 subject="jobs whose name no pattern matches",
                 count=len(unnamed),
                 reason=f"they run alone in a replay; most frequent: {frequent_names(unnamed)}",
@@ -65,9 +74,15 @@ def _dropped(subject: str, count: int, reason: str) -> Notice:
 
 
 def _gpus(row: CsvRow) -> int:
-    """Allocated GPUs of all types; 0 where none were."""
+    """Allocated GPUs of all types, one for shards of a GPU; 0 where neither was allocated."""
     found = GPUS.search(row.fields["AllocTRES"])
-    return int(found.group(1)) if found else 0
+    return int(found.group(1)) if found else int(_shares_gpu(row))
+
+
+def _shares_gpu(row: CsvRow) -> bool:
+    """Whether the job was allocated shards of a GPU instead of a whole one."""
+    allocated = row.fields["AllocTRES"]
+    return SHARDS.search(allocated) is not None and GPUS.search(allocated) is None
 
 
 def _job(row: CsvRow, start_s: float, workloads: WorkloadMap | None) -> TraceJob:

@@ -7,7 +7,7 @@ that cannot be read is an error with row, column and remedy; a row that becomes 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from interfere.data.extras import ExtraFact
+from interfere.data.extra_facts import ExtraFact
 from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, Treatment, nonempty_notices
 from interfere.data.importers.spreadsheet import slowdowns

@@ -14,7 +14,7 @@ from interfere.data.importers.spreadsheet.readings import number_of
 from interfere.data.importers.spreadsheet.roles import ColumnRoles, assign_roles
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
 from interfere.data.importers.strict_reading import NUMBER, CsvRow
-from interfere.data.tables import job_range_violations
+from interfere.data.rows.checks import job_range_violations
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import JobProfile
 

@@ -2,9 +2,10 @@
 
 The client's typed models are left out: reading a thousand pods into them takes seconds. Writes are bounded by a token
 bucket. Errors are of this project: UnavailableError where the API server is away, ConflictError where an object has
-changed or exists already, NotFoundError, UnfitError where a right is missing.
+changed or exists already, NotFoundError, UnfitError where a right is missing or the server fails at one object.
 """
 
+import contextlib
 import json
 import os
 import threading
@@ -32,6 +33,7 @@ PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
 MERGE = "application/merge-patch+json"
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 SLICES, CLAIMS = "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/resourceclaims"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
 class TokenBucket:
@@ -65,21 +67,25 @@ class ClusterApi:
 
     def list(self, path: str, *, fields: str = "") -> tuple[list[JsonObject], str]:
         """All objects of a collection and the resourceVersion of the list. A collection that the cluster does not
-        serve is empty. `fields`: a field selector."""
+        serve is empty. `fields`: a field selector. Pages whose continue token has expired are read again as one."""
+        selection = {"fieldSelector": fields} if fields else {}
         rows: list[JsonObject] = []
-        token, version = "", ""
+        token = ""
         while True:
-            query: dict[str, Any] = {"limit": PAGE} | ({"continue": token} if token else {})
-            query |= {"fieldSelector": fields} if fields else {}
+            query: dict[str, Any] = {"limit": PAGE} | ({"continue": token} if token else {}) | selection
             try:
                 page = self.call("GET", path, query=query)
             except NotFoundError:
                 return [], ""
+            except UnavailableError:
+                if not token:
+                    raise
+                rows, page = [], self.call("GET", path, query=selection)
             rows += page.get("items") or []
             metadata = page.get("metadata") or {}
-            token, version = metadata.get("continue") or "", str(metadata.get("resourceVersion") or "")
+            token = metadata.get("continue") or ""
             if not token:
-                return rows, version
+                return rows, str(metadata.get("resourceVersion") or "")
 
     def watch(self, path: str, version: str, seconds: int) -> Iterator[JsonObject]:
         """The events of a collection since a version, for at most so many seconds."""
@@ -171,16 +177,27 @@ def _configuration() -> Any:
     return configuration
 
 
+def _message(body: object) -> str:
+    """What a Status of the API server says, or the text of any other answer."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["message"])
+    return " ".join(text.split())[:300]
+
+
 def _error(error: ApiException, method: str, path: str) -> InterfereError:
-    where, body = f"{method} {path}", " ".join(str(error.body or "").split())[:300]
+    where, body = f"{method} {path}", _message(error.body)
     if error.status == 404:
-        return NotFoundError("the API server knows no such object", value=where, remedy="none needed if it was deleted")
+        remedy = "create its namespace" if method == "POST" else "none needed if it was deleted"
+        return NotFoundError("the API server knows no such object", value=f"{where}: {body}", remedy=remedy)
     if error.status == 409:
         return ConflictError("the object exists or has changed", value=where, remedy="none needed: it is read again")
     if error.status == 410:
-        return NotFoundError("the resourceVersion is too old", value=where, remedy="none needed: it is listed anew")
-    if error.status in (401, 403):
-        return UnfitError("the API server forbids it", value=f"{where}: {body}", remedy="check the ClusterRole")
+        return UnavailableError("the resourceVersion is too old", value=where, remedy="none needed: it is listed anew")
+    if error.status in (401, 403, 500):  # 500: mostly an admission webhook of somebody else that is away
+        what = "the API server fails at it" if error.status == 500 else "the API server forbids it"
+        remedy = "see its message" if error.status == 500 else "check the ClusterRole"
+        return UnfitError(what, value=f"{where}: {body}", remedy=remedy)
     if error.status in (400, 422):
         return InvalidInputError("the API server refuses it", value=f"{where}: {body}", remedy="see its message")
-    return UnavailableError(f"the API server answered {error.status}", value=where, remedy="it is tried again")
+    return UnavailableError(f"the API server answered {error.status}", value=f"{where}: {body}", remedy="tried again")

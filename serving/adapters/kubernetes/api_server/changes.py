@@ -1,16 +1,22 @@
-"""Carries out changes of pods, and says which were lost or refused."""
+"""Carries out changes of pods, and says which were lost or refused.
+
+Law: one pod that the API server cannot change keeps no other from being changed.
+Law: a gate whose time is over is removed even where the pod's claim cannot be created.
+"""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from interfere.errors import ConflictError, InterfereError, NotFoundError, UnavailableError
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.records import JsonObject
+from serving.adapters.kubernetes.records import JsonObject, PodState
 from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 
 _log = logging.getLogger("interfere.kubernetes")
+MAX_FAILURES = 3  # changes in a row without an answer, after which the API server counts as away
+CLAIM_WRITES = (WriteKind.CREATE_CLAIM, WriteKind.DELETE_CLAIM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +30,7 @@ class RejectedChange:
 
 def apply(
     api: ClusterApi,
-    changes: Iterable[PodChange],
+    changes: Sequence[PodChange],
     metrics: ControllerMetrics,
     *,
     may_write: Callable[[], bool] = lambda: True,
@@ -32,19 +38,24 @@ def apply(
 ) -> tuple[RejectedChange, ...]:
     """Carry out changes in order; stop where `may_write` says that another replica decides now.
 
-    Raises UnavailableError where the API server is away: the next round reads what was done.
+    Raises UnavailableError where the API server is away: the next round reads what was done. An admission webhook of
+    somebody else that is away looks the same for single pods: these are left out.
     """
     rejected: list[RejectedChange] = []
+    failures = 0
     for change in changes:
         if not may_write():
             _log.warning("another replica may decide now: the rest of this round is left out")
             break
         try:
-            for write in change.writes:
-                _write(api, write, written)
-        except UnavailableError:
+            _carry_out(api, change, written)
+        except UnavailableError as error:
             metrics.add("races_total", "kind", "unavailable")
-            raise
+            failures += 1
+            if failures >= min(MAX_FAILURES, len(changes)):
+                raise
+            rejected.append(_rejected(change, error, lost=True))
+            continue
         except (ConflictError, NotFoundError) as error:
             rejected.append(_rejected(change, error, lost=True))
             metrics.add("races_total", "kind", "lost")
@@ -54,7 +65,23 @@ def apply(
             _log.warning("%s: %s", change.pod.key, rejected[-1].message)
         else:
             metrics.add("changes_total", "kind", change.state.value)
+        failures = 0
     return tuple(rejected)
+
+
+def _carry_out(api: ClusterApi, change: PodChange, written: Callable[[Write, JsonObject], None]) -> None:
+    """The writes of one change. Raises InterfereError with what was not carried out; the rest is left out then."""
+    without_claim = False
+    for write in change.writes:
+        if without_claim and write.kind in CLAIM_WRITES:
+            continue
+        try:
+            _write(api, write, written)
+        except InterfereError as error:
+            if change.state is not PodState.RELEASED or not change.pod.gated or write.kind not in CLAIM_WRITES:
+                raise
+            without_claim = True
+            _log.warning("%s is released without its claim: %s", change.pod.key, " ".join(str(error).split()))
 
 
 def _write(api: ClusterApi, write: Write, written: Callable[[Write, JsonObject], None]) -> None:

@@ -9,7 +9,7 @@ import time
 
 from interfere.errors import ConflictError, InterfereError, NotFoundError
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.quantities import timestamp
+from serving.adapters.kubernetes.objects.quantities import timestamp
 from serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")

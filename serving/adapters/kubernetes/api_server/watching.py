@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from interfere.errors import InterfereError, NotFoundError, UnavailableError
+from interfere.errors import InterfereError, UnavailableError
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.records import JsonObject
 
@@ -84,7 +84,7 @@ class Collection:
     def _apply(self, event: JsonObject) -> str:
         kind, row = event.get("type"), event.get("object") or {}
         if kind == "ERROR":
-            raise NotFoundError("the watch has failed", value=str(row.get("message") or row)[:200])
+            raise UnavailableError("the watch has failed", value=str(row.get("message") or row)[:200])
         version = str((row.get("metadata") or {}).get("resourceVersion") or "")
         if kind == "BOOKMARK":
             return version

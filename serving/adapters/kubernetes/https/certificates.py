@@ -6,25 +6,30 @@ trusts the old and the new one.
 
 import base64
 import datetime as dt
+import ipaddress
 import logging
 import os
 import ssl
 import tempfile
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from interfere.errors import ConflictError, NotFoundError
+from interfere.errors import ConflictError, InterfereError, NotFoundError
 from serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
 from serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")
 LEAF_DAYS = 90.0
 CA_DAYS = 3650.0
+PAUSE_S = 2.0  # before a certificate that could not be stored is tried again
+TRIES = 3  # of a write that another replica may be doing too
 RENEW_AT = 1 / 3  # of its life left: a month of a leaf's, in which a failing renewal is noticed
 FIELDS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
@@ -77,20 +82,29 @@ class CertificateKeeper:
     """Keeps Secret, TLS context and webhook configuration current."""
 
     def __init__(
-        self, api: ClusterApi, namespace: str, name: str, configuration: str, *, leaf_days: float = LEAF_DAYS
+        self,
+        api: ClusterApi,
+        namespace: str,
+        name: str,
+        configuration: str,
+        *,
+        hosts: Sequence[str] = (),
+        leaf_days: float = LEAF_DAYS,
     ) -> None:
-        """`name`: of the Service and of the Secret; `configuration`: of the MutatingWebhookConfiguration."""
+        """`name`: of the Service and of the Secret; `configuration`: of the MutatingWebhookConfiguration. `hosts`: more
+        names or addresses that the certificate is for, where the configuration names a `url` instead of a Service."""
         self._api, self._leaf_days, self._name = api, leaf_days, name
         self._secrets = f"/api/v1/namespaces/{namespace}/secrets"
         self._webhook = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{configuration}"
-        self._hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
+        self._hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local", *hosts]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._used: Certificates | None = None
 
     def refresh(self, now: dt.datetime) -> Certificates:
-        """Read, renew, store, use. Raises InterfereError; what was in use stays in use."""
-        for _ in range(3):
+        """Read, renew, store, have the API server trust it, use. Raises InterfereError; what was in use stays in use.
+        What could be stored is used even where the configuration to write the CA into is not there."""
+        for _ in range(TRIES):
             row = self._read()
             known = _certificates(row)
             current = renew(known, self._hosts, now, leaf_days=self._leaf_days)
@@ -102,12 +116,33 @@ class CertificateKeeper:
                 continue
         else:
             raise ConflictError("the certificates are written by others", value=self._name, remedy="tried again later")
+        untrusted = self._try_to_trust(current)  # before it is in use: no handshake is refused meanwhile
         if current != self._used:
             load_into(self.context, current)
             self._used = current
             _log.info("the webhook uses a new certificate")
-        self._trust(current)
+        if untrusted is not None:
+            raise untrusted
         return current
+
+    def _try_to_trust(self, certificates: Certificates) -> InterfereError | None:
+        """Write the CA into the webhook configuration; the error where it cannot be."""
+        last: InterfereError | None = None
+        for _ in range(TRIES):
+            try:
+                self._trust(certificates)
+            except ConflictError as error:  # another replica, or an administrator
+                last = error
+            except InterfereError as error:
+                return error
+            else:
+                return None
+        return last
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a certificate to listen with."""
+        return self._used is not None
 
     def _read(self) -> JsonObject | None:
         try:
@@ -136,6 +171,16 @@ class CertificateKeeper:
         for each in webhooks:
             each["clientConfig"] = {**(each.get("clientConfig") or {}), "caBundle": bundle}
         self._api.call("PUT", self._webhook, body=row)
+
+
+def until_ready(keeper: CertificateKeeper, stop: threading.Event) -> None:
+    """Refresh until there is a certificate to listen with. The Secret may be created after the process starts."""
+    while not keeper.ready and not stop.is_set():
+        try:
+            keeper.refresh(dt.datetime.now(dt.UTC))
+        except InterfereError as error:
+            _log.warning("no certificate yet: %s", " ".join(str(error).split()))
+            stop.wait(0.0 if keeper.ready else PAUSE_S)
 
 
 def _certificates(row: JsonObject | None) -> Certificates | None:
@@ -169,11 +214,13 @@ def _sign(
         .not_valid_before(now - dt.timedelta(hours=1))  # clocks differ
         .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(_usage(is_ca=issuer is None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
     if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(h) for h in hosts]), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName([_general(h) for h in hosts]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 
@@ -184,7 +231,31 @@ def _is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 def _hosts(certificate: x509.Certificate) -> list[str]:
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return names.get_values_for_type(x509.DNSName)
+    return [str(each.value) for each in names]
+
+
+def _general(host: str) -> x509.GeneralName:
+    """An address or a name of a host."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, is_ca: bool) -> x509.KeyUsage:
+    """A CA signs certificates, a leaf signs handshakes."""
+    unused = dict.fromkeys(
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
+    return x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **unused)
 
 
 def _load_key(text: bytes) -> ec.EllipticCurvePrivateKey:

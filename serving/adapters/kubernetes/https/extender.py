@@ -15,7 +15,7 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import NAN, Device, Limits, Ranking
 from serving.adapters.kubernetes.https.server import Answer, Request
-from serving.adapters.kubernetes.reading import read_pod
+from serving.adapters.kubernetes.objects.reading import read_pod
 from serving.adapters.kubernetes.records import ClusterState
 from serving.adapters.kubernetes.settings import KubernetesSettings
 from serving.adapters.kubernetes.view import default_claim_bytes, job_record, offered_gpus

@@ -1,11 +1,12 @@
 """The journal: JSON lines of decisions, places and measured windows, and the report that sums them up.
 
 Observe-only clusters learn from it what the advice would have been worth: how often Kubernetes chose the device that
-was advised, and how far predicted slowdowns were from measured ones.
+was advised, how much pods slow one another down where they ran, and how well that was predicted.
 """
 
 import json
 import logging
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from interfere.records import NAN
 _log = logging.getLogger("interfere.kubernetes")
 MAX_BYTES = 256 * 2**20  # two weeks of 20 pods a minute take 200 MB; then a second file begins
 Entry = dict[str, Any]
+Situation = tuple[str, tuple[str, ...], str]  # workload, company, device type
 
 
 class Journal:
@@ -25,6 +27,11 @@ class Journal:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file to write to."""
+        return self._path is not None
 
     def write(self, **entry: Any) -> None:
         """Append one entry as one line."""
@@ -40,6 +47,18 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyReport:
+    """One workload beside one company on one device type. Slowdowns are medians over pods."""
+
+    workload: str
+    company: tuple[str, ...]
+    device_type: str
+    pods: int
+    predicted: float  # NaN where the server abstained
+    measured: float  # NaN where the workload never ran alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalReport:
     """What a journal says about some days."""
 
@@ -47,10 +66,11 @@ class JournalReport:
     decided: int  # pods with a decision that names a device
     bound: int  # of these, pods that ran
     as_decided: int  # of these, pods that ran on the device named
-    compared: int  # pods that ran as decided, beside others, with a measured and a predicted slowdown
+    compared: int  # pods with a predicted and a measured slowdown beside the company that they had
     median_predicted: float
     median_measured: float
     median_error: float  # of |predicted - measured| ÷ measured
+    companies: tuple[CompanyReport, ...]  # the largest measured slowdown first
 
 
 def read_journal(path: Path, since_s: float = 0.0) -> list[Entry]:
@@ -71,37 +91,65 @@ def read_journal(path: Path, since_s: float = 0.0) -> list[Entry]:
 
 
 def summarise(entries: Iterable[Entry]) -> JournalReport:
-    """Sum a journal up. The measured slowdown of a pod is the median of its step times beside others ÷ the median step
-    time of its workload alone on that device type."""
+    """Sum a journal up. The measured slowdown of a pod beside a company is the median of its step times there ÷ the
+    median step time of its workload alone on that device type."""
     entries = list(entries)
     by_kind: dict[str, list[Entry]] = {}
     for entry in entries:
         by_kind.setdefault(str(entry.get("kind")), []).append(entry)
     decisions = {entry["uid"]: entry for entry in by_kind.get("decision", ())}
     bound = {entry["uid"]: entry for entry in by_kind.get("bound", ()) if entry["uid"] in decisions}
-    solo: dict[tuple[str, str], list[float]] = {}
-    shared: dict[str, list[Entry]] = {}
-    for window in by_kind.get("window", ()):
-        if window["company"]:
-            shared.setdefault(window["uid"], []).append(window)
-        else:
-            solo.setdefault((window["workload"], window["device_type"]), []).append(window["step_time_s"])
-    as_decided = {uid for uid, entry in bound.items() if entry["device"] == decisions[uid]["device"]}
-    pairs: list[tuple[float, float]] = []
-    for uid in as_decided & shared.keys():
-        window, predicted = shared[uid][0], decisions[uid].get("predicted_slowdown")
-        alone = solo.get((window["workload"], window["device_type"]))
-        if alone and predicted is not None:
-            measured = statistics.median(each["step_time_s"] for each in shared[uid]) / statistics.median(alone)
-            pairs.append((predicted, measured))
+    slowdowns = _slowdowns(by_kind.get("window", ()))
+    known = [(p, m) for pods in slowdowns.values() for p, m in pods if not (math.isnan(p) or math.isnan(m))]
     times = [entry["at_s"] for entry in entries]
+    companies = [
+        CompanyReport(
+            workload=workload,
+            company=company,
+            device_type=device_type,
+            pods=len(pods),
+            predicted=_median(p for p, _ in pods),
+            measured=_median(m for _, m in pods),
+        )
+        for (workload, company, device_type), pods in slowdowns.items()
+    ]
     return JournalReport(
         days=(max(times) - min(times)) / 86_400 if times else 0.0,
         decided=len(decisions),
         bound=len(bound),
-        as_decided=len(as_decided),
-        compared=len(pairs),
-        median_predicted=statistics.median(p for p, _ in pairs) if pairs else NAN,
-        median_measured=statistics.median(m for _, m in pairs) if pairs else NAN,
-        median_error=statistics.median(abs(p - m) / m for p, m in pairs) if pairs else NAN,
+        as_decided=sum(entry["device"] == decisions[uid]["device"] for uid, entry in bound.items()),
+        compared=len(known),
+        median_predicted=_median(p for p, _ in known),
+        median_measured=_median(m for _, m in known),
+        median_error=_median(abs(p - m) / m for p, m in known),
+        companies=tuple(sorted(companies, key=lambda each: (-_or_zero(each.measured), each.workload, each.company))),
     )
+
+
+def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, float]]]:
+    """Predicted and measured slowdown of every pod, by what it ran beside."""
+    solo: dict[tuple[str, str], list[float]] = {}
+    shared: dict[tuple[Situation, str], list[Entry]] = {}
+    for window in windows:
+        workload, device_type = str(window["workload"]), str(window["device_type"])
+        if window["company"]:
+            situation = workload, tuple(sorted(map(str, window["company"]))), device_type
+            shared.setdefault((situation, window["uid"]), []).append(window)
+        else:
+            solo.setdefault((workload, device_type), []).append(window["step_time_s"])
+    found: dict[Situation, list[tuple[float, float]]] = {}
+    for (situation, _), own in shared.items():
+        alone_s = _median(solo.get((situation[0], situation[2]), ()))
+        predicted = _median(each["predicted_slowdown"] for each in own if each.get("predicted_slowdown") is not None)
+        found.setdefault(situation, []).append((predicted, _median(each["step_time_s"] for each in own) / alone_s))
+    return found
+
+
+def _median(values: Iterable[float]) -> float:
+    """The median of what is known; NaN of nothing."""
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.median(known) if known else NAN
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value

@@ -41,6 +41,10 @@ class MarkStore:
             known = tuple(self._marks.get(stay.pod.ip, ())) if stay.pod.ip else ()
         return [mark for mark in known if stay.start_s <= mark.unix_s <= min(stay.end_s, now_s + LOOKBACK_S)]
 
+    def complete_until_s(self, now_s: float) -> float:
+        """Marks come by themselves: what is there is all there is."""
+        return now_s
+
     def _forget(self, now_s: float) -> None:
         self._marks = {
             address: marks for address, marks in self._marks.items() if marks and marks[-1].unix_s > now_s - LOOKBACK_S

@@ -1,6 +1,6 @@
 """Reports to the policy server what pods measured and how decisions ended; the ids make it safe to report twice.
 
-Steps come from a `MarkSource`: the sidecars' marks, or any other watcher of running jobs.
+Steps come from `MarkSource`s: the sidecars' marks, a Prometheus, or any other watcher of running jobs.
 """
 
 import math
@@ -14,6 +14,7 @@ from interfere.records import JobProfile, Observation, Outcome, OutcomeKind, Pro
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.changes import RejectedChange
 from serving.adapters.kubernetes.observations.journal import Journal
+from serving.adapters.kubernetes.observations.predicted import predicted_slowdowns
 from serving.adapters.kubernetes.observations.stays import Stay, Stays, colocation_windows, progress
 from serving.adapters.kubernetes.records import ClusterState, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
@@ -25,6 +26,24 @@ class MarkSource(Protocol):
 
     def marks(self, stay: Stay, now_s: float) -> Sequence[Mark]:
         """Recent marks of a stay, oldest first; none where nothing is known."""
+
+    def complete_until_s(self, now_s: float) -> float:
+        """The time up to which all marks are there: a window that ends later is not measured yet."""
+
+
+class CombinedMarks:
+    """Of each stay the marks of the first source that has any. Implements MarkSource."""
+
+    def __init__(self, sources: Sequence[MarkSource]) -> None:
+        self._sources = sources
+
+    def marks(self, stay: Stay, now_s: float) -> Sequence[Mark]:
+        """As `MarkSource.marks`."""
+        return next(filter(None, (source.marks(stay, now_s) for source in self._sources)), ())
+
+    def complete_until_s(self, now_s: float) -> float:
+        """As `MarkSource.complete_until_s`."""
+        return min(source.complete_until_s(now_s) for source in self._sources)
 
 
 class Reporter:
@@ -65,8 +84,9 @@ class Reporter:
         }
         outcomes = {each.observation_id: each for each in self._outcomes(now_s)}
         observations: list[Observation] = []
+        complete_until_s = self._source.complete_until_s(now_s)
         for name, window in windows.items():
-            if name not in self._reported:
+            if name not in self._reported and window.end_s <= complete_until_s:
                 company_marks = [mark for each in window.company for mark in self._source.marks(each, now_s)]
                 marks = self._source.marks(window.stay, now_s)
                 measured = progress(window, marks, company_marks, self._settings)
@@ -77,12 +97,13 @@ class Reporter:
         self._journal_stays()
         results = Counter[str]()
         if observations:
+            measured_windows = [each for each in observations if isinstance(each, Progress)]
+            predicted = predicted_slowdowns(client, measured_windows) if self._journal.is_kept else {}
             for answer in client.observe(observations):
                 results[answer.result.value] += 1
                 self._reported.add(answer.observation_id)
-            measured_windows = [each for each in observations if isinstance(each, Progress)]
             for each in measured_windows:
-                self._journal_progress(each)
+                self._journal_progress(each, predicted.get(each.observation_id))
             self._register_profiles(client, [each for each in measured_windows if not each.company])
         self._reported &= {*windows, *outcomes}
         present = {pod.uid for pod in self._pods} | {stay.pod.uid for stay in self._stays.all()}
@@ -129,7 +150,7 @@ class Reporter:
                 pod = stay.pod
                 self._journal.write(kind="bound", at_s=stay.start_s, pod=pod.key, uid=pod.uid, device=stay.gpu.id)
 
-    def _journal_progress(self, window: Progress) -> None:
+    def _journal_progress(self, window: Progress, predicted: float | None) -> None:
         self._journal.write(
             kind="window",
             at_s=window.end_s,
@@ -138,6 +159,7 @@ class Reporter:
             device_type=window.device_type,
             company=list(window.company),
             step_time_s=(window.end_s - window.start_s) / window.steps,
+            predicted_slowdown=predicted,
         )
 
     def _register_profiles(self, client: PolicyClient, solo_windows: Sequence[Progress]) -> None:

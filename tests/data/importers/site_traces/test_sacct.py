@@ -17,13 +17,13 @@ from training.commands.replay import app as replaying
 
 HEAD = "|".join(COLUMNS) + "\n"
 ROWS = (
-    "10|bert-base seed 1|ann|gpu|COMPLETED|2026-11-20T08:00:10|2026-11-20T08:01:00|2026-11-20T09:01:00|"
-    "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1\n"
-    "10.batch|batch|||COMPLETED|2026-11-20T08:01:00|2026-11-20T08:01:00|2026-11-20T09:01:00|cpu=8,gres/gpu=2\n"
-    "11_3|resnet50|bob|gpu|CANCELLED by 1000|2026-11-20T08:00:00|2026-11-20T08:00:00|2026-11-20T08:30:00|gres/gpu=1\n"
-    "12|compile|bob|cpu|COMPLETED|2026-11-20T08:00:00|2026-11-20T08:00:00|2026-11-20T08:30:00|cpu=4,mem=1G\n"
-    "13|resnet50|bob|gpu|RUNNING|2026-11-20T08:10:00|2026-11-20T08:10:00|Unknown|gres/gpu=1\n"
-    "14|jupyter|cy|gpu|TIMEOUT|2026-11-20T09:00:00|2026-11-20T09:00:00|2026-11-20T10:00:00|gres/gpu=1\n"
+    "10|ann|gpu|COMPLETED|2026-11-20T08:00:10|2026-11-20T08:01:00|2026-11-20T09:01:00|"
+    "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1|bert-base seed 1\n"
+    "10.batch|||COMPLETED|2026-11-20T08:01:00|2026-11-20T08:01:00|2026-11-20T09:01:00|cpu=8,gres/gpu=2|batch\n"
+    "11_3|bob|gpu|CANCELLED by 1000|2026-11-20T08:00:00|2026-11-20T08:00:00|2026-11-20T08:30:00|gres/gpu=1|resnet50\n"
+    "12|bob|cpu|COMPLETED|2026-11-20T08:00:00|2026-11-20T08:00:00|2026-11-20T08:30:00|cpu=4,mem=1G|compile\n"
+    "13|bob|gpu|RUNNING|2026-11-20T08:10:00|2026-11-20T08:10:00|Unknown|gres/gpu=1|resnet50\n"
+    "14|cy|gpu|TIMEOUT|2026-11-20T09:00:00|2026-11-20T09:00:00|2026-11-20T10:00:00|gres/gpu=1|jupyter\n"
 )
 MAP = "pattern,workload\n^bert,bert\nresnet-?50,resnet50\n"
 
@@ -63,10 +63,31 @@ def test_without_a_map_the_name_is_the_workload(tmp_path: Path) -> None:
     assert [job.workload for job in trace.jobs] == ["resnet50", "bert-base seed 1", "jupyter"]
 
 
+def test_a_name_may_hold_the_delimiter_where_it_comes_last(tmp_path: Path) -> None:
+    row = "15|cy|gpu|COMPLETED|2026-11-20T09:00:00|2026-11-20T09:00:00|2026-11-20T10:00:00|gres/gpu=1|resnet50 a|b\n"
+    trace = import_sacct(written(tmp_path, HEAD + row)[0]).trace
+    assert trace is not None
+    assert [job.workload for job in trace.jobs] == ["resnet50 a|b"]
+    first = HEAD.replace("|JobName", "").replace("JobID|", "JobID|JobName|")
+    moved = row.replace("|resnet50 a|b", "").replace("15|", "15|resnet50 a|b|")
+    with pytest.raises(TableError, match=r"row 2, column JobName: holds the delimiter") as raised:
+        import_sacct(written(tmp_path, first + moved)[0])
+    assert "JobName as its last column" in raised.value.remedy
+
+
+def test_a_job_with_shards_of_a_gpu_counts_as_one_gpu(tmp_path: Path) -> None:
+    row = ROWS.splitlines(keepends=True)[-1].replace("gres/gpu=1", "cpu=1,gres/shard=3,node=1")
+    imported = import_sacct(written(tmp_path, HEAD + row)[0])
+    assert imported.trace is not None
+    assert [job.gpus for job in imported.trace.jobs] == [1]
+    assert {notice.subject: notice.count for notice in imported.notices} == {"jobs that held shards of a GPU": 1}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
-        (HEAD, "JobID|State|Elapsed\n", "column JobName: missing: found JobID, State, Elapsed"),
+        (HEAD, "JobID|State|Elapsed\n", "column User: missing: found JobID, State, Elapsed"),
+        (HEAD, "JobID|State|Elapsed\n", "remedy: export it by sacct --allusers --allocations --parsable2 --starttime="),
         ("2026-11-20T09:01:00|billing", "20 Nov 09:01|billing", "row 2, column End: a time such as"),
         ("2026-11-20T09:01:00|billing", "2026-11-20T07:01:00|billing", "row 2, column End: before the job's start"),
         ("11_3|", "10|", "column JobID: a second row of this job"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.data.extras import read_extras
+from interfere.data.extra_facts import read_extras
 from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.spreadsheet.own_table import SpreadsheetOptions, import_spreadsheet
 from interfere.data.importers.spreadsheet.roles import parse_map

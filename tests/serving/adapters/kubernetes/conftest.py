@@ -16,15 +16,16 @@ from serving.server import RunningServer, start_server
 from tests.serving.adapters.kubernetes.facts import DEVICE_TYPE
 
 if TYPE_CHECKING:
-    from tests.serving.adapters.kubernetes.api_server import ApiServer
+    from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
 
 SHIPPED = Path(__file__).parents[4] / "interfere" / "predict" / "default"
+Start = Callable[[KubernetesSettings], Controller]
 WORKLOADS = ("gemm", "resnet-train", "request-server", "rl-rollout")  # the shipped model knows the four
 
 
 @pytest.fixture
 def api_server(tmp_path: Path) -> "Iterator[ApiServer]":
-    from tests.serving.adapters.kubernetes.api_server import ApiServer
+    from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
 
     server = ApiServer(tmp_path)
     yield server

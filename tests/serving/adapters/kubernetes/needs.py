@@ -7,8 +7,8 @@ import pytest
 
 
 def need_kmock() -> None:
-    """Skip a module of tests where kmock or the official client is missing."""
-    missing = [name for name in ("kmock", "kubernetes") if find_spec(name) is None]
+    """Skip a module of tests where kmock, the official client or CEL is missing."""
+    missing = [name for name in ("kmock", "kubernetes", "cel_expr_python") if find_spec(name) is None]
     if missing and os.environ.get("REQUIRE_ALL"):
         raise ModuleNotFoundError(f"{', '.join(missing)}: pip install -e '.[dev]'")
     if missing:

@@ -15,7 +15,7 @@ from interfere.client import PolicyClient
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.https.extender import Extender
 from serving.adapters.kubernetes.https.server import HttpServer
-from serving.adapters.kubernetes.reading import cluster_state
+from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.adapters.kubernetes.settings import Mode
 from serving.server import RunningServer
 from tests.serving.adapters.kubernetes.facts import node, pod, settings

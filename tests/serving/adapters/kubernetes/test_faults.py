@@ -19,10 +19,10 @@ from serving.adapters.kubernetes.controller import Controller, one_round
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.releasing import release_pods
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from tests.serving.adapters.kubernetes.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import pod, settings
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes
 
 Start = Callable[[KubernetesSettings], Controller]
@@ -75,6 +75,24 @@ def test_pods_of_others_are_never_touched(api_server: ApiServer, monkeypatch: py
     rows = pods_by_name(api_server)
     assert rows["queued"]["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
     assert names.STATE not in rows["own-claim"]["metadata"]["annotations"]
+
+
+def test_a_pod_that_is_never_advised_is_released_at_once(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim is its user's own, or it names no workload: there is nothing to wait for."""
+    api_server.add(POD, pod("own-claim"))
+    api_server.add(CLAIM, {"metadata": {"name": "own-claim-gpu", "namespace": "ml"}, "spec": {"devices": {}}})
+    unnamed = pod("unnamed", source="hami")
+    del unnamed["metadata"]["annotations"][names.WORKLOAD]
+    api_server.add(POD, unnamed)
+    api_server.add(POD, pod("advised", source="hami"))
+    done = release_pods(api_of(api_server, monkeypatch), settings(), ControllerMetrics(), time.time())
+    assert (done.released, done.still_gated) == (2, 1)
+    rows = pods_by_name(api_server)
+    assert [name for name, row in rows.items() if row["spec"].get("schedulingGates")] == ["advised"]
+    (claim,) = api_server.rows(CLAIM)
+    assert claim["spec"] == {"devices": {}}, "it is not the adapter's"
 
 
 def test_without_a_policy_server_nothing_is_placed_and_the_loop_goes_on(

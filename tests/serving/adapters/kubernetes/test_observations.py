@@ -16,14 +16,14 @@ need_kmock()
 
 from interfere.progress import Mark
 from serving.adapters.kubernetes.controller import Controller
+from serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
 from serving.adapters.kubernetes.observations.marks import MarkStore
 from serving.adapters.kubernetes.observations.sidecar import SpoolSender, run
 from serving.adapters.kubernetes.observations.stays import Stays, colocation_windows, progress
-from serving.adapters.kubernetes.reading import cluster_state, read_pod
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from tests.serving.adapters.kubernetes.api_server import POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import two_nodes
 
 NOW = 1_800_000_000.0

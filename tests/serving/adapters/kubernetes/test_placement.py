@@ -13,10 +13,10 @@ need_kmock()
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from tests.serving.adapters.kubernetes.api_server import CLAIM, EVENT, NODE, POD, ApiServer
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, NODE, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
 
 Start = Callable[[KubernetesSettings], Controller]

@@ -12,9 +12,9 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from serving.adapters.kubernetes import names
-from tests.serving.adapters.kubernetes.api_server import CLAIM, POD, SLICE, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SLICE, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod, resource_slice
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interfere.records import Action, ActionKind
 from serving.adapters.kubernetes import names, writes
-from serving.adapters.kubernetes.reading import cluster_state
+from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.adapters.kubernetes.records import ClusterState, PodState
 from serving.adapters.kubernetes.releasing import releases
 from serving.adapters.kubernetes.settings import Mode
@@ -137,7 +137,8 @@ def test_a_placement_is_one_patch_with_the_version_that_was_read(
     (request,) = claim["spec"]["devices"]["requests"]
     assert request["exactly"]["capacity"] == {"requests": {"memory": f"{40 * GIB // 2**20}Mi"}}
     assert request["exactly"]["selectors"][0]["cel"]["expression"] == (
-        'device.driver == "gpu.interfere.dev" && device.attributes["gpu.interfere.dev"].uuid == "GPU-n0-1"'
+        'device.driver == "gpu.interfere.dev" && "uuid" in device.attributes["gpu.interfere.dev"] '
+        '&& device.attributes["gpu.interfere.dev"].uuid == "GPU-n0-1"'
     )
     assert claim["metadata"]["ownerReferences"][0]["uid"] == "u0"
     assert patch["metadata"]["resourceVersion"] == "1"

@@ -15,38 +15,23 @@ need_kmock()
 
 from cryptography import x509
 
-from interfere.errors import ConflictError
+from interfere.errors import ConflictError, NotFoundError
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.https.certificates import CertificateKeeper, Certificates, renew
 from serving.adapters.kubernetes.https.server import HttpServer
 from serving.adapters.kubernetes.https.webhook import mutation, review
-from tests.serving.adapters.kubernetes.api_server import SECRET, WEBHOOK, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.admission import patched
+from tests.serving.adapters.kubernetes.control_plane.api_server import SECRET, WEBHOOK, ApiServer
 from tests.serving.adapters.kubernetes.facts import pod
 
 NOW = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
 HOSTS = ["interfere-webhook.interfere.svc"]
 
 
-def applied(row: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    """The pod after a JSON patch of additions."""
-    row = json.loads(json.dumps(row))
-    for each in patch:
-        assert each["op"] == "add"
-        *parents, last = each["path"].strip("/").split("/")
-        place: Any = row
-        for part in parents:
-            place = place[int(part)] if isinstance(place, list) else place[part]
-        if isinstance(place, list):
-            place.append(each["value"])
-        else:
-            place[last] = each["value"]
-    return row
-
-
 @pytest.mark.parametrize("source", ["dra", "hami", "node"])
 def test_a_pod_with_a_workload_is_gated_once(source: str) -> None:
-    row = applied(
+    row = patched(
         pod("p", source=source, gated=False), mutation(pod("p", source=source, gated=False), "u-1", add_claim=False)
     )
     assert row["spec"]["schedulingGates"] == [{"name": names.GATE}]
@@ -73,7 +58,7 @@ def test_a_pod_without_a_gpu_is_given_a_late_claim_where_wanted() -> None:
     row["metadata"] = {"generateName": "job-", "annotations": {names.WORKLOAD: "gemm"}}
     del row["spec"]["containers"][0]["resources"]["limits"]
     assert mutation(row, "a-b", add_claim=False) == []
-    changed = applied(row, mutation(row, "0A1b-2c3d", add_claim=True))
+    changed = patched(row, mutation(row, "0A1b-2c3d", add_claim=True))
     assert changed["spec"]["resourceClaims"] == [{"name": "interfere-gpu", "resourceClaimName": "interfere-0a1b2c3d"}]
     assert changed["spec"]["containers"][0]["resources"]["claims"] == [{"name": "interfere-gpu"}]
     assert changed["spec"]["schedulingGates"] == [{"name": names.GATE}]
@@ -96,7 +81,8 @@ def post(port: int, ca: bytes, body: bytes) -> tuple[int, Any]:
 @pytest.fixture
 def keeper(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> CertificateKeeper:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-    webhooks = [{"name": "a.interfere.dev", "clientConfig": {}}, {"name": "b.interfere.dev", "clientConfig": {}}]
+    common = {"clientConfig": {}, "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    webhooks = [common | {"name": "a.interfere.dev"}, common | {"name": "b.interfere.dev"}]
     api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": webhooks})
     return CertificateKeeper(ClusterApi(10.0, 100.0, 100), "interfere", "interfere-webhook", "interfere")
 
@@ -149,6 +135,43 @@ def test_a_new_ca_is_trusted_beside_the_old_one() -> None:
     leaf = x509.load_pem_x509_certificate(later.certificate)
     leaf.verify_directly_issued_by(new[0])
     assert leaf.not_valid_after_utc > NOW + dt.timedelta(days=3080)
+
+
+def test_a_new_ca_is_trusted_before_it_is_used(api_server: ApiServer, keeper: CertificateKeeper) -> None:
+    first = keeper.refresh(NOW)
+    used_when_written: list[Certificates | None] = []
+
+    def look(request: Any) -> None:
+        if request.method.value == "PUT":
+            used_when_written.append(keeper._used)
+
+    api_server.kmock.fault = look
+    later = keeper.refresh(NOW + dt.timedelta(days=3000))
+    assert used_when_written == [first]
+    assert keeper._used == later
+    assert bundle(api_server) == later.ca_certificates
+
+
+def test_a_configuration_that_comes_later_keeps_nobody_from_listening(
+    api_server: ApiServer, keeper: CertificateKeeper
+) -> None:
+    """As where the API server gets the configuration after the Deployment."""
+    (row,) = api_server.rows(WEBHOOK)
+    api_server.delete(WEBHOOK, None, "interfere")
+    with pytest.raises(NotFoundError):
+        keeper.refresh(NOW)
+    assert keeper.ready
+    api_server.add(WEBHOOK, row)
+    assert keeper.refresh(NOW).ca_certificates == bundle(api_server)
+
+
+def test_a_certificate_for_an_address_beside_the_service() -> None:
+    """As where the configuration names a url: the webhook runs outside the cluster."""
+    leaf = x509.load_pem_x509_certificate(renew(None, [*HOSTS, "127.0.0.1", "::1"], NOW).certificate)
+    alternatives = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(each) for each in alternatives.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1"]
+    known = renew(None, [*HOSTS, "127.0.0.1"], NOW)
+    assert renew(known, [*HOSTS, "127.0.0.1"], NOW) == known
 
 
 def test_a_damaged_secret_is_made_anew(api_server: ApiServer, keeper: CertificateKeeper) -> None:

@@ -5,12 +5,13 @@ from typing import Any
 
 from serving.adapters.kubernetes.api_server.calls import PODS
 from serving.adapters.kubernetes.controller import Controller
-from tests.serving.adapters.kubernetes.api_server import NODE, POD, SLICE, ApiServer
-from tests.serving.adapters.kubernetes.facts import node, resource_slice
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLASS, NODE, POD, SLICE, ApiServer
+from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice
 
 
 def two_nodes(api: ApiServer, source: str) -> None:
     """Two nodes of two GPUs with two seats each."""
+    api.add(CLASS, {"metadata": {"name": DRIVER}, "spec": {}})
     for name in ("n0", "n1"):
         api.add(NODE, node(name, gpus=2 if source == "hami" else 0, hami=source == "hami"))
         if source == "dra":

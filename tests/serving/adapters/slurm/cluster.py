@@ -25,12 +25,14 @@ DEVICES = ("/dev/null", "/dev/zero")  # Slurm wants character devices; nothing i
 
 @dataclass(kw_only=True)
 class Cluster:
-    """Two nodes of two GPUs of two shards each."""
+    """Two nodes of two GPUs of two shards each, or of more."""
 
     folder: Path
     nodes: int = 2
+    shards: int = 2  # of each GPU
     defers: bool = True
     window_s: float = 5.0  # shorter than a site's: tests wait for it
+    options: Sequence[str] = ()  # further lines of slurm.conf
     running: list["subprocess.Popen[Any]"] = field(default_factory=list)
 
     @property
@@ -61,7 +63,7 @@ class Cluster:
         self.run(shutil.which("slurmctld") or "slurmctld", *options)
 
     def stop_controller(self) -> None:
-        self._stop(self.folder / "slurmctld.pid")
+        stop_by_pid_file(self.folder / "slurmctld.pid")
 
     def stop(self) -> None:
         """Advisors, daemons, then the jobs they leave."""
@@ -69,19 +71,20 @@ class Cluster:
             one.kill()
             one.communicate()
         for pid in sorted(self.folder.glob("*.pid")):
-            self._stop(pid)
+            stop_by_pid_file(pid)
         for left in _started_with(self.folder / "slurm.conf"):  # steps and jobs outlive their daemons
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
 
-    def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1) -> str:
-        """A job of one shard; its id."""
+    def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1, memory_gib: float = 0.0) -> str:
+        """A job of one shard; its id. `memory_gib`: what it says that it needs; 0: nothing."""
+        memory = f";memory_gib={memory_gib:g}" if memory_gib else ""
         command = f"exec {sys.executable} {PROGRAM} {workload} {steps} {step_s} {self.shared}"
         return self.run(
             "sbatch",
             "--parsable",
             "--gres=shard:1",
-            f"--comment=interfere:workload={workload}",
+            f"--comment=interfere:workload={workload}{memory}",
             "--output",
             str(self.folder / "out.%j"),
             *options,
@@ -134,8 +137,8 @@ class Cluster:
         log = (self.folder / "slurmctld.log").read_text(errors="replace").splitlines()[-25:]
         return said.stdout + said.stderr + "\n".join(log)
 
-    def settings(self, server: str, **more: object) -> Path:
-        """A settings file of the advisor for this cluster."""
+    def settings(self, server: str, *device_lines: str, **more: object) -> Path:
+        """A settings file of the advisor for this cluster; `device_lines`: further ones of its GPUs."""
         values = {
             "server": server,
             "cluster": "test",
@@ -150,7 +153,7 @@ class Cluster:
         } | more
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         path = self.folder / "advisor.toml"
-        path.write_text("\n".join([*lines, "[[devices]]", 'type = "cpu-core"', 'nodes = "n*"']) + "\n")
+        path.write_text("\n".join([*lines, "[[devices]]", 'type = "cpu-core"', 'nodes = "n*"', *device_lines]) + "\n")
         return path
 
     def advise(self, settings: Path, *options: str, path: Path | None = None) -> "subprocess.Popen[str]":
@@ -192,31 +195,18 @@ class Cluster:
         assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
         return ran.stdout
 
-    def _stop(self, pid_file: Path) -> None:
-        try:
-            pid = int(pid_file.read_text())
-            os.kill(pid, signal.SIGTERM)
-        except (OSError, ValueError):
-            return
-        end = time.monotonic() + 10
-        while _alive(pid):
-            if time.monotonic() > end:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-        pid_file.unlink(missing_ok=True)
-
     def _configure(self) -> None:
         here = self.folder
-        ports = _free_ports(1 + self.nodes)
+        ports = free_ports(1 + self.nodes)
         for name in ("task_prolog.sh", "epilog.sh"):
             wrapped = here / name
             wrapped.write_text(f"#!/bin/sh\nINTERFERE_SPOOL={self.spool} exec {FILES / name}\n")
             wrapped.chmod(0o755)
         script = (FILES / "job_submit.lua").read_text().replace("WINDOW_S = 20", f"WINDOW_S = {self.window_s:.0f}")
         (here / "job_submit.lua").write_text(script)
-        gres = ",".join([*(f"gpu:{g}:1" for g in GPUS), *(f"shard:{g}:2" for g in GPUS)])
+        gres = ",".join([*(f"gpu:{g}:1" for g in GPUS), *(f"shard:{g}:{self.shards}" for g in GPUS)])
         rows = [f"Name=gpu Type={g} File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
-        rows += [f"Name=shard Type={g} Count=2 File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
+        rows += [f"Name=shard Type={g} Count={self.shards} File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
         (here / "gres.conf").write_text("\n".join(["AutoDetect=off", *rows]) + "\n")
         nodes = [
             f"NodeName=n{k} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=8000 Gres={gres}"
@@ -252,12 +242,28 @@ class Cluster:
                     f"TaskProlog={here}/task_prolog.sh",
                     f"Epilog={here}/epilog.sh",
                     *(["JobSubmitPlugins=lua"] if self.defers else []),
+                    *self.options,
                     *nodes,
                     "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
                 ]
             )
             + "\n"
         )
+
+
+def stop_by_pid_file(pid_file: Path) -> None:
+    """End the daemon, by SIGKILL if it takes longer than ten seconds."""
+    try:
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError):
+        return
+    end = time.monotonic() + 10
+    while _alive(pid):
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    pid_file.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -278,7 +284,7 @@ def _started_with(configuration: Path) -> list[int]:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

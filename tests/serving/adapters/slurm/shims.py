@@ -39,7 +39,7 @@ def between_read_and_update(folder: Path, happening: str) -> Path:
 
 
 def fake(folder: Path, jobs: str, nodes: str) -> Path:
-    """A whole Slurm of files: `squeue` and `sinfo` answer with them, `scontrol` writes down what it is told."""
+    """A whole Slurm of files: `squeue` and `sinfo` answer with them; what `scontrol` and `scancel` are told is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.json").write_text(jobs)
     (folder / "nodes.json").write_text(nodes)
@@ -47,6 +47,7 @@ def fake(folder: Path, jobs: str, nodes: str) -> Path:
         ("squeue", f"cat {folder}/jobs.json"),
         ("sinfo", f"cat {folder}/nodes.json"),
         ("scontrol", f"cat >> {folder}/told"),
+        ("scancel", f'echo "scancel $*" >> {folder}/told'),
     ):
         path = folder / command
         path.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,0 +1,1 @@
+"""Advice on the sharing mode of a device."""

@@ -1,0 +1,102 @@
+"""Ask a server which sharing mode a set of jobs should have on a device, and what to measure to be surer."""
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from interfere.commands.options import Target, connect
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.records.mode_advice import JobUnderMode, ModeAdvice, ModeMeasurement, ModeOutlook
+
+app = typer.Typer(add_completion=False)
+GIB = 2.0**30
+MAX_MEASUREMENTS = 5  # printed; --json has all
+
+
+@app.command()
+def advise(
+    jobs: Annotated[str, typer.Option(help="Workloads that would share the device, by commas; one twice: two copies.")],
+    device: Annotated[str, typer.Option(help="Device type. Default: the only one the model knows.")] = "",
+    latency_target: Annotated[
+        list[str] | None, typer.Option(metavar="JOB=SECONDS", help="Longest time of one step of a job (repeatable).")
+    ] = None,
+    risk: Annotated[float, typer.Option(help="Largest probability of missing a latency target.")] = 0.05,
+    memory_gib: Annotated[
+        float | None, typer.Option(help="Memory of the device, to tell whether the jobs fit.")
+    ] = None,
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a server which sharing mode jobs should have on a device, and what to measure to be surer."""
+    names = [name.strip() for name in jobs.split(",") if name.strip()]
+    with connect(target) as client:
+        advice = client.advise_mode(
+            names,
+            device_type=device,
+            latency_targets_s=_targets(latency_target or [], names),
+            risk=risk,
+            device_memory_bytes=math.nan if memory_gib is None else memory_gib * GIB,
+        )
+    emit(asdict(advice), _page(advice), as_json=as_json)
+
+
+def _targets(given: list[str], names: list[str]) -> dict[int, float]:
+    """Return the latency targets by place; one that names a workload holds for every copy of it."""
+    targets: dict[int, float] = {}
+    for text in given:
+        name, _, seconds = text.rpartition("=")
+        try:
+            value = float(seconds)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r}: write JOB=SECONDS", param_hint="--latency-target") from None
+        if name not in names:
+            raise typer.BadParameter(f"{name!r} is none of the jobs: {', '.join(names)}", param_hint="--latency-target")
+        targets |= {k: value for k, each in enumerate(names) if each == name}
+    return targets
+
+
+def _page(advice: "ModeAdvice") -> Group:
+    """Return the table of the modes, the recommendation, and what to measure."""
+    table = Table("mode", "source", "slowdowns (5-95 %)", "throughput (5-95 %)", "best", "nothing known because")
+    for outlook in advice.modes:
+        best = "" if math.isnan(outlook.probability_best) else f"{outlook.probability_best:.0%}"
+        table.add_row(
+            *map(escape, (outlook.mode, outlook.source.value, _slowdowns(outlook), _throughput(outlook), best)),
+            escape(outlook.reason),
+        )
+    lines = [f"on {advice.device_type}: {advice.recommendation.reason}"]
+    lines += [f"measure: {_measurement(each)}" for each in advice.measure[:MAX_MEASUREMENTS]]
+    left_out = len(advice.measure) - MAX_MEASUREMENTS
+    return Group(table, *map(escape, lines), *([f"and {left_out} more: --json"] if left_out > 0 else []))
+
+
+def _slowdowns(outlook: "ModeOutlook") -> str:
+    return "\n".join(_slowdown(job) for job in outlook.jobs) if outlook.known else "–"
+
+
+def _slowdown(job: "JobUnderMode") -> str:
+    place = f" in {job.slice_type}" if job.slice_type else ""
+    misses = "" if math.isnan(job.miss_probability) else f", misses its target {job.miss_probability:.0%}"
+    return f"{job.workload}{place} {job.slowdown:.2f} × ({job.lower:.2f}-{job.upper:.2f}){misses}"
+
+
+def _throughput(outlook: "ModeOutlook") -> str:
+    if not outlook.known:
+        return "–"
+    fits = "" if math.isnan(outlook.feasibility) or outlook.feasibility > 0.5 else "; does not fit"
+    return f"{outlook.throughput:.2f} ({outlook.lower:.2f}-{outlook.upper:.2f}){fits}"
+
+
+def _measurement(measurement: "ModeMeasurement") -> str:
+    """Return what to measure in words, and what that is expected to gain."""
+    gain = measurement.expected_gain
+    worth = "nothing is known of it yet" if math.isnan(gain) else f"expected gain of throughput {gain:.3f}"
+    what = f"{', '.join(measurement.workloads)} {measurement.kind.value} on {measurement.device_type}"
+    return f"{what}, for {measurement.mode or 'every mode'} ({worth})"

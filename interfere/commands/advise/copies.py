@@ -1,0 +1,61 @@
+"""Say which MIG slice a model should have and how many copies of it, from what was measured of one copy."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.predict.copies.advice import CopiesAdvice
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def advise_copies(
+    model: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV of the model in ParvaGPU's columns: rows of one copy.")
+    ],
+    others: Annotated[Path, typer.Option("--from", help="Folder with such files of other models: what copies do.")],
+    batch: Annotated[int, typer.Option(min=1, help="Batch size of the requests.")],
+    latency_target: Annotated[float, typer.Option(help="Longest time of one batch, seconds.")],
+    whole_gpu: Annotated[
+        bool, typer.Option("--whole-gpu/--slice", help="Throughput of a GPU divided into such slices, or of one slice.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say which MIG slice a model should have and how many copies of it, and what to measure to be surer."""
+    from interfere.predict.copies.advice import ThroughputOf, advise_measured_model
+    from interfere.predict.copies.measurements import read_measurements
+
+    (own,) = read_measurements(model)
+    advice = advise_measured_model(
+        own,
+        read_measurements(others),
+        batch=batch,
+        target_s=latency_target,
+        throughput_of=ThroughputOf.GPU if whole_gpu else ThroughputOf.SLICE,
+    )
+    document = asdict(advice)
+    document["configuration"] = advice.configuration._asdict()
+    document["measure"] = advice.measure._asdict() if advice.measure else None
+    emit(document, _text(advice), as_json=as_json)
+
+
+def _text(advice: "CopiesAdvice") -> str:
+    size, batch, copies = advice.configuration
+    lines = [
+        f"{copies} {'copy' if copies == 1 else 'copies'} in a slice of {size}g, batch {batch}: "
+        f"{advice.throughput:.4g} requests/s, {1e3 * advice.latency_s:.3g} ms a batch",
+        f"misses the latency target with probability {advice.miss_probability:.0%}; "
+        f"within 5 % of the best with probability {advice.good_probability:.0%}",
+    ]
+    if advice.measure is not None and not math.isclose(advice.good_probability, 1.0):
+        lines.append(
+            f"measure next: {advice.measure.copies} copies in {advice.measure.slice_size}g, add the row, ask again"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Which sharing mode a device should have for a set of jobs."""

@@ -1,0 +1,101 @@
+"""Which slice to take and how many copies to put into it, and what to measure to be surer.
+
+A configuration is good where it keeps the latency target and has at least (1 - TOLERANCE) of the highest throughput of
+all that keep it. Advised is the one that is good with the highest probability: one that might break the target counts
+for what it might lose, and a safe one for what it leaves unused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.copies.belief import CopiesBelief, CopiesModel
+from interfere.predict.copies.measurements import Configuration, ModelMeasurements, instances
+
+Floats = NDArray[np.float64]
+TOLERANCE = 0.05
+SCENARIOS = 1_000  # standard error of a probability below 1.6 %
+_SEED = 0
+
+
+class ThroughputOf(StrEnum):
+    """Whose throughput is to be high."""
+
+    SLICE = "slice"  # of all copies in one slice
+    GPU = "gpu"  # of a GPU that is divided into as many such slices as it has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesAdvice:
+    """The configuration to take, how sure that is, and the configuration whose measurement helps most."""
+
+    configuration: Configuration
+    throughput: float  # requests/s, median
+    latency_s: float  # median
+    miss_probability: float  # that the latency target is not kept
+    good_probability: float
+    measure: Configuration | None  # None where everything that could be better was measured
+
+
+def advise_copies(
+    belief: CopiesBelief, target_s: float, throughput_of: ThroughputOf = ThroughputOf.SLICE
+) -> CopiesAdvice:
+    """The advice for a latency target of one batch. Where nothing can keep it, the least latency is advised."""
+    latencies = belief.scenarios_s(SCENARIOS, np.random.default_rng(_SEED))
+    for configuration in belief.does_not_fit:
+        latencies[belief.configurations.index(configuration)] = np.inf
+    work = np.array([_requests(each, throughput_of) for each in belief.configurations])[:, None]
+    throughput = np.where(latencies <= target_s, work / latencies, 0.0)
+    good = (throughput > 0) & (throughput >= (1 - TOLERANCE) * throughput.max(axis=0))
+    probability = good.mean(axis=1)
+    k = int(np.argmax(probability)) if probability.any() else int(np.argmin(np.median(latencies, axis=1)))
+    chosen, latency_s = belief.configurations[k], float(np.median(latencies[k]))
+    return CopiesAdvice(
+        configuration=chosen,
+        throughput=float(work[k, 0]) / latency_s,
+        latency_s=latency_s,
+        miss_probability=float(np.mean(latencies[k] > target_s)),
+        good_probability=float(probability[k]),
+        measure=_most_useful(belief, probability, k),
+    )
+
+
+def advise_measured_model(
+    model: ModelMeasurements,
+    others: Sequence[ModelMeasurements],
+    *,
+    batch: int,
+    target_s: float,
+    throughput_of: ThroughputOf = ThroughputOf.SLICE,
+) -> CopiesAdvice:
+    """The advice for a model from its rows of one copy, and of several where some were measured already.
+
+    `others`: models that say what copies do; the model itself is left out by its name. Raises TableError where rows
+    are missing.
+    """
+    belief = CopiesModel([each for each in others if each.name != model.name]).belief(model, batch)
+    for configuration in model.throughput:
+        if configuration.copies > 1 and configuration in belief.configurations:
+            belief = belief.given(configuration, model.latency_s(configuration))
+    return advise_copies(belief, target_s, throughput_of)
+
+
+def _requests(configuration: Configuration, throughput_of: ThroughputOf) -> int:
+    """Requests that are done in one latency."""
+    of_slice = configuration.copies * configuration.batch
+    return of_slice * (instances(configuration.slice_size) if throughput_of is ThroughputOf.GPU else 1)
+
+
+def _most_useful(belief: CopiesBelief, probability: Floats, chosen: int) -> Configuration | None:
+    """The advised configuration where it was not measured, else the likeliest good one of those that were not."""
+    unknown = [
+        k
+        for k, each in enumerate(belief.configurations)
+        if belief.covariance[k, k] > 0 and each not in belief.does_not_fit and probability[k] > 0
+    ]
+    if chosen in unknown:
+        return belief.configurations[chosen]
+    return belief.configurations[max(unknown, key=lambda k: probability[k])] if unknown else None

@@ -1,0 +1,170 @@
+"""Measured slowdowns: of a victim beside one neighbour, and beside a company of several jobs."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from interfere.errors import Violation
+from interfere.records.checks import (
+    MAX_SLOWDOWN,
+    METRICS,
+    MIN_SLOWDOWN,
+    NAN,
+    check,
+    mode_violations,
+    text_violations,
+)
+
+IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR = IMPORTANT = ("victim", "neighbour")
+
+
+class PairStatus(StrEnum):
+    """How a measurement ended. `unstable` and `infeasible` rows are kept and never imputed."""
+
+    OK = "ok"
+    UNSTABLE = "unstable"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairMeasurement:
+    """Measured slowdown of one victim beside one neighbour. A self pair is one row with both sides in `passes`."""
+
+    victim: str
+    neighbour: str
+    device_type: str
+    mode: str
+    metric: str = "step_time_mean"
+    slowdown: float = NAN  # geometric mean over passes; NaN unless status is ok
+    lower: float = NAN  # 95 % interval of the mean
+    upper: float = NAN
+    passes: tuple[float, ...] = ()  # slowdown in each block of each pass
+    status: PairStatus = PairStatus.OK
+    reason: str = ""
+    overlap_frac: float = NAN  # share of the victim's window in which the neighbour ran
+    steal_frac: float = NAN  # share of wall time that third processes took
+    source: str = "user"
+    campaign: str = ""
+    device_name: str = ""  # the very machine: processor or card
+    measured_at_s: float = NAN  # unix time
+    important: str = ""  # who had priority: IMPORTANT_VICTIM or IMPORTANT_NEIGHBOUR; empty: neither
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "neighbour") + _measurement_violations(self)
+        if self.important not in ("", *IMPORTANT):
+            bad.append(
+                Violation(
+                    field="important",
+                    what="must say who had priority",
+                    value=repr(self.important),
+                    remedy=f"one of {', '.join(IMPORTANT)}, or empty",
+                )
+            )
+        check(bad)
+
+    @property
+    def feasible(self) -> bool:
+        """False only where the pair cannot share the device at all."""
+        return self.status is not PairStatus.INFEASIBLE
+
+
+MIN_COMPANY = 2  # jobs beside the victim: one alone makes a pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMeasurement:
+    """Measured slowdown of one victim beside a company of two or more jobs on the same device.
+
+    A group of k jobs has one row for each of its distinct workloads; each row's company are the other k - 1 jobs. Where
+    a workload takes part several times, its one row holds the slowdowns of all its copies, block after block.
+
+    >>> from interfere.records import GroupMeasurement
+    >>> row = GroupMeasurement(victim="a", company=("a", "b"), device_type="v100", mode="mps", slowdown=2.5)
+    >>> row.members, row.copies
+    (('a', 'a', 'b'), 2)
+    """
+
+    victim: str
+    company: tuple[str, ...]  # the other jobs, sorted, a workload as often as it runs beside the victim
+    device_type: str
+    mode: str
+    metric: str = "step_time_mean"
+    slowdown: float = NAN  # geometric mean over passes; NaN unless status is ok
+    lower: float = NAN  # 95 % interval of the mean
+    upper: float = NAN
+    passes: tuple[float, ...] = ()  # slowdown of each copy of the victim in each block
+    status: PairStatus = PairStatus.OK
+    reason: str = ""
+    overlap_frac: float = NAN  # share of the victim's window in which all of its company ran
+    steal_frac: float = NAN  # share of wall time that third processes took
+    source: str = "user"
+    campaign: str = ""
+    device_name: str = ""  # the very machine: processor or card
+    measured_at_s: float = NAN  # unix time
+
+    def __post_init__(self) -> None:
+        check(_company_violations(self.company) + _measurement_violations(self))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All jobs of the group, sorted: equal for the rows of one group."""
+        return tuple(sorted((self.victim, *self.company)))
+
+    @property
+    def copies(self) -> int:
+        """How many jobs of the group run the victim's workload, the victim included."""
+        return 1 + self.company.count(self.victim)
+
+    @property
+    def feasible(self) -> bool:
+        """False only where the group cannot share the device at all."""
+        return self.status is not PairStatus.INFEASIBLE
+
+
+def _company_violations(company: tuple[str, ...]) -> list[Violation]:
+    """A company is a sorted tuple of two or more names."""
+    bad = []
+    if len(company) < MIN_COMPANY:
+        bad.append(
+            Violation(
+                field="company",
+                what=f"must hold at least {MIN_COMPANY} jobs",
+                value=str(len(company)),
+                remedy="a victim with one neighbour is a pair",
+            )
+        )
+    for name in company:
+        if not isinstance(name, str) or not name.strip() or len(name) > 256 or not name.isprintable():
+            bad.append(
+                Violation(
+                    field="company", what="must hold printable names", value=repr(name), remedy="1-256 characters"
+                )
+            )
+            return bad
+    if list(company) != sorted(company):
+        bad.append(Violation(field="company", what="must be sorted", value=repr(company), remedy="sort the names"))
+    return bad
+
+
+def _measurement_violations(row: PairMeasurement | GroupMeasurement) -> list[Violation]:
+    """What a measured slowdown must be, whoever runs beside the victim."""
+    bad = text_violations(row, "victim", "device_type", "source") + mode_violations(row.mode)
+    if row.metric not in METRICS:
+        bad.append(
+            Violation(
+                field="metric", what="unknown metric", value=repr(row.metric), remedy=f"one of {', '.join(METRICS)}"
+            )
+        )
+    if row.status is PairStatus.OK and not MIN_SLOWDOWN <= row.slowdown <= MAX_SLOWDOWN:
+        bad.append(
+            Violation(
+                field="slowdown",
+                what=f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}] when status is ok",
+                value=repr(row.slowdown),
+                remedy="mark the row unstable or infeasible with its reason",
+            )
+        )
+    if row.status is not PairStatus.OK and not row.reason:
+        bad.append(
+            Violation(field="reason", what="a row that is not ok needs its reason", value="''", remedy="say why")
+        )
+    return bad

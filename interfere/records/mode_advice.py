@@ -1,0 +1,112 @@
+"""Advice on the sharing mode of one device for a set of jobs: what each mode would do to them, and which one to take.
+
+Relative throughput of k jobs = Σ 1/slowdown over the jobs: 1 is what they do one after the other on the whole device.
+A job counts in the throughput within targets only where it keeps its latency target.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from interfere.records.checks import NAN
+
+
+class ModeSource(StrEnum):
+    """Where the slowdowns under a mode come from."""
+
+    MEASURED = "measured"  # these jobs were measured together under the mode
+    PREDICTED = "predicted"  # by the model, which knows the device type under the mode
+    DERIVED = "derived"  # from measurements of each job alone in slices of the device, which share nothing
+    ABSTAINED = "abstained"  # nothing is known
+
+
+class ModeReasonKind(StrEnum):
+    """Why a mode is recommended, or none."""
+
+    HIGHEST_THROUGHPUT = "highest_throughput"  # of the known modes, within the latency targets
+    ONLY_KNOWN_MODE = "only_known_mode"
+    SHARING_LOSES = "sharing_loses"  # one after the other the jobs do as much as under any known mode
+    TARGETS_EXCLUDE_MODES = "targets_exclude_modes"  # every known mode that gains is too likely to break a target
+    DOES_NOT_FIT = "does_not_fit"  # the jobs do not fit the memory of the device under any known mode
+    NOTHING_KNOWN = "nothing_known"
+
+
+class ModeMeasurementKind(StrEnum):
+    """What can be measured to be surer."""
+
+    TOGETHER = "together"  # the jobs, on the device type under the mode
+    ALONE = "alone"  # one job, on a device type or a slice of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeMeasurement:
+    """A measurement that would make the advice surer."""
+
+    kind: ModeMeasurementKind
+    workloads: tuple[str, ...]
+    device_type: str  # the device, or a MIG slice
+    mode: str  # that it informs; empty: every mode
+    expected_gain: float = (
+        NAN  # of relative throughput, from knowing the mode exactly; NaN where nothing is known of it
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUnderMode:
+    """What one job would suffer under a mode; the numbers are NaN where nothing is known."""
+
+    workload: str
+    slowdown: float = NAN  # median
+    lower: float = NAN  # 5 % quantile
+    upper: float = NAN  # 95 % quantile
+    source: ModeSource = ModeSource.ABSTAINED
+    miss_probability: float = NAN  # that its step takes longer than its latency target; NaN without a target
+    slice_type: str = ""  # the MIG slice that it gets
+    reason: str = ""  # why nothing is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeOutlook:
+    """One sharing mode: what every job would suffer, and what they would do in all."""
+
+    mode: str
+    source: ModeSource  # the weakest of its jobs'
+    jobs: tuple[JobUnderMode, ...]  # in the order of the question
+    throughput: float = NAN  # relative, median
+    lower: float = NAN  # 5 % quantile
+    upper: float = NAN  # 95 % quantile
+    throughput_within_targets: float = NAN  # expected; counts a job only where it keeps its latency target
+    feasibility: float = NAN  # probability that the jobs fit the memory; NaN where unknown
+    probability_best: float = NAN  # that no other known mode does more within the targets
+    reason: str = ""  # why nothing is known, and what to do about it
+    measure: tuple[ModeMeasurement, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Is anything known of the mode?"""
+        return self.source is not ModeSource.ABSTAINED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeRecommendation:
+    """The mode to take and why; without a mode the jobs run one after the other, or nothing is known."""
+
+    kind: ModeReasonKind
+    mode: str = ""
+    throughput: float = NAN  # expected, within targets, of what is recommended
+    other_mode: str = ""  # the next best known mode; under TARGETS_EXCLUDE_MODES the best that is excluded
+    other_throughput: float = NAN
+    probability_best: float = NAN
+    miss_probability: float = NAN  # the largest of a job with a latency target, under `mode` or the excluded one
+    risk: float = NAN  # the largest miss probability that the question allows
+    reason: str = ""  # the same in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeAdvice:
+    """Every sharing mode, the recommendation, and what to measure to be surer, the most useful first."""
+
+    device_type: str
+    modes: tuple[ModeOutlook, ...]
+    recommendation: ModeRecommendation
+    measure: tuple[ModeMeasurement, ...]
+    model_version: str = ""

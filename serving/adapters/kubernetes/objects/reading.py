@@ -1,0 +1,250 @@
+"""Pods, nodes and claims of the API server as records. Pure functions.
+
+Law: an object of any shape gives a record or raises nothing; what cannot be read is a pod that is left to Kubernetes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from interfere.records import NAN
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.objects.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
+from serving.adapters.kubernetes.records import (
+    Claim,
+    ClusterState,
+    Constraints,
+    GpuSource,
+    JsonObject,
+    Node,
+    Pod,
+    Taint,
+)
+from serving.adapters.kubernetes.settings import KubernetesSettings
+
+_READ = (
+    names.WORKLOAD,
+    names.MEMORY_GIB,
+    names.MAX_SLOWDOWN,
+    names.OPT_OUT,
+    names.OPT_IN,
+    names.DEVICE_CLASS,
+    names.STATE,
+    names.DEVICE,
+    names.DECISION,
+    names.SLOWDOWN,
+    names.PARTNER,
+    names.REASON,
+    names.DECIDED_AT,
+    names.TRIES,
+    names.ADVICE,
+    names.HAMI_USE,
+    names.HAMI_ALLOCATED,
+)
+_HAMI_RESOURCES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
+
+
+def cluster_state(
+    settings: KubernetesSettings,
+    pods: Iterable[JsonObject],
+    nodes: Iterable[JsonObject],
+    slices: Iterable[JsonObject],
+    claims: Iterable[JsonObject],
+) -> ClusterState:
+    """Everything a round reads. A GPU that a ResourceSlice publishes is not taken from its node a second time."""
+    nodes = list(nodes)
+    published = gpus_of_slices(slices, settings)
+    with_slices = {gpu.node for gpu in published}
+    annotated = gpus_of_nodes((node for node in nodes if _name(node) not in with_slices), settings)
+    gpus = (*published, *annotated)
+    hami_nodes = {gpu.node for gpu in gpus if gpu.source is GpuSource.HAMI}
+    return ClusterState(
+        pods=tuple(read_pod(pod, hami=bool(hami_nodes)) for pod in pods),
+        nodes=tuple(map(read_node, nodes)),
+        gpus=gpus,
+        claims=tuple(map(read_claim, claims)),
+    )
+
+
+def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
+    """One pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU is HAMi's too."""
+    metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
+    notes = _map(metadata.get("labels")) | _map(metadata.get("annotations"))
+    claims = [_map(claim) for claim in _list(spec.get("resourceClaims"))]
+    limits = [_map(_map(container).get("resources")) for container in _list(spec.get("containers"))]
+    resources = [_map(each.get("limits")) for each in limits]
+    source = _source(claims, resources, hami=hami)
+    ended_s, reason, restarts, started_s = _ending(status)
+    return Pod(
+        namespace=str(metadata.get("namespace") or "default"),
+        name=_name(row),
+        uid=str(metadata.get("uid") or ""),
+        version=str(metadata.get("resourceVersion") or ""),
+        phase=str(status.get("phase") or "Pending"),
+        node=str(spec.get("nodeName") or ""),
+        gates=tuple(str(_map(gate).get("name") or "") for gate in _list(spec.get("schedulingGates"))),
+        notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
+        constraints=_constraints(spec, [_map(each.get("requests")) for each in limits]),
+        source=source,
+        claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
+        hami_memory_bytes=max(
+            (quantity(each["nvidia.com/gpumem"]) * 2**20 for each in resources if "nvidia.com/gpumem" in each),
+            default=NAN,
+        ),
+        priority=_integer(spec.get("priority")),
+        created_s=unix_s(metadata.get("creationTimestamp")),
+        started_s=started_s,
+        ended_s=ended_s,
+        end_reason=reason,
+        restarts=restarts,
+        ip="" if spec.get("hostNetwork") else str(status.get("podIP") or ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        special=_special(spec, claims, resources, source),
+    )
+
+
+def read_node(row: JsonObject) -> Node:
+    """One node."""
+    metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
+    conditions = {_map(each).get("type"): _map(each).get("status") for each in _list(status.get("conditions"))}
+    allocatable = _map(status.get("allocatable"))
+    return Node(
+        name=_name(row),
+        labels=tuple(sorted((str(key), str(value)) for key, value in _map(metadata.get("labels")).items())),
+        taints=tuple(
+            Taint(key=str(taint.get("key") or ""), value=str(taint.get("value") or ""), effect=str(taint.get("effect")))
+            for taint in map(_map, _list(spec.get("taints")))
+            if taint.get("effect") in ("NoSchedule", "NoExecute")
+        ),
+        usable=not spec.get("unschedulable") and conditions.get("Ready", "True") == "True",
+        cpu=quantity(allocatable.get("cpu")),
+        memory_bytes=quantity(allocatable.get("memory")),
+        pods=quantity(allocatable.get("pods")),
+    )
+
+
+def read_claim(row: JsonObject) -> Claim:
+    """One ResourceClaim."""
+    metadata, status = _map(row.get("metadata")), _map(row.get("status"))
+    allocation = _map(status.get("allocation"))
+    results = [_map(each) for each in _list(_map(allocation.get("devices")).get("results"))]
+    owners = [_map(each) for each in _list(metadata.get("ownerReferences"))]
+    return Claim(
+        namespace=str(metadata.get("namespace") or "default"),
+        name=_name(row),
+        uid=str(metadata.get("uid") or ""),
+        version=str(metadata.get("resourceVersion") or ""),
+        ours=_map(metadata.get("labels")).get(names.MANAGED_BY) == names.MANAGER,
+        target=str(_map(metadata.get("annotations")).get(names.CLAIM_FOR) or ""),
+        owner_uid=next((str(each.get("uid")) for each in owners if each.get("kind") == "Pod"), ""),
+        reserved=bool(allocation) or bool(_list(status.get("reservedFor"))),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        devices=tuple((str(r.get("driver")), str(r.get("pool")), str(r.get("device"))) for r in results),
+    )
+
+
+def _claim_name(claim: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The claim that a pod names, or that was made from its template."""
+    made = [_map(each) for each in _list(status.get("resourceClaimStatuses"))]
+    of_template = next((each.get("resourceClaimName") for each in made if each.get("name") == claim.get("name")), "")
+    return str(claim.get("resourceClaimName") or of_template or "")
+
+
+def _source(
+    claims: Sequence[Mapping[str, Any]], limits: Sequence[Mapping[str, Any]], *, hami: bool
+) -> GpuSource | None:
+    if claims:
+        return GpuSource.DRA
+    if not any(names.GPU_RESOURCE in each for each in limits):
+        return None
+    shares = any(name in each for each in limits for name in _HAMI_RESOURCES)
+    return GpuSource.HAMI if shares or hami else GpuSource.NODE
+
+
+def _special(
+    spec: Mapping[str, Any],
+    claims: Sequence[Mapping[str, Any]],
+    limits: Sequence[Mapping[str, Any]],
+    source: GpuSource | None,
+) -> str:
+    """Why a pod is left to Kubernetes."""
+    affinity = _map(spec.get("affinity"))
+    several = sum(quantity(each.get(names.GPU_RESOURCE, 0)) for each in limits) > 1
+    checks = {
+        "no GPU": source is None,
+        "several GPUs": several or len(claims) > 1,
+        "claim template": any(not claim.get("resourceClaimName") for claim in claims),
+        "other scheduler": spec.get("schedulerName", "default-scheduler")
+        not in ("", "default-scheduler", "hami-scheduler"),
+        "pod affinity": bool(affinity.get("podAffinity")) or bool(affinity.get("podAntiAffinity")),
+        "topology spread": any(
+            _map(each).get("whenUnsatisfiable") == "DoNotSchedule"
+            for each in _list(spec.get("topologySpreadConstraints"))
+        ),
+        "other gates": any(_map(gate).get("name") != names.GATE for gate in _list(spec.get("schedulingGates"))),
+    }
+    return next((reason for reason, holds in checks.items() if holds), "")
+
+
+def _constraints(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Constraints:
+    required = _map(
+        _map(_map(spec.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
+    )
+    terms = []
+    for term in map(_map, _list(required.get("nodeSelectorTerms"))):
+        expressions = [*_list(term.get("matchExpressions")), *_list(term.get("matchFields"))]
+        terms.append(
+            tuple(
+                (str(each.get("key")), str(each.get("operator")), tuple(map(str, _list(each.get("values")))))
+                for each in map(_map, expressions)
+            )
+        )
+    return Constraints(
+        node_selector=tuple(sorted((str(k), str(v)) for k, v in _map(spec.get("nodeSelector")).items())),
+        affinity_terms=tuple(terms),
+        tolerations=tuple(
+            (
+                str(t.get("key") or ""),
+                str(t.get("operator") or "Equal"),
+                str(t.get("value") or ""),
+                str(t.get("effect") or ""),
+            )
+            for t in map(_map, _list(spec.get("tolerations")))
+        ),
+        cpu=sum(quantity(each["cpu"]) for each in requests if "cpu" in each),
+        memory_bytes=sum(quantity(each["memory"]) for each in requests if "memory" in each),
+    )
+
+
+def _ending(status: Mapping[str, Any]) -> tuple[float, str, int, float]:
+    """When and why all containers ended, how often one restarted, and when the newest of them started."""
+    states = [_map(each) for each in _list(status.get("containerStatuses"))]
+    restarts = sum(int(each.get("restartCount") or 0) for each in states)
+    started_s = max(
+        (unix_s(_map(_map(each.get("state")).get("running")).get("startedAt")) for each in states), default=0
+    )
+    terminated = [_map(_map(each.get("state")).get("terminated")) for each in states]
+    started_s = max([started_s, *(unix_s(each.get("startedAt")) for each in terminated)])
+    if status.get("phase") not in ("Succeeded", "Failed"):
+        return 0.0, "", restarts, started_s
+    ended_s = max((unix_s(each.get("finishedAt")) for each in terminated), default=0.0)
+    causes = [str(each.get("reason")) for each in terminated if each.get("reason") not in (None, "Completed")]
+    reason = str(status.get("reason") or "") or next(iter(causes), "") or str(status.get("phase"))
+    return ended_s, reason, restarts, started_s
+
+
+def _name(row: JsonObject) -> str:
+    return str(_map(row.get("metadata")).get("name") or "")
+
+
+def _integer(value: object) -> int:
+    """The value of an integer field; 0 where it is none (JSON's true is a bool, which Python counts as an integer)."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _map(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,1 @@
+"""Answers that the server composes from several predictions."""

@@ -1,0 +1,66 @@
+"""Advice on sharing modes from what is served: the model's predictions, and what is known of the jobs alone.
+
+Law: an answer is made from one `ServedState`; slowdowns of groups are those that PredictSlowdowns would tell.
+"""
+
+import math
+from dataclasses import replace
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.policy.modes.advice import advise
+from interfere.policy.modes.questions import JobToAdvise
+from interfere.policy.modes.slices import slice_types
+from interfere.records import Prediction
+from interfere.records.mode_advice import ModeAdvice
+from interfere.wire.messages import PairQuery
+from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
+from serving.predicting import predict_pairs, served_device_type
+from serving.state import ServedState
+
+
+def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:
+    """Every sharing mode for these jobs on one device. Raises InvalidInputError for a target without a step time."""
+    device_type = served_device_type(state, query.device_type)
+    jobs = tuple(_job(state, job, device_type, query) for job in query.jobs)
+    _raise_targets_without_step_time(jobs)
+    places = range(len(jobs))
+    question = PairQuery(
+        jobs=tuple(job.job for job in query.jobs),
+        pairs=tuple((i, *(j for j in places if j != i)) for i in places),
+        device_type=device_type,
+        device_memory_bytes=query.device_memory_bytes,
+        allow_extrapolation=query.allow_extrapolation,
+    )
+
+    def predict(mode: str) -> Prediction:
+        return predict_pairs(state, replace(question, mode=mode)).prediction
+
+    return replace(advise(jobs, device_type, predict, risk=query.risk), model_version=state.version)
+
+
+def _job(state: ServedState, job: ModeJob, device_type: str, query: ModeQuery) -> JobToAdvise:
+    """What is known of one job; without a profile on the device type, its largest slice stands for the device."""
+    profile, _ = state.profile_of_ref(job.job, device_type, extrapolate=query.allow_extrapolation)
+    workload = profile.workload if profile else job.job.name
+    slices = {size: state.profiles.of_workload(workload, name) for size, name in slice_types(device_type).items()}
+    return JobToAdvise(
+        workload=workload,
+        profile=profile or (slices[max(slices)] if slices else None),
+        slice_profiles={found.device_type: found for found in slices.values() if found},
+        latency_target_s=job.latency_target_s,
+    )
+
+
+def _raise_targets_without_step_time(jobs: tuple[JobToAdvise, ...]) -> None:
+    bad = [
+        Violation(
+            field=f"jobs[{k}].latency_target_s",
+            what="needs the time of one step alone on the device type",
+            value=f"{job.latency_target_s!r} of {job.workload!r}",
+            remedy="register a profile with step_time_s (RegisterProfiles), or leave the target out",
+        )
+        for k, job in enumerate(jobs)
+        if not math.isnan(job.latency_target_s) and not job.step_time_s > 0
+    ]
+    if bad:
+        raise InvalidInputError.from_violations(bad)

@@ -1,0 +1,116 @@
+"""The roles of the chart hold exactly the rights that the programs use: every call is made, every right is needed."""
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.serving.adapters.kubernetes.needs import need_kmock
+
+need_kmock()
+
+from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.controller import Controller
+from serving.adapters.kubernetes.https.certificates import CertificateKeeper
+from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.releasing import release_pods
+from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from serving.server import RunningServer
+from tests.deploy.manifests import documents, render
+from tests.serving.adapters.kubernetes.conftest import api_server, controller, policy_server
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SECRET, WEBHOOK, ApiServer, Call
+from tests.serving.adapters.kubernetes.facts import pod, settings
+from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
+
+__all__ = ["api_server", "controller", "policy_server"]  # fixtures
+Start = Callable[[KubernetesSettings], Controller]
+Rule = dict[str, Any]
+
+
+def rules_of(account: str, *values: str) -> list[Rule]:
+    """The rules of all roles that are bound to a service account."""
+    objects = documents(render(*values).stdout)
+    bound = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in objects
+        if each["kind"].endswith("RoleBinding") and each["subjects"][0]["name"] == account
+    }
+    return [rule for each in objects if (each["kind"], each["metadata"]["name"]) in bound for rule in each["rules"]]
+
+
+def allows(rule: Rule, call: Call) -> bool:
+    """As RBAC decides: a rule with names allows no call without one."""
+    allowed = call.group in rule["apiGroups"] and call.resource in rule["resources"] and call.verb in rule["verbs"]
+    return allowed and ("resourceNames" not in rule or call.name in rule["resourceNames"])
+
+
+def unused(rules: list[Rule], calls: set[Call]) -> set[tuple[str, str]]:
+    """Verbs and resources that no call needed."""
+    granted = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+    return granted - {(call.verb, call.resource) for call in calls}
+
+
+def check(rules: list[Rule], calls: set[Call]) -> None:
+    assert [call for call in calls if not any(allows(rule, call) for rule in rules)] == []
+    assert unused(rules, calls) == set()
+
+
+def follow(replica: Controller) -> None:
+    """What the process does besides rounds: watch, hold the lease, look for the DeviceClass."""
+    replica._lease._renewed_s = -1e18
+    replica._lease.try_hold()
+    replica._check_device_class()
+    time.sleep(0.5)  # the watches have begun
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_controllers_rights(
+    api_server: ApiServer, controller: Start, policy_server: RunningServer, mode: Mode
+) -> None:
+    two_nodes(api_server, "dra")
+    for k in range(2):
+        api_server.add(POD, pod(f"p{k}", "request-server"))
+    replica = controller(settings(mode=mode))
+    wait_seen(replica, api_server)
+    replica.advisor.round()
+    if mode is Mode.GATE:
+        for row in api_server.rows(POD):  # a claim that selected a GPU is given up for one of any
+            api_server.patch(POD, "ml", row["metadata"]["name"], {"status": {"phase": "Pending"}})
+        chosen, metrics = settings(mode=mode), ControllerMetrics()
+        release_pods(replica._api, chosen, metrics, time.time() + 3600.0)
+        assert all("selectors" not in str(row["spec"]) for row in api_server.rows(CLAIM))
+        follow(replica)
+    else:
+        replica._lease.try_hold()
+        time.sleep(0.5)
+    check(rules_of("interfere-controller", f"mode={mode}"), api_server.calls)
+
+
+def test_the_webhooks_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    for each in documents(render("mode=gate").stdout):
+        kinds = {"Secret": SECRET, "MutatingWebhookConfiguration": WEBHOOK}
+        if each["kind"] in kinds:
+            scope = {"namespace": "interfere"} if each["kind"] == "Secret" else {}
+            api_server.add(kinds[each["kind"]], each | {"metadata": each["metadata"] | scope})
+    keeper = CertificateKeeper(ClusterApi(10.0, 100.0, 100), "interfere", "interfere-webhook", "interfere")
+    keeper.refresh(dt.datetime.now(dt.UTC))
+    check(rules_of("interfere-webhook", "mode=gate"), api_server.calls)
+
+
+def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.api_server.watching import Cluster
+
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    stop = threading.Event()
+    cluster = Cluster(ClusterApi(10.0, 100.0, 100), PATHS, stop)
+    cluster.start()
+    assert all(each.wait_listed(20.0) for each in cluster.collections.values())
+    time.sleep(0.5)  # the watches have begun
+    stop.set()
+    check(rules_of("interfere-extender", "extender.enabled=true"), api_server.calls)

@@ -1,0 +1,181 @@
+"""A stand-in for kube-scheduler and HAMi: binds pods as was seen on a real control plane (kube-scheduler 1.36).
+
+Known to it: scheduling gates, nodeSelectors, claims with CEL selectors and requests of capacity, HAMi's annotation,
+replicas of NVIDIA's device plugin. Everything else is left out. Its facts, each checked in test_stand_ins.py: a gated
+pod is not looked at; a pod without its claim, or whose claim names a DeviceClass that is not there, waits; a claim
+consumes each capacity of its device by that capacity's policy, and the pod is refused where that is too little; an
+error in a selector on any device that is looked at fails the allocation.
+"""
+
+import asyncio
+import math
+import time
+from typing import Any
+
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.objects.capacities import consumed
+from serving.adapters.kubernetes.objects.quantities import quantity, timestamp
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer, Row
+from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, device_variable, evaluate
+
+Key = tuple[str, str, str]  # driver, pool, device
+
+
+class StandInScheduler:
+    """Binds pods one after the other, oldest first."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api, self.bound, self._task = api, list[tuple[str, str]](), None
+
+    def once(self) -> None:
+        """One look at every pod."""
+        self._api.run(self._look())
+
+    def start(self, every_s: float = 0.05) -> None:
+        """Look again and again."""
+
+        async def begin() -> Any:
+            return asyncio.ensure_future(self._loop(every_s))
+
+        self._task = self._api.run(begin())
+
+    async def _loop(self, every_s: float) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(every_s)
+
+    async def _look(self) -> None:
+        pods = self._api.now(POD)
+        for pod in sorted(pods, key=lambda row: int(row["metadata"]["uid"][1:])):
+            if pod["status"].get("phase", "Pending") == "Pending" and not pod["spec"].get("nodeName"):
+                await self._schedule(pod)
+
+    async def _schedule(self, pod: Row) -> None:
+        if pod["spec"].get("schedulingGates"):
+            await self._condition(pod, "SchedulingGated", "")
+            return
+        claims = pod["spec"].get("resourceClaims") or []
+        if claims:
+            await self._by_claim(pod, claims[0]["resourceClaimName"])
+        else:
+            await self._by_replicas(pod)
+
+    async def _by_claim(self, pod: Row, name: str) -> None:
+        metadata = pod["metadata"]
+        rows = {(row["metadata"]["namespace"], row["metadata"]["name"]): row for row in self._api.now(CLAIM)}
+        claim = rows.get((metadata["namespace"], name))
+        if claim is None:
+            await self._condition(pod, "Unschedulable", f'resourceclaim "{name}" not found')
+            return
+        exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
+        classes = {row["metadata"]["name"] for row in self._api.now(CLASS)}
+        if exactly["deviceClassName"] not in classes:
+            await self._condition(pod, "Unschedulable", f"device class {exactly['deviceClassName']} does not exist")
+            return
+        used = self._consumed(rows.values())
+        slices = self._api.now(SLICE)
+        domains = {row["spec"]["driver"] for row in slices}
+        try:
+            for spec in (row["spec"] for row in slices):
+                for device in spec["devices"] if self._admits(pod, spec["nodeName"]) else ():
+                    key = spec["driver"], spec["pool"]["name"], device["name"]
+                    if not _selected(exactly, spec["driver"], device, domains):
+                        continue
+                    amounts = _amounts(exactly, device, used.get(key, {}))
+                    if amounts is not None:
+                        await self._allocate(pod, claim, key, spec["nodeName"], amounts)
+                        return
+        except ValueError as error:
+            await self._condition(pod, "Unschedulable", f"selector #0: CEL runtime error: {error}")
+            return
+        await self._condition(pod, "Unschedulable", "cannot allocate all claims")
+
+    def _consumed(self, claims: Any) -> dict[Key, dict[str, float]]:
+        running = {row["metadata"]["uid"] for row in self._api.now(POD) if row["status"].get("phase") != "Succeeded"}
+        used: dict[Key, dict[str, float]] = {}
+        for claim in claims:
+            status = claim.get("status") or {}
+            if any(each["uid"] in running for each in status.get("reservedFor") or ()):
+                for each in status["allocation"]["devices"]["results"]:
+                    of_device = used.setdefault((each["driver"], each["pool"], each["device"]), {})
+                    for name, amount in each["consumedCapacity"].items():
+                        of_device[name] = of_device.get(name, 0.0) + quantity(amount)
+        return used
+
+    async def _allocate(self, pod: Row, claim: Row, key: Key, node: str, amounts: dict[str, float]) -> None:
+        driver, pool, device = key
+        result = {"request": "gpu", "driver": driver, "pool": pool, "device": device}
+        capacity = {name: str(int(amount)) for name, amount in amounts.items()}
+        result |= {"shareID": f"share-{pod['metadata']['uid']}", "consumedCapacity": capacity}
+        reserved = [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}]
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
+        metadata = claim["metadata"]
+        await self._api.patching(CLAIM, metadata["namespace"], metadata["name"], {"status": status})
+        await self._bind(pod, node, {})
+
+    async def _by_replicas(self, pod: Row) -> None:
+        """A GPU of the node that HAMi's annotation names, else the first with a free share."""
+        pods = self._api.now(POD)
+        for node in self._api.now(NODE):
+            name, annotations = node["metadata"]["name"], node["metadata"].get("annotations") or {}
+            held = [p for p in pods if p["spec"].get("nodeName") == name and p["status"].get("phase") != "Succeeded"]
+            register = annotations.get(names.HAMI_REGISTER)
+            if not self._admits(pod, name):
+                continue
+            if register:
+                wanted = (pod["metadata"].get("annotations") or {}).get(names.HAMI_USE, "")
+                for part in filter(None, register.split(":")):
+                    uuid, count = part.split(",")[0], int(part.split(",")[1])
+                    on_it = [p for p in held if uuid in p["metadata"]["annotations"].get(names.HAMI_ALLOCATED, "")]
+                    if wanted in ("", uuid) and len(on_it) < count:
+                        given = {names.HAMI_ALLOCATED: f"{uuid},NVIDIA,8192,0:;"}
+                        await self._bind(pod, name, given)
+                        return
+            elif len(held) < int(node["status"]["allocatable"].get(names.GPU_RESOURCE, "0")):
+                await self._bind(pod, name, {})
+                return
+        await self._condition(pod, "Unschedulable", "0 nodes are available: insufficient nvidia.com/gpu")
+
+    def _admits(self, pod: Row, node: str) -> bool:
+        (row,) = [each for each in self._api.now(NODE) if each["metadata"]["name"] == node]
+        labels = row["metadata"]["labels"]
+        return all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+
+    async def _bind(self, pod: Row, node: str, annotations: dict[str, str]) -> None:
+        metadata = pod["metadata"]
+        started = timestamp(time.time())[:19] + "Z"
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "PodScheduled", "status": "True"}],
+            "containerStatuses": [{"restartCount": 0, "state": {"running": {"startedAt": started}}}],
+        }
+        changes = {"spec": {"nodeName": node}, "status": status, "metadata": {"annotations": annotations}}
+        self.bound.append((metadata["uid"], node))
+        await self._api.patching(POD, metadata["namespace"], metadata["name"], changes)
+
+    async def _condition(self, pod: Row, reason: str, message: str) -> None:
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if (pod["status"].get("conditions") or [{}])[0] != condition:
+            metadata = pod["metadata"]
+            changes = {"status": {"conditions": [condition]}}
+            await self._api.patching(POD, metadata["namespace"], metadata["name"], changes)
+
+
+def _selected(exactly: Row, driver: str, device: Row, domains: set[str]) -> bool:
+    """Whether all selectors hold. Raises ValueError for an error in one of them."""
+    variable = device_variable(driver, device, domains)
+    return all(evaluate(each["cel"]["expression"], DEVICE, variable) for each in exactly.get("selectors") or ())
+
+
+def _amounts(exactly: Row, device: Row, used: dict[str, float]) -> dict[str, float] | None:
+    """What the claim would consume of each capacity; None where the device has not that much, or not that capacity."""
+    wanted = (exactly.get("capacity") or {}).get("requests") or {}
+    if not set(wanted) <= set(device["capacity"]):
+        return None
+    amounts: dict[str, float] = {}
+    for name, capacity in device["capacity"].items():
+        requested = quantity(wanted[name]) if name in wanted else None
+        amounts[name] = consumed(capacity, requested)
+        if math.isnan(amounts[name]) or used.get(name, 0.0) + amounts[name] > quantity(capacity["value"]):
+            return None
+    return amounts

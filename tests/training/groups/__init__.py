@@ -1,0 +1,1 @@
+"""Tests of what training learns from measured groups."""

@@ -1,0 +1,128 @@
+"""Fitting the composition of groups: it finds the parameters that made the groups, and tells honest intervals."""
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from features.pair import FeatureEncoder
+from interfere.data.tables import Table, write_table
+from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition, composed_slowdown
+from interfere.predict.onnx import load_model
+from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
+from tests.training.cheap_models import CHEAP_MODELS
+from training.candidates import train_candidates
+from training.dataset import build_dataset
+from training.groups.cases import PairSlowdown, group_cases, measured_groups
+from training.groups.fit import calibrate, covered, fit_composition, relative_error
+from training.publishing.model_folder import publish
+from training.publishing.publication import Publication, build_publication
+from training.source_tables import read_source_tables
+
+NAMES = tuple(f"job{k}" for k in range(9))
+DOMAIN = "cpu-core", "timeslice"
+TRUTH = GroupComposition(growth=0.8, saturation=2.0)
+
+
+def slowdown(victim: str, neighbour: str) -> float:
+    i, j = NAMES.index(victim), NAMES.index(neighbour)
+    return 1.0 + (0.1 + 0.1 * i) * (0.2 + 0.1 * j)
+
+
+def table(noise: float, seed: int = 0) -> Table:
+    rng = np.random.default_rng(seed)
+    common = {"device_type": DOMAIN[0], "mode": DOMAIN[1]}
+    groups = [
+        GroupMeasurement(
+            victim=victim,
+            company=tuple(name for name in group if name != victim),
+            slowdown=composed_slowdown([slowdown(victim, name) for name in group if name != victim], TRUTH)
+            * float(np.exp(rng.normal(0, noise))),
+            **common,
+        )
+        for size in (3, 4)
+        for group in list(combinations(NAMES, size))[:: 2 if size == 3 else 4]
+        for victim in group
+    ]
+    pairs = [PairMeasurement(victim=i, neighbour=j, slowdown=slowdown(i, j), **common) for i in NAMES for j in NAMES]
+    jobs = [JobProfile(workload=name, device_type=DOMAIN[0], step_time_s=1.0) for name in NAMES]
+    return Table(name="made", jobs=tuple(jobs), pairs=tuple(pairs), groups=tuple(groups))
+
+
+def known(victim: str, neighbour: str, domain: tuple[str, str]) -> PairSlowdown | None:
+    assert domain == DOMAIN
+    return PairSlowdown(*[slowdown(victim, neighbour)] * 3)
+
+
+def test_the_parameters_that_made_the_groups_are_found() -> None:
+    made = table(noise=0.02)
+    cases = group_cases(measured_groups([made]), [made], known)
+    assert len(cases) == len(made.groups)
+    fitted = fit_composition(cases)
+    assert (fitted.growth, fitted.saturation) == pytest.approx((TRUTH.growth, TRUTH.saturation), abs=0.15)
+    assert relative_error(cases, fitted) < relative_error(cases, GroupComposition())
+
+
+def test_a_case_with_an_unknown_pair_is_left_out() -> None:
+    made = table(noise=0.0)
+
+    def without_job0(victim: str, neighbour: str, domain: tuple[str, str]) -> PairSlowdown | None:
+        return None if NAMES[0] in (victim, neighbour) else known(victim, neighbour, domain)
+
+    cases = group_cases(measured_groups([made]), [made], without_job0)
+    assert 0 < len(cases) < len(made.groups)
+    assert not cases.with_any([NAMES[0]]).any()
+
+
+def test_intervals_cover_what_was_held_out() -> None:
+    fitted_on, held_out = (
+        group_cases(measured_groups([made]), [made], known) for made in (table(0.1), table(0.1, seed=1))
+    )
+    predicted = held_out.predicted(TRUTH)
+    told = calibrate(TRUTH, fitted_on, fitted_on.predicted(TRUTH), with_pairs=None)
+    assert 0.85 <= covered(held_out, predicted, told).mean() <= 0.95
+    narrow = replace(told, errors=(0.0, 0.0, 0.0))
+    assert covered(held_out, predicted, narrow).mean() < 0.1
+
+
+def published(folder: Path, made: Table) -> Publication:
+    """What a training on the table publishes, into `folder`."""
+    (folder / "made").mkdir()
+    write_table(folder / "made", made)
+    source, encoder = read_source_tables([folder / "made"]), FeatureEncoder()
+    dataset = build_dataset(source.tables, encoder)
+    candidates = train_candidates(dataset, dataset.take(np.zeros(len(dataset), dtype=bool)), CHEAP_MODELS, seed=0)
+    publication = build_publication(candidates, source, encoder)
+    publish(folder / "model", publication, dataset, source.tables)
+    return publication
+
+
+def test_a_table_with_groups_publishes_how_they_are_composed(tmp_path: Path) -> None:
+    publication = published(tmp_path, table(noise=0.02))
+    served = load_model(tmp_path / "model", FeatureEncoder())
+    told = served.composition(*DOMAIN)
+    assert (told.growth, told.saturation) == pytest.approx((TRUTH.growth, TRUTH.saturation), abs=0.15)
+    assert served.composition(DOMAIN[0], "mps") == DEFAULT_COMPOSITION
+    (fitted,) = publication.compositions
+    assert fitted.composition == told
+    assert [score.size for score in fitted.scores] == [3, 4, 0]
+    assert all(score.mae < score.mae_product for score in fitted.scores)
+    assert 0.8 <= fitted.scores[-1].coverage <= 0.98
+    assert "## Groups of three and more" in publication.card
+
+
+def test_too_few_groups_keep_the_default_composition(tmp_path: Path) -> None:
+    made = table(noise=0.02)
+    (fitted,) = published(tmp_path, replace(made, groups=made.groups[:3])).compositions
+    assert fitted.composition == DEFAULT_COMPOSITION
+    assert load_model(tmp_path / "model", FeatureEncoder()).composition(*DOMAIN) == DEFAULT_COMPOSITION
+
+
+def test_without_groups_nothing_is_said_of_them(tmp_path: Path) -> None:
+    publication = published(tmp_path, replace(table(noise=0.02), groups=()))
+    assert publication.compositions == ()
+    assert "Groups" not in publication.card
+    assert "groups" not in json.loads((tmp_path / "model" / "manifest.json").read_text())

@@ -1,0 +1,1 @@
+"""Fits and judges how slowdowns of groups are composed, on the groups that tables hold."""

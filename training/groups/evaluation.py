@@ -1,0 +1,143 @@
+"""Judges the composition of groups with whole jobs held out, beside product and sum, and fits the published one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.data.tables import Table
+from interfere.predict.groups import GroupComposition
+from training.dataset import Dataset
+from training.evaluation.cross_validation import Evaluation
+from training.groups.cases import DomainKey, GroupCases, group_cases, hidden_jobs, measured_groups, measured_pairs
+from training.groups.fit import calibrate, covered, fit_composition
+from training.speed import speed
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeScore:
+    """How well groups of one size with a job never seen are predicted. Speed = 1 / slowdown."""
+
+    size: int  # jobs on the device; 0 for all sizes together
+    cases: int
+    mae: float  # of speed, composed as published
+    mae_sum: float  # composed as 1 + Σ(s - 1)
+    mae_product: float  # composed as Π s
+    mae_known_pairs: float  # composed as published, of pairs that were measured
+    coverage: float  # of the 90 % interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainComposition:
+    """The composition of one domain, and its scores."""
+
+    device_type: str
+    mode: str
+    cases: int  # victims in measured groups that it was fitted on
+    composition: GroupComposition
+    scores: tuple[SizeScore, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return asdict(self)
+
+
+def fit_domain_compositions(
+    dataset: Dataset, tables: Sequence[Table], job_split: Evaluation
+) -> tuple[DomainComposition, ...]:
+    """The composition of every domain with measured groups; `job_split`: the published model with jobs held out."""
+    groups = measured_groups(tables)
+    if not groups:
+        return ()
+    known = group_cases(groups, tables, measured_pairs(dataset))
+    folds = hidden_jobs(dataset, job_split)
+    unseen_by_fold = [(fold.jobs, group_cases(groups, tables, fold.find_pair)) for fold in folds]
+    found = []
+    for domain in dict.fromkeys(known.domain):
+        of_domain = [
+            (hidden, (cases := unseen.of_domain(domain)).take(cases.with_any(hidden)))
+            for hidden, unseen in unseen_by_fold
+        ]
+        found.append(_fit_domain(domain, known.of_domain(domain), of_domain))
+    return tuple(found)
+
+
+def _fit_domain(
+    domain: DomainKey, known: GroupCases, unseen_by_fold: Sequence[tuple[frozenset[str], GroupCases]]
+) -> DomainComposition:
+    # 1. Predict the cases of each fold by what was fitted on the groups without its hidden jobs.
+    seen_tests, unseen_tests = [], []
+    for hidden, unseen in unseen_by_fold:
+        tested = known.with_any(hidden)
+        composition = fit_composition(known.take(~tested))
+        seen_tests.append((known.take(tested), known.take(tested).predicted(composition)))
+        unseen_tests.append((unseen, unseen.predicted(composition)))
+    none = known.take(np.zeros(len(known), dtype=bool)), np.zeros(0)
+    seen, unseen_pool = _pooled([none, *seen_tests]), _pooled([none, *unseen_tests])
+    # 2. Fit on all, and calibrate on what was held out.
+    published = calibrate(fit_composition(known), *seen, with_pairs=unseen_pool)
+    # 3. Score: the intervals of each fold are calibrated on the others.
+    inside = []
+    for k, (cases, predicted) in enumerate(unseen_tests):
+        other_seen, other_unseen = (
+            _pooled([none, *tests[:k], *tests[k + 1 :]]) for tests in (seen_tests, unseen_tests)
+        )
+        of_fold = calibrate(published, *other_seen, with_pairs=other_unseen)
+        inside.append(covered(cases, predicted, of_fold))
+    sizes = sorted({int(m) + 1 for m in unseen_pool[0].neighbours})
+    scores = [_score(size, unseen_pool, seen, np.concatenate(inside)) for size in (*sizes, 0)] if sizes else []
+    return DomainComposition(
+        device_type=domain[0], mode=domain[1], cases=len(known), composition=published, scores=tuple(scores)
+    )
+
+
+def _pooled(tests: Sequence[tuple[GroupCases, Floats]]) -> tuple[GroupCases, Floats]:
+    """All cases with their predictions."""
+    return concatenated([cases for cases, _ in tests]), np.concatenate([predicted for _, predicted in tests])
+
+
+def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
+    """The cases of all parts."""
+    arrays = ("neighbours", "slowdown", "product", "excess", "below", "above")
+    first = parts[0]
+    return replace(
+        first,
+        members=tuple(each for part in parts for each in part.members),
+        domain=tuple(each for part in parts for each in part.domain),
+        copies=type(first.copies)(*(np.concatenate(each) for each in zip(*(p.copies for p in parts), strict=True))),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+    )
+
+
+def _score(
+    size: int, unseen: tuple[GroupCases, Floats], seen: tuple[GroupCases, Floats], inside: NDArray[np.bool_]
+) -> SizeScore:
+    (cases, predicted), (known, of_known) = unseen, seen
+    chosen, chosen_known = (
+        np.ones(len(each), dtype=bool) if size == 0 else each.neighbours + 1 == size for each in (cases, known)
+    )
+
+    def mae(slowdown: Floats) -> float:
+        return float(np.abs(speed_of(slowdown) - speed_of(cases.slowdown))[chosen].mean())
+
+    of_known_error = np.abs(speed_of(of_known) - speed_of(known.slowdown))[chosen_known]
+
+    return SizeScore(
+        size=size,
+        cases=int(chosen.sum()),
+        mae=mae(predicted),
+        mae_sum=mae(1.0 + cases.excess),
+        mae_product=mae(cases.product),
+        mae_known_pairs=float(of_known_error.mean()) if len(of_known_error) else math.nan,
+        coverage=float(inside[chosen].mean()),
+    )
+
+
+def speed_of(slowdown: Floats) -> Floats:
+    """float64[g]: clipped as the scores of pairs are."""
+    return np.asarray(speed(np.log(slowdown)))
