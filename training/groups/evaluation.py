@@ -81,11 +81,11 @@ def _fit_domain(
     seen, unseen_pool = _pooled([none, *seen_tests]), _pooled([none, *unseen_tests])
     # 2. Fit on all, and calibrate on what was held out.
     published = calibrate(fit_composition(known), *seen, with_pairs=unseen_pool)
-    # 3. Score: the intervals of each fold are calibrated on the others.
+    # 3. Score: the intervals of each fold are calibrated on the groups without its hidden jobs.
     inside = []
-    for k, (cases, predicted) in enumerate(unseen_tests):
+    for (hidden, _), (cases, predicted) in zip(unseen_by_fold, unseen_tests, strict=True):
         other_seen, other_unseen = (
-            _pooled([none, *tests[:k], *tests[k + 1 :]]) for tests in (seen_tests, unseen_tests)
+            _pooled([none, *(_without(hidden, *test) for test in tests)]) for tests in (seen_tests, unseen_tests)
         )
         of_fold = calibrate(published, *other_seen, with_pairs=other_unseen)
         inside.append(covered(cases, predicted, of_fold))
@@ -94,6 +94,12 @@ def _fit_domain(
     return DomainComposition(
         device_type=domain[0], mode=domain[1], cases=len(known), composition=published, scores=tuple(scores)
     )
+
+
+def _without(hidden: frozenset[str], cases: GroupCases, predicted: Floats) -> tuple[GroupCases, Floats]:
+    """The cases of groups without any of these jobs, and their predictions."""
+    others = ~cases.with_any(hidden)
+    return cases.take(others), predicted[others]
 
 
 def _pooled(tests: Sequence[tuple[GroupCases, Floats]]) -> tuple[GroupCases, Floats]:

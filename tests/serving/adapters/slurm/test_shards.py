@@ -19,10 +19,11 @@ GIB = 2.0**30
 def test_jobs_fill_the_shards_of_a_gpu_and_the_one_that_overuses_its_grant_is_cancelled(
     cluster: Callable[..., Cluster], server: RunningServer
 ) -> None:
-    slurm = cluster(nodes=1, shards=4)
+    slurm = cluster(nodes=1, shards=4, window_s=30.0)  # on a busy machine, too, the advisor looks in time
     settings = slurm.settings(server.address, "memory_gib = 16", "granule_gib = 4", grant_patience_s=3.0)
-    ids = [slurm.submit("rl-rollout", 600, memory_gib=4.0) for _ in range(6)]
     slurm.advise(settings)
+    slurm.next_round()
+    ids = [slurm.submit("rl-rollout", 900, memory_gib=4.0) for _ in range(6)]
     # 1. Six start on the eight shards of two GPUs, at least three on one, each with its grant in its comment.
     slurm.wait_started(ids, 60)
     rows = slurm.jobs()
