@@ -269,7 +269,7 @@ class Limits:
     )  # sharing modes that a plan may set on empty devices; none: they keep theirs
     guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
     promise_deadlines: bool = True  # accept deadlines, and start no job that would break one
-    repair_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
+    rematch_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
     slowdown: SlowdownLimits = field(default_factory=SlowdownLimits)
     memory: MemoryLimits = field(default_factory=MemoryLimits)

@@ -575,7 +575,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "repair_running")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "rematch_running")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -597,7 +597,7 @@ class Limits(_message.Message):
     MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     AGEING_S_FIELD_NUMBER: _ClassVar[int]
     CHOOSABLE_MODES_FIELD_NUMBER: _ClassVar[int]
-    REPAIR_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    REMATCH_RUNNING_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -619,8 +619,8 @@ class Limits(_message.Message):
     min_joint_throughput: float
     ageing_s: float
     choosable_modes: _containers.RepeatedScalarFieldContainer[SharingMode]
-    repair_running: bool
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., repair_running: _Optional[bool] = ...) -> None: ...
+    rematch_running: bool
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., rematch_running: _Optional[bool] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")

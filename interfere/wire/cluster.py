@@ -149,7 +149,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         allow_extrapolation=limits.allow_extrapolation,
         promise_deadlines=limits.promise_deadlines,
         guest_ends_first=limits.guest_ends_first,
-        repair_running=limits.repair_running,
+        rematch_running=limits.rematch_running,
         move_factor=limits.move_factor,
     )
     for group in LIMIT_GROUPS:
@@ -171,7 +171,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         allow_extrapolation=message.allow_extrapolation,
         promise_deadlines=message.promise_deadlines if message.HasField("promise_deadlines") else True,
         guest_ends_first=message.guest_ends_first,
-        repair_running=message.repair_running,
+        rematch_running=message.rematch_running,
         move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
         **{
             field.name: number(message, field.name, float(field.default))  # type: ignore[arg-type]  # every limit has a default

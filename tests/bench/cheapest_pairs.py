@@ -5,10 +5,10 @@ Moves cost it what they cost the others, and a pair that exists pays none; but i
 
 import numpy as np
 
-from interfere.matching.repairing.problem import ELSEWHERE, WAITS, Arrangement, Repairing, RepairingProblem, value_of
+from interfere.matching.rematching.problem import ELSEWHERE, WAITS, Arrangement, Rematching, RematchingProblem, value_of
 
 
-def repair_by_cheapest_pairs(problem: RepairingProblem) -> Repairing:
+def rematch_by_cheapest_pairs(problem: RematchingProblem) -> Rematching:
     """As many of the cheapest pairs as are needed for all to run, the others alone; as now where that is impossible."""
     n, shift, home = problem.n, problem.relocation, problem.home
     lost = problem.alone[:, None] + problem.alone[None, :] - problem.pair + np.minimum(shift, shift.T)
@@ -37,5 +37,5 @@ def repair_by_cheapest_pairs(problem: RepairingProblem) -> Repairing:
     found = Arrangement(mate=mate, place=place)
     value = value_of(problem, found)
     if np.isfinite(value):
-        return Repairing(arrangement=found, value=value, upper_bound=np.inf)
-    return Repairing(arrangement=problem.current(), value=value_of(problem, problem.current()), upper_bound=np.inf)
+        return Rematching(arrangement=found, value=value, upper_bound=np.inf)
+    return Rematching(arrangement=problem.current(), value=value_of(problem, problem.current()), upper_bound=np.inf)

@@ -104,6 +104,7 @@ def _quartiles(results: list[ModeResult], field: str) -> dict[str, float]:
 
 
 @pytest.mark.bench
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("planner", list(Planner))
 @pytest.mark.parametrize(("share", "every"), [(0.1, 1), (0.3, 1), (0.5, 1), (0.3, 10), (0.3, 30)])
 def test_filling_gaps_on_orions_kernels(share: float, every: int, planner: Planner) -> None:
@@ -130,6 +131,7 @@ def test_filling_gaps_on_orions_kernels(share: float, every: int, planner: Plann
 
 
 @pytest.mark.bench
+@pytest.mark.timeout(1800)
 def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
     """High time beside all 36 low jobs in one queue, by the number of launches that may wait in it."""
     jobs, figures = _jobs(), dict[str, float]()

@@ -142,7 +142,7 @@ def check_options(question: Question) -> None:
             "--checkpoint-s",
             question.checkpoint_s is not None,
             stops or dated,
-            "a policy that stops jobs (tiresias, srtf, or with +repair), or --deadlines",
+            "a policy that stops jobs (tiresias, srtf, or with +rematch), or --deadlines",
         ),
     ]
     for option, is_given, acts, need in needs:

@@ -36,7 +36,7 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     empty = [device.id for device in snapshot.devices if not device.residents]
     max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
     free_devices = max_devices - sum(device_id in started_on for device_id in empty)
-    if snapshot.limits.repair_running and ActionKind.MOVE in snapshot.limits.allowed:
+    if snapshot.limits.rematch_running and ActionKind.MOVE in snapshot.limits.allowed:
         assignment = plan_assignment(context, started_on, waiting, free_devices)
         migration_plan, starts = assignment.moves, [_assigned_start(start, context) for start in assignment.starts]
     else:

@@ -1,6 +1,6 @@
 """Re-pairing in a decision: residents and pending jobs of each device class as one assignment, and its actions.
 
-What arrangements are worth is `repairing`, who may pair by all rules of pairs is `migration`. A resident without
+What arrangements are worth is `rematching`, who may pair by all rules of pairs is `migration`. A resident without
 `remaining_s` is expected to run on as long as it has by its `attained_s`: lifetimes have heavy tails.
 Law 1: who may move, and which devices are left alone, is as for single migrations: preemptible jobs on one device with
 a known checkpoint and no deadline, there for longer than a promise lives. Law 2: no job moves twice, and the assignment
@@ -15,8 +15,8 @@ from itertools import islice
 
 import numpy as np
 
-from interfere.matching.repairing.exact import repair
-from interfere.matching.repairing.problem import WAITS, Arrangement, RepairingProblem
+from interfere.matching.rematching.exact import rematch
+from interfere.matching.rematching.problem import WAITS, Arrangement, RematchingProblem
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration import (
@@ -29,7 +29,7 @@ from interfere.policy.residents.migration import (
     plan_migrations,
     slowdowns_beside,
 )
-from interfere.policy.residents.repairing import Floats, RepairableJobs, destinations, repairing_problem
+from interfere.policy.residents.rematching import Floats, RematchableJobs, destinations, rematching_problem
 from interfere.policy.rules.availability import availability_rule
 from interfere.records import NAN, ActionKind, Device, Job
 from interfere.records.cluster import DEFAULT_SEATS
@@ -127,7 +127,7 @@ class _ClassAssignment:
 
     jobs: list[Job]  # residents, then pending ones
     devices: list[Device]  # those with residents first
-    problem: RepairingProblem
+    problem: RematchingProblem
     arrangement: Arrangement
     slowdown: Floats  # float64[n, n]
     expected_s: Floats  # float64[n]
@@ -156,8 +156,8 @@ class _ClassAssignment:
         weight = np.array([job_weight(job, context.snapshot) for job in jobs])
         checkpoint_s = np.nan_to_num(np.array([job.checkpoint_s for job in jobs]))
         expected_s = np.array([_expected_s(job) for job in jobs])
-        problem = repairing_problem(
-            RepairableJobs(
+        problem = rematching_problem(
+            RematchableJobs(
                 home=np.array(home + [WAITS] * (len(jobs) - len(residents))),
                 weight=weight,
                 expected_s=expected_s,
@@ -173,7 +173,7 @@ class _ClassAssignment:
             jobs=jobs,
             devices=devices,
             problem=problem,
-            arrangement=repair(problem).arrangement,
+            arrangement=rematch(problem).arrangement,
             slowdown=slowdown,
             expected_s=expected_s,
             lost_s=weight * checkpoint_s,

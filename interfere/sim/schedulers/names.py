@@ -3,7 +3,7 @@
 A name is words joined by `+`:
   ORDER[+easy or +first-fit][+drop][+greedy or +matching]
                                                   a queue, or a preemptive scheduler for the orders in `PREEMPTIVE`
-  ORDER+repair+greedy, ORDER+repair+matching      a queue with first fit whose running jobs are re-paired every slice
+  ORDER+rematch+greedy, ORDER+rematch+matching      a queue with first fit whose running jobs are re-paired every slice
   slots[+greedy or +matching]                     admission of deadlines by slots
   policy, policy-deadlines, policy-no-promises    the server decides everything: by slowdowns, by deadlines that it
                                                   promises, by deadlines that it does not promise
@@ -13,7 +13,7 @@ attained service; edf by deadline; laxity by deadline less the true duration. Wi
 stops at the first job that does not fit; `first-fit` (once called `backfill`) starts any later job that fits and
 reserves nothing; `easy` reserves devices for the first job that waits, as Slurm does. A preemptive scheduler needs no
 reservations. `drop` gives up jobs whose deadline is infeasible, and lets greedy pair only jobs that both still meet
-their deadlines. greedy shares with the cheapest host, matching by the server's decision. With `repair` jobs on one
+their deadlines. greedy shares with the cheapest host, matching by the server's decision. With `rematch` jobs on one
 device are assigned anew every slice, running ones included, which then move: greedy by the single change that gains
 most, again and again, matching by the best assignment; between slices tiresias and srtf go on as with +greedy, the
 others start jobs on free devices only. `+one-gpu` after the name of any other scheduler that shares: only jobs on one
@@ -31,10 +31,10 @@ from interfere.sim.schedulers.queue import Backfill
 
 ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
 PREEMPTIVE = ("tiresias", "srtf")  # orders whose schedulers stop running jobs
-REPAIRED = ("fifo", "sjf", "qssf", "tiresias", "srtf")  # orders whose running jobs can be re-paired
+REMATCHED = ("fifo", "sjf", "qssf", "tiresias", "srtf")  # orders whose running jobs can be re-paired
 ORACLE_ORDERS = ("sjf", "srtf", "laxity")  # know how long jobs will run, as no real scheduler does
 DROP, GREEDY, MATCHING, SLOTS, ONE_GPU = "drop", "greedy", "matching", "slots", "one-gpu"
-REPAIR = "repair"
+REMATCH = "rematch"
 POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
 POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
 ALONE = "-alone"
@@ -101,7 +101,7 @@ class ParsedName:
     sharing: str = ""  # greedy, matching or empty
     one_gpu: bool = False  # do only jobs on one device share?
     seats: int = DEFAULT_SEATS  # jobs that may share a device
-    repair: bool = False  # are running jobs re-paired every slice?
+    rematch: bool = False  # are running jobs re-paired every slice?
 
     @property
     def is_policy(self) -> bool:
@@ -127,17 +127,17 @@ class ParsedName:
     def plans_groups(self) -> bool:
         """May devices have other than two seats? The rest shares in pairs only."""
         by_queue = self.head in ORDERS and not self.is_preemptive and self.sharing == MATCHING
-        return not self.drop and not self.repair and (by_queue or (self.head == POLICY and bool(self.sharing)))
+        return not self.drop and not self.rematch and (by_queue or (self.head == POLICY and bool(self.sharing)))
 
     @property
     def uses_slices(self) -> bool:
         """Does `slice_s` change what it decides?"""
-        return self.repair or (self.head in ORDERS and not self.is_preemptive and bool(self.sharing))
+        return self.rematch or (self.head in ORDERS and not self.is_preemptive and bool(self.sharing))
 
     @property
     def stops_jobs(self) -> bool:
         """Does it stop or move running jobs, so that checkpoints are paid?"""
-        return self.is_preemptive or self.repair
+        return self.is_preemptive or self.rematch
 
     @property
     def uses_whole_nodes(self) -> bool:
@@ -155,7 +155,7 @@ def parse_name(name: str) -> ParsedName:
     canonical = canonical_name(name)
     without_seats, seats = _split_seats(canonical)
     base = without_seats.removesuffix(f"+{ONE_GPU}")
-    if (parsed := _REGISTRY.get(base)) and (base == without_seats or (parsed.sharing and not parsed.repair)):
+    if (parsed := _REGISTRY.get(base)) and (base == without_seats or (parsed.sharing and not parsed.rematch)):
         if seats != DEFAULT_SEATS and not (parsed.plans_groups and 1 < seats <= MAX_SEATS):
             raise InvalidInputError(
                 "no such policy: it shares in pairs only" if seats <= MAX_SEATS else "no such policy: too many seats",
@@ -169,7 +169,7 @@ def parse_name(name: str) -> ParsedName:
         remedy=f"{', '.join(f'{policy}[{ALONE}]' for policy in POLICIES)}, {SLOTS}[+{GREEDY} or +{MATCHING}], or "
         f"ORDER[+{Backfill.EASY} or +{Backfill.FIRST_FIT}][+{DROP}][+{GREEDY} or +{MATCHING}] with ORDER one of "
         f"{', '.join(ORDERS)} ({', '.join(PREEMPTIVE)} without +{DROP}; +{Backfill.EASY} without these two), or "
-        f"ORDER+{REPAIR}+{GREEDY} or ORDER+{REPAIR}+{MATCHING} with ORDER one of {', '.join(REPAIRED)}",
+        f"ORDER+{REMATCH}+{GREEDY} or ORDER+{REMATCH}+{MATCHING} with ORDER one of {', '.join(REMATCHED)}",
     )
 
 
@@ -200,7 +200,7 @@ def reference_of(name: str) -> str:
         return ""
     if parsed.is_policy:
         return parsed.head + ALONE
-    if parsed.repair:
+    if parsed.rematch:
         return f"{parsed.head}+{Backfill.FIRST_FIT}"
     return all_share_name(name_of_pairs(name)).rpartition("+")[0]
 
@@ -215,7 +215,7 @@ def one_gpu_name(name: str) -> str:
     """The name of the scheduler under which only jobs on one device share; empty for one that shares nothing, or
     whose jobs on several devices never share."""
     parsed = parse_name(name)
-    if not parsed.sharing or parsed.repair:
+    if not parsed.sharing or parsed.rematch:
         return ""
     return _with_seats(f"{all_share_name(name_of_pairs(name))}+{ONE_GPU}", parsed.seats)
 
@@ -260,9 +260,9 @@ def _registry() -> dict[str, ParsedName]:
         ):
             words = (head, backfill, DROP if drop else "", sharing)
             names["+".join(filter(None, words))] = ParsedName(head=head, backfill=backfill, drop=drop, sharing=sharing)
-    for head, sharing in product(REPAIRED, (GREEDY, MATCHING)):
-        names[f"{head}+{REPAIR}+{sharing}"] = ParsedName(
-            head=head, backfill=Backfill.FIRST_FIT, sharing=sharing, repair=True
+    for head, sharing in product(REMATCHED, (GREEDY, MATCHING)):
+        names[f"{head}+{REMATCH}+{sharing}"] = ParsedName(
+            head=head, backfill=Backfill.FIRST_FIT, sharing=sharing, rematch=True
         )
     for sharing in sharings:
         names["+".join(filter(None, (SLOTS, sharing)))] = ParsedName(head=SLOTS, sharing=sharing)

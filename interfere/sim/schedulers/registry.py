@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
-from interfere.matching.repairing.exact import repair
-from interfere.matching.repairing.greedy import repair_greedily
+from interfere.matching.rematching.exact import rematch
+from interfere.matching.rematching.greedy import rematch_greedily
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
 from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
@@ -35,11 +35,11 @@ from interfere.sim.schedulers.planner import (
 )
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
-from interfere.sim.schedulers.repairing.expectations import Expectations
-from interfere.sim.schedulers.repairing.scheduler import RepairingScheduler
+from interfere.sim.schedulers.rematching.expectations import Expectations
+from interfere.sim.schedulers.rematching.scheduler import RematchingScheduler
 from interfere.sim.schedulers.slot_admission import SlotAdmission
 
-REPAIRING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., OSDI 2020)
+REMATCHING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., OSDI 2020)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     settings = replace(settings, seats=parsed.seats)
     if parsed.is_policy:
         return _policy(parsed, settings)
-    if parsed.repair:
-        return _repairing(parsed, settings)
+    if parsed.rematch:
+        return _rematching(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
     estimate = _told_durations(settings) if parsed.knows_durations else History()
@@ -102,18 +102,18 @@ def _told_durations(settings: SchedulerSettings) -> Estimate:
     return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
 
 
-def _repairing(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
+def _rematching(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
     knows_durations = parsed.knows_durations or parsed.head == "qssf"
     estimate = _told_durations(settings) if parsed.knows_durations else History()
     order = _order(parsed.head, estimate)
-    slice_s = settings.slice_s or REPAIRING_SLICE_S
+    slice_s = settings.slice_s or REMATCHING_SLICE_S
     inner: Scheduler = QueueScheduler(order=order, backfill=parsed.backfill, whole_nodes=settings.whole_nodes)
     if parsed.is_preemptive:
         inner = make_scheduler(f"{parsed.head}+{Backfill.FIRST_FIT}+{GREEDY}+{ONE_GPU}", settings)
-    return RepairingScheduler(
+    return RematchingScheduler(
         inner=inner,
         order=order,
-        solve=repair if parsed.sharing == MATCHING else repair_greedily,
+        solve=rematch if parsed.sharing == MATCHING else rematch_greedily,
         predictor=settings.predictor,
         profiles=settings.profiles,
         mode=settings.mode,

@@ -19,7 +19,7 @@ STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE)
 @seeds
 @settings(max_examples=60, deadline=None)
 def test_moves_are_allowed_and_every_device_is_vacated_before_it_is_filled(seed: int) -> None:
-    world = World(seed, repair_running=True)
+    world = World(seed, rematch_running=True)
     found = world.plan()
     moved = [action.job_id for action in found.actions if action.kind is ActionKind.MOVE]
     assert len(set(moved)) == len(moved)
@@ -47,7 +47,7 @@ def test_moves_are_allowed_and_every_device_is_vacated_before_it_is_filled(seed:
 @seeds
 @settings(max_examples=40, deadline=None)
 def test_asking_again_at_once_repeats_the_moves_and_adds_none(seed: int) -> None:
-    world = World(seed, repair_running=True)
+    world = World(seed, rematch_running=True)
     first = decide(context(world.snapshot, world.predictor, world.resolve, "x"), ScopeLedger(scope="default"))
     again = decide(context(world.snapshot, world.predictor, world.resolve, "y"), first.ledger)
 
@@ -69,7 +69,7 @@ def cluster(*devices: list[Job], pending: tuple[Job, ...] = (), **limits: object
         pending=pending,
         devices=tuple(Device(id=f"d{k}", type=DEVICE, residents=tuple(jobs)) for k, jobs in enumerate(devices)),
         now_s=NOW_S,
-        limits=Limits.of(allowed=MOVES, repair_running=True, **limits),
+        limits=Limits.of(allowed=MOVES, rematch_running=True, **limits),
     )
 
 
@@ -102,7 +102,7 @@ def test_moves_that_pay_only_together_are_found() -> None:
     assert {action.slowdown for action in joint} == {1.0}
     known = [[replace(job, remaining_s=5000.0) for job in jobs] for jobs in devices]
     single = cluster(*known)
-    single = replace(single, limits=replace(single.limits, repair_running=False))
+    single = replace(single, limits=replace(single.limits, rematch_running=False))
     assert actions_of(single, table) == []  # no migration by itself gains
 
 

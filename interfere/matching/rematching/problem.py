@@ -24,7 +24,7 @@ ELSEWHERE = -1  # place of a group on a device that no member is on
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairingProblem:
+class RematchingProblem:
     """What groups are worth and what changes cost, all in one unit a second, as weighted speed."""
 
     home: Ints  # int64[n] in 0 … m - 1, at most two jobs on each; WAITS for a job that waits
@@ -85,7 +85,7 @@ class Arrangement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repairing:
+class Rematching:
     """An arrangement with its value, and a bound that no arrangement exceeds (inf: none is known)."""
 
     arrangement: Arrangement
@@ -93,7 +93,7 @@ class Repairing:
     upper_bound: float
 
 
-def group_value(problem: RepairingProblem, i: int, j: int, place: int) -> float:
+def group_value(problem: RematchingProblem, i: int, j: int, place: int) -> float:
     """What a group at a place is worth, less what its members pay to get there; -inf where it must not be."""
     worth = float(problem.alone[i] if i == j else problem.pair[i, j])
     for member, other in {(i, j), (j, i)}:
@@ -102,7 +102,7 @@ def group_value(problem: RepairingProblem, i: int, j: int, place: int) -> float:
     return worth
 
 
-def value_of(problem: RepairingProblem, arrangement: Arrangement) -> float:
+def value_of(problem: RematchingProblem, arrangement: Arrangement) -> float:
     """The value of an arrangement; -inf where it is not allowed. Independent of how it was found."""
     groups = list(arrangement.groups())
     taken = [place for _, _, place in groups if place != ELSEWHERE]

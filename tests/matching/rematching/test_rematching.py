@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.matching.repairing.exact import repair
-from interfere.matching.repairing.greedy import repair_greedily
-from interfere.matching.repairing.problem import ELSEWHERE, WAITS, Arrangement, RepairingProblem, value_of
+from interfere.matching.rematching.exact import rematch
+from interfere.matching.rematching.greedy import rematch_greedily
+from interfere.matching.rematching.problem import ELSEWHERE, WAITS, Arrangement, RematchingProblem, value_of
 
 seeds = given(st.integers(0, 1_000_000))
 
 
-def drawn(seed: int, jobs: int, devices: int) -> RepairingProblem:
+def drawn(seed: int, jobs: int, devices: int) -> RematchingProblem:
     """Some jobs run, some wait; of some groups, moves and stops nothing is allowed."""
     rng = np.random.default_rng(seed)
     home = np.full(jobs, WAITS)
@@ -26,7 +26,7 @@ def drawn(seed: int, jobs: int, devices: int) -> RepairingProblem:
     pair = np.where(rng.random((jobs, jobs)) < 0.2, -np.inf, speed)
     pair = pair + pair.T
     together = (home[:, None] == home) & (home >= 0)
-    return RepairingProblem(
+    return RematchingProblem(
         home=home,
         alone=weight,
         pair=np.where(together, speed + speed.T, pair),
@@ -37,7 +37,7 @@ def drawn(seed: int, jobs: int, devices: int) -> RepairingProblem:
     )
 
 
-def best_by_enumeration(problem: RepairingProblem) -> float:
+def best_by_enumeration(problem: RematchingProblem) -> float:
     """The value of the best of all ways to put each job on a device, or on none."""
     best = -np.inf
     for device_of in product(range(-1, problem.devices), repeat=problem.n):
@@ -62,7 +62,7 @@ def best_by_enumeration(problem: RepairingProblem) -> float:
 @settings(max_examples=150, deadline=None)
 def test_the_best_arrangement_is_that_of_an_enumeration(seed: int) -> None:
     problem = drawn(seed, jobs=1 + seed % 5, devices=1 + seed % 3)
-    found = repair(problem)
+    found = rematch(problem)
     assert found.value == pytest.approx(best_by_enumeration(problem), abs=1e-6)
     assert found.value == pytest.approx(value_of(problem, found.arrangement), abs=1e-9)
     assert found.value <= found.upper_bound <= found.value + 1e-6
@@ -72,7 +72,7 @@ def test_the_best_arrangement_is_that_of_an_enumeration(seed: int) -> None:
 @settings(max_examples=150, deadline=None)
 def test_greedy_changes_are_allowed_and_gain_but_never_more_than_the_best(seed: int) -> None:
     problem = drawn(seed, jobs=12, devices=5)
-    greedy, best = repair_greedily(problem), repair(problem)
+    greedy, best = rematch_greedily(problem), rematch(problem)
     for found in (greedy, best):
         assert_is_allowed(problem, found.arrangement)
         assert value_of(problem, found.arrangement) == pytest.approx(found.value, abs=1e-9)
@@ -80,7 +80,7 @@ def test_greedy_changes_are_allowed_and_gain_but_never_more_than_the_best(seed: 
     assert greedy.value <= best.value + 1e-9
 
 
-def assert_is_allowed(problem: RepairingProblem, arrangement: Arrangement) -> None:
+def assert_is_allowed(problem: RematchingProblem, arrangement: Arrangement) -> None:
     """At most two on a device, no job twice, none moved or stopped that must not be, no more devices than there are."""
     mate, place = arrangement.mate, arrangement.place
     groups = list(arrangement.groups())
@@ -98,7 +98,7 @@ def assert_is_allowed(problem: RepairingProblem, arrangement: Arrangement) -> No
             assert np.isfinite(problem.move[i, mate[i]])
 
 
-@pytest.mark.parametrize("solve", [repair, repair_greedily])
+@pytest.mark.parametrize("solve", [rematch, rematch_greedily])
 def test_nobody_moves_where_a_move_costs_more_than_the_best_company_gains(solve) -> None:  # type: ignore[no-untyped-def]
     """Two pairs that slow each other down to half: a change of partners gains 2 · (0.9 - 0.5) for each pair."""
     speed = np.full((4, 4), 0.5)
@@ -106,8 +106,8 @@ def test_nobody_moves_where_a_move_costs_more_than_the_best_company_gains(solve)
         speed[i, j] = speed[j, i] = 0.9
     pair, home = speed + speed.T, np.array([0, 0, 1, 1])
 
-    def problem(cost: float) -> RepairingProblem:
-        return RepairingProblem(
+    def problem(cost: float) -> RematchingProblem:
+        return RematchingProblem(
             home=home, alone=np.ones(4), pair=pair, move=np.full((4, 4), cost), stop=np.full(4, np.inf), devices=2
         )
 
@@ -125,7 +125,7 @@ def test_one_assignment_moves_two_jobs_together_where_neither_move_alone_gains()
         speed[i, j] = speed[j, i] = 0.6
     for i, j in ((1, 2), (3, 4), (5, 0)):
         speed[i, j] = speed[j, i] = 1.0
-    problem = RepairingProblem(
+    problem = RematchingProblem(
         home=home,
         alone=np.ones(6),
         pair=speed + speed.T,
@@ -133,7 +133,7 @@ def test_one_assignment_moves_two_jobs_together_where_neither_move_alone_gains()
         stop=np.full(6, np.inf),
         devices=3,
     )
-    best, greedy = repair(problem), repair_greedily(problem)
+    best, greedy = rematch(problem), rematch_greedily(problem)
     assert best.value == pytest.approx(6 * 1.0 - 3 * 0.1)
     assert greedy.value == pytest.approx(6 * 0.6)
 
@@ -142,18 +142,18 @@ def test_a_job_alone_joins_another_so_that_one_that_waits_gets_its_device() -> N
     home = np.array([0, 1, WAITS])
     speed = np.full((3, 3), 0.45)
     speed[0, 1] = speed[1, 0] = 0.9
-    problem = RepairingProblem(
+    problem = RematchingProblem(
         home=home, alone=np.ones(3), pair=speed + speed.T, move=np.full((3, 3), 0.1), stop=np.full(3, np.inf), devices=2
     )
-    for found in (repair(problem), repair_greedily(problem)):
+    for found in (rematch(problem), rematch_greedily(problem)):
         assert found.arrangement.mate.tolist() == [1, 0, 2]
         assert found.value == pytest.approx(2 * 0.9 + 1.0 - 0.1)
 
 
 def test_without_devices_or_jobs_nothing_is_arranged() -> None:
     nobody = np.zeros((0, 0))
-    empty = RepairingProblem(
+    empty = RematchingProblem(
         home=np.zeros(0, dtype=np.int64), alone=np.zeros(0), pair=nobody, move=nobody, stop=np.zeros(0), devices=0
     )
-    assert repair(empty).value == repair_greedily(empty).value == 0.0
-    assert repair(empty).upper_bound == 0.0
+    assert rematch(empty).value == rematch_greedily(empty).value == 0.0
+    assert rematch(empty).upper_bound == 0.0

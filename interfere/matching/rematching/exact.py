@@ -12,15 +12,15 @@ import numpy as np
 from highspy import HighsModelStatus
 
 from interfere.matching.master.restricted_master import INTEGRALITY, new_highs
-from interfere.matching.repairing.greedy import repair_greedily
-from interfere.matching.repairing.problem import (
+from interfere.matching.rematching.greedy import rematch_greedily
+from interfere.matching.rematching.problem import (
     ELSEWHERE,
     WAITS,
     Arrangement,
     Floats,
     Ints,
-    Repairing,
-    RepairingProblem,
+    Rematching,
+    RematchingProblem,
     value_of,
 )
 
@@ -42,16 +42,16 @@ class _Columns:
         return _Columns(i=self.i[index], j=self.j[index], place=self.place[index], value=self.value[index])
 
 
-def repair(problem: RepairingProblem) -> Repairing:
+def rematch(problem: RematchingProblem) -> Rematching:
     """The best arrangement, and a bound that proves it. The greedy one is kept where it is as good."""
-    best = repair_greedily(problem)
+    best = rematch_greedily(problem)
     columns = _all_columns(problem)
     if not len(columns.i):
-        return Repairing(arrangement=best.arrangement, value=best.value, upper_bound=best.value)
+        return Rematching(arrangement=best.arrangement, value=best.value, upper_bound=best.value)
     return _MasterSearch(problem, columns).solve(best)
 
 
-def _all_columns(problem: RepairingProblem) -> _Columns:
+def _all_columns(problem: RematchingProblem) -> _Columns:
     """Every allowed column that no other of the same group and place, or of no place, is better than."""
     n, home, shift = problem.n, problem.home, problem.relocation
     i, j = np.triu_indices(n, 1)
@@ -83,9 +83,9 @@ def _all_columns(problem: RepairingProblem) -> _Columns:
 
 
 class _MasterSearch:
-    """The stages of `repair`."""
+    """The stages of `rematch`."""
 
-    def __init__(self, problem: RepairingProblem, columns: _Columns) -> None:
+    def __init__(self, problem: RematchingProblem, columns: _Columns) -> None:
         self._problem, self._columns = problem, columns
         n = problem.n
         self._rows = n + problem.devices + 1
@@ -100,7 +100,7 @@ class _MasterSearch:
         self._gain = columns.value + pays
         self._tolerance = MIN_IMPROVEMENT * max(1e-12, float(np.abs(self._gain).max()))
 
-    def solve(self, best: Repairing) -> Repairing:
+    def solve(self, best: Rematching) -> Rematching:
         """The best arrangement."""
         at_hand, x, dual = self._solve_linear_program(best.arrangement)
         bound = float(np.maximum(self._reduced(dual), 0.0).max(initial=0.0)) * self._problem.devices
@@ -111,8 +111,8 @@ class _MasterSearch:
             found, bound = self._close_gap(at_hand, dual, bound, best.value)
         value = value_of(self._problem, found)
         if value <= best.value + self._tolerance:
-            return Repairing(arrangement=best.arrangement, value=best.value, upper_bound=max(bound, best.value))
-        return Repairing(arrangement=found, value=value, upper_bound=max(bound, value))
+            return Rematching(arrangement=best.arrangement, value=best.value, upper_bound=max(bound, best.value))
+        return Rematching(arrangement=found, value=value, upper_bound=max(bound, value))
 
     def _close_gap(self, at_hand: Ints, dual: Floats, bound: float, value: float) -> tuple[Arrangement, float]:
         """The best arrangement and its value, where the linear program's optimum is not integral."""

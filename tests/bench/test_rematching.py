@@ -22,18 +22,18 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
 from interfere.sim.resampled_traces import resample_with_poisson_arrivals
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.schedulers.repairing.scheduler import RepairingScheduler
+from interfere.sim.schedulers.rematching.scheduler import RematchingScheduler
 from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TableTruth, truth_of
 from interfere.sim.world import World
-from tests.bench.cheapest_pairs import repair_by_cheapest_pairs
+from tests.bench.cheapest_pairs import rematch_by_cheapest_pairs
 from tests.bench.history import record
 from tests.bench.philly_traces import CHECKPOINT_S, gavel_v100, six_philly_traces
 from tests.data.importers.public_files import public
 
 pytestmark = pytest.mark.bench
 LOADS = (0.75, 0.85, 0.95)
-GREEDY, MATCHING, CHEAPEST = "repair+greedy", "repair+matching", "repair by cheapest pairs"
+GREEDY, MATCHING, CHEAPEST = "rematch+greedy", "rematch+matching", "rematch by cheapest pairs"
 KINDS = ("first-fit", "first-fit+greedy", CHEAPEST, GREEDY, MATCHING)
 
 
@@ -53,15 +53,15 @@ def outcome(world: World, order: str, kind: str) -> Outcome:
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
     scheduler = make_scheduler(f"{order}+{GREEDY if kind == CHEAPEST else kind}", settings)
-    if isinstance(scheduler, RepairingScheduler) and kind == CHEAPEST:
-        scheduler.solve = repair_by_cheapest_pairs
+    if isinstance(scheduler, RematchingScheduler) and kind == CHEAPEST:
+        scheduler.solve = rematch_by_cheapest_pairs
     started_s = time.process_time()
     replayed = replay(world, TableTruth([truth]), scheduler)
     return Outcome(
         completion_s=float(replayed.completion_s.mean()),
         stops=float(replayed.stops.mean()),
         cpu_s=time.process_time() - started_s,
-        assignments=scheduler.assignments if isinstance(scheduler, RepairingScheduler) else 0,
+        assignments=scheduler.assignments if isinstance(scheduler, RematchingScheduler) else 0,
     )
 
 
@@ -91,7 +91,7 @@ def test_matching_against_greedy(order: str) -> None:
                 f"{sum(one.assignments for one in of[kind])} assignments"
             )
             figures |= {f"{load} against {kind}": mean, f"{load} {kind} stops": stops, f"{load} {kind} cpu s": cpu_s}
-    record(f"repairing-{order}", figures)
+    record(f"rematching-{order}", figures)
     assert all(figures[f"{load} against first-fit"] < 0 for load in LOADS)
     assert all(figures[f"{load} against {GREEDY}"] < 0.02 for load in LOADS)
 
@@ -111,7 +111,7 @@ def test_what_a_month_costs() -> None:
         clusters=(pool,),
         checkpoint_s=CHECKPOINT_S,
     ).worlds
-    world = resample_with_poisson_arrivals(recorded, load=0.75, rng=np.random.default_rng(0), jobs=23_859)
+    world = resample_with_poisson_arrivals(recorded, load=0.95, rng=np.random.default_rng(0), jobs=23_859)
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
     for policy in ("fifo+first-fit", f"fifo+{GREEDY}", f"fifo+{MATCHING}"):
@@ -119,6 +119,6 @@ def test_what_a_month_costs() -> None:
         started_s = time.process_time()
         replay(world, TableTruth([truth]), scheduler)
         cpu_s = time.process_time() - started_s
-        assignments = scheduler.assignments if isinstance(scheduler, RepairingScheduler) else 0
+        assignments = scheduler.assignments if isinstance(scheduler, RematchingScheduler) else 0
         print(f"{len(world.jobs)} jobs, {policy}: {cpu_s:.1f} s of CPU, {assignments} assignments")
-        record("repairing-month", {f"{policy} cpu s": cpu_s, f"{policy} assignments": assignments})
+        record("rematching-month", {f"{policy} cpu s": cpu_s, f"{policy} assignments": assignments})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.matching.repairing.problem import ELSEWHERE, Arrangement, RepairingProblem
+from interfere.matching.rematching.problem import ELSEWHERE, Arrangement, RematchingProblem
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairableJobs:
+class RematchableJobs:
     """n jobs of one device class, running or waiting."""
 
     home: Ints  # int64[n]: number of the device that it is on; WAITS for a job that waits
@@ -31,9 +31,9 @@ class RepairableJobs:
     may_move: Bools  # bool[n]; not read of jobs that wait
 
 
-def repairing_problem(
-    jobs: RepairableJobs, slowdown: Floats, allowed: Bools, *, devices: int, move_factor: float
-) -> RepairingProblem:
+def rematching_problem(
+    jobs: RematchableJobs, slowdown: Floats, allowed: Bools, *, devices: int, move_factor: float
+) -> RematchingProblem:
     """The problem of `devices` devices, those with residents first.
 
     `slowdown` float64[n, n]: of i beside j, NaN where it is not known; `allowed` bool[n, n], symmetric: may the two be
@@ -45,7 +45,7 @@ def repairing_problem(
     together = (jobs.home[:, None] == jobs.home[None, :]) & (jobs.home >= 0)[:, None]
     lost = move_factor * jobs.weight * jobs.checkpoint_s
     move = np.where(jobs.may_move[:, None], lost[:, None] / shared_s, np.inf)
-    return RepairingProblem(
+    return RematchingProblem(
         home=jobs.home,
         alone=jobs.weight.astype(np.float64),
         pair=np.where((allowed & ~np.isnan(slowdown + slowdown.T)) | together, pair, -np.inf),
@@ -55,7 +55,7 @@ def repairing_problem(
     )
 
 
-def destinations(problem: RepairingProblem, arrangement: Arrangement, device_ids: Sequence[str]) -> dict[int, str]:
+def destinations(problem: RematchingProblem, arrangement: Arrangement, device_ids: Sequence[str]) -> dict[int, str]:
     """Job -> device, of every job that starts or moves; the order in which they start, once all that leave have left.
 
     `device_ids`: of the m devices, those with residents first, as the homes are numbered. Groups that stay on no home

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.matching.repairing.problem import (
+from interfere.matching.rematching.problem import (
     ELSEWHERE,
     WAITS,
     Arrangement,
     Floats,
-    Repairing,
-    RepairingProblem,
+    Rematching,
+    RematchingProblem,
     value_of,
 )
 
 MIN_GAIN = 1e-9
 
 
-def repair_greedily(problem: RepairingProblem) -> Repairing:
+def rematch_greedily(problem: RematchingProblem) -> Rematching:
     """The arrangement that greedy changes of the present one lead to; no bound is known."""
     search = _GreedySearch(problem)
     while search.take_best_change():
         pass
     arrangement = search.arrangement()
-    return Repairing(arrangement=arrangement, value=value_of(problem, arrangement), upper_bound=np.inf)
+    return Rematching(arrangement=arrangement, value=value_of(problem, arrangement), upper_bound=np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class _Gains:
 class _GreedySearch:
     """An arrangement that changes step by step."""
 
-    def __init__(self, problem: RepairingProblem) -> None:
+    def __init__(self, problem: RematchingProblem) -> None:
         present = problem.current()
         self.mate, self.place = present.mate, present.place
         self._problem, self._jobs = problem, np.arange(problem.n)

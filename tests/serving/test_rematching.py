@@ -15,7 +15,7 @@ def running(name: str, workload: str) -> Job:
     return Job(id=name, workload=workload, preemptible=True, checkpoint_s=1.0, since_s=0.0, attained_s=50_000.0)
 
 
-def snapshot(*, repair_running: bool = True) -> Snapshot:
+def snapshot(*, rematch_running: bool = True) -> Snapshot:
     """Four residents in pairs, an empty device that two of them could have, and nobody who waits."""
     return Snapshot(
         pending=(),
@@ -25,8 +25,8 @@ def snapshot(*, repair_running: bool = True) -> Snapshot:
             Device(id="free", type=DEVICE_TYPE),
         ),
         now_s=1000.0,
-        scope="repairing",
-        limits=Limits.of(allowed=MOVING, repair_running=repair_running),
+        scope="rematching",
+        limits=Limits.of(allowed=MOVING, rematch_running=rematch_running),
     )
 
 
@@ -51,10 +51,10 @@ def test_running_jobs_move_and_that_is_promised_and_explained(client: PolicyClie
 
 
 def test_without_the_limit_jobs_of_unknown_length_stay(client: PolicyClient) -> None:
-    plan = client.match(replace(snapshot(repair_running=False), scope="as before"))
+    plan = client.match(replace(snapshot(rematch_running=False), scope="as before"))
     assert plan.actions == ()
 
 
 def test_the_limit_comes_from_json() -> None:
-    document = {"pending": [], "devices": [], "limits": {"repair_running": True}}
-    assert read_snapshot(document).limits.repair_running
+    document = {"pending": [], "devices": [], "limits": {"rematch_running": True}}
+    assert read_snapshot(document).limits.rematch_running

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interfere.matching.repairing.problem import WAITS, Repairing, RepairingProblem
-from interfere.policy.residents.repairing import Bools, Floats, RepairableJobs, destinations, repairing_problem
+from interfere.matching.rematching.problem import WAITS, Rematching, RematchingProblem
+from interfere.policy.residents.rematching import Bools, Floats, RematchableJobs, destinations, rematching_problem
 from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.protocols import Predictor
 from interfere.records import MatrixBatch
@@ -25,9 +25,9 @@ from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_MOVE
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.repairing.expectations import Expectations
+from interfere.sim.schedulers.rematching.expectations import Expectations
 
-Solve = Callable[[RepairingProblem], Repairing]
+Solve = Callable[[RematchingProblem], Rematching]
 MAX_WAITING = 64  # jobs that one assignment considers, as many as a decision of the server in a replay
 EARLIER_BONUS = 1e-3  # of its weight, for the first in the queue over the last: ties go by the order
 
@@ -40,7 +40,7 @@ class _Class(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class RepairingScheduler:
+class RematchingScheduler:
     """Starts and stops jobs as the inner scheduler says, and re-pairs those that run."""
 
     inner: Scheduler
@@ -109,7 +109,7 @@ class RepairingScheduler:
         states = [*residents, *waiting]
         # 2. What each arrangement is worth, and the best one.
         slowdown, allowed = self._pairs(states, kind.device_type)
-        problem = repairing_problem(
+        problem = rematching_problem(
             self._jobs(states, homes, len(waiting), cluster),
             slowdown,
             allowed,
@@ -131,14 +131,14 @@ class RepairingScheduler:
         job = state.job
         return (job.workload, kind.device_type) in self.profiles and (not job.pools or kind.pool in job.pools)
 
-    def _jobs(self, states: Sequence[JobState], homes: list[str], waiting: int, cluster: Cluster) -> RepairableJobs:
+    def _jobs(self, states: Sequence[JobState], homes: list[str], waiting: int, cluster: Cluster) -> RematchableJobs:
         number = {device_id: k for k, device_id in enumerate(homes)}
         lateness = np.concatenate([np.zeros(len(states) - waiting), np.arange(waiting) / max(1, waiting)])
         weight = np.array([self.expectations.weight(state, cluster) for state in states])
         held = [
             cluster.now_s - self._since_s[state.job.id] < self.slice_s if state.devices else False for state in states
         ]
-        return RepairableJobs(
+        return RematchableJobs(
             home=np.array([number[state.device_ids[0]] if state.devices else WAITS for state in states]),
             weight=weight * (1 + EARLIER_BONUS * (1 - lateness)),
             expected_s=np.array([self.expectations.expected_s(state, cluster) for state in states]),
