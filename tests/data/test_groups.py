@@ -116,7 +116,8 @@ def test_quality_is_that_of_each_size() -> None:
 
 def test_card_and_page_show_the_groups() -> None:
     card = dataset_card(WITH_GROUPS)
-    assert "- cpu-core, timeslice, groups of 3: 1 groups of 2 jobs, 2 blocks a row, rows by status: ok 2, unstable 0" in card
+    counts = "1 groups of 2 jobs, 2 blocks a row, rows by status: ok 2, unstable 0"
+    assert f"- cpu-core, timeslice, groups of 3: {counts}" in card
     assert "## Groups of three and more" in card
     assert "`groups.parquet`" in card
     text = table_page(WITH_GROUPS)
