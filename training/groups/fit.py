@@ -2,7 +2,7 @@
 
 Growth and saturation have the least mean relative error over a grid, the share weight likewise where jobs were measured
 on smaller slices. Ties, and parameters that no case depends on, keep the default. The errors are conformal: of each
-number of neighbours the distance beyond the pairs' own that 90 % of cases held out stay within.
+number of neighbours the distance that 90 % of cases of measured pairs, held out, stay within.
 """
 
 from dataclasses import replace
@@ -77,9 +77,10 @@ def covered(cases: GroupCases, predicted: Floats, composition: GroupComposition)
 def _errors(
     cases: GroupCases, residual: Floats, kind: NDArray[np.bool_], default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
-    """Of each number of neighbours the error beyond the pairs' own; nondecreasing."""
-    squared = np.where(residual < 0, cases.below, cases.above)
-    beyond = np.sqrt(np.maximum(residual**2 - squared, 0.0))
+    """Of each number of neighbours the error of logarithms that 90 % of the cases stay within; nondecreasing.
+
+    The pairs' own intervals are not taken off: those of two blocks are wide, and online windows narrow them later.
+    """
     errors: list[float] = []
     for further in range(1, MAX_FURTHER + 1):
         of_size = kind & (np.minimum(cases.neighbours - 1, MAX_FURTHER) == further)
@@ -87,5 +88,5 @@ def _errors(
             errors.append(default[further - 1] if not errors else max(errors[-1], default[further - 1]))
             continue
         level = min(COVERED * (1 + 1 / of_size.sum()), 1.0)
-        errors.append(max([float(np.quantile(beyond[of_size], level)), *errors[-1:]]))
+        errors.append(max([float(np.quantile(np.abs(residual[of_size]), level)), *errors[-1:]]))
     return errors[0], errors[1], errors[2]

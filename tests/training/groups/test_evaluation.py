@@ -88,6 +88,15 @@ def test_intervals_cover_what_was_held_out() -> None:
     assert covered(held_out, predicted, narrow).mean() < 0.1
 
 
+def test_intervals_cover_where_the_pairs_become_better_known_than_they_were() -> None:
+    fitted_on, held_out = (
+        group_cases(measured_groups([made]), [made], known) for made in (table(0.1), table(0.1, seed=1))
+    )
+    of_two_blocks = replace(fitted_on, below=np.full(len(fitted_on), 1.0), above=np.full(len(fitted_on), 1.0))
+    told = calibrate(TRUTH, of_two_blocks, fitted_on.predicted(TRUTH), with_pairs=None)
+    assert 0.85 <= covered(held_out, held_out.predicted(TRUTH), told).mean() <= 0.95
+
+
 def published(folder: Path, made: Table) -> Publication:
     """What a training on the table publishes, into `folder`."""
     (folder / "made").mkdir()
