@@ -40,6 +40,7 @@ NAMES = (
     "train",
     "ui",
     "watch",
+    "whatif",
 )
 
 

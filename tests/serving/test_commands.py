@@ -162,8 +162,8 @@ def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path)
     assert 0.1 < answer["weight"] < 1.0  # 2.4 × the prediction
     (said,) = ask(served, folder, "predict", "--victim", "stream", "--neighbour", "gemm")["predictions"]
     assert expected("stream", "gemm") < said["slowdown"] < 4.0
-    broken = json.dumps([window | {"observation_id": "o2", "company": ["gemm", "train"]}])
-    ran = interfere("observe", "-", "--target", served["address"], stdin=broken, cwd=folder)
+    other = json.dumps([window | {"slowdown": 2.0}])  # of the same id
+    ran = interfere("observe", "-", "--target", served["address"], stdin=other, cwd=folder)
     assert ran.returncode == 1
     assert "rejected" in ran.stdout
 

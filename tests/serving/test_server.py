@@ -177,7 +177,7 @@ def test_metrics(serve: Callable[..., RunningServer], settings: Settings) -> Non
             client.predict(["gemm"] * 200)
         from tests.serving.test_observations import window
 
-        client.observe([window("1", "infer", "gemm", slowdown=2.0), window("2", "infer", "a", "b", slowdown=2.0)])
+        client.observe([window("1", "infer", "gemm", slowdown=2.0), window("1", "infer", "gemm", slowdown=1.0)])
     text = scrape(server)
     call = 'grpc_method="PredictSlowdowns",grpc_service="interfere.v1.PolicyService",grpc_type="unary"'
     for line in (

@@ -156,6 +156,7 @@ class RandomCluster(RandomSnapshot):
             pool=str(rng.choice(["north", "south"])) if self._restricted(0.7) else "",
             memory_bytes=float(rng.choice([24, 40])) * GIB if self.memory_known else np.nan,
             granule_bytes=2 * GIB if grants else np.nan,
+            seats=2 if grants else None,  # else as many as granules; `tests.policy.oracle.seats` draws other numbers
             oversubscription_ratio=1.5 if self.memory_known and rng.random() < 0.2 else 1.0,
             windows=windows,
             price_per_hour=PRICES[kind],
