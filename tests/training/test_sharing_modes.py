@@ -8,7 +8,8 @@ import pytest
 from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.data.tables import Table, write_table
+from interfere.data.shipped_tables import shipped_table
+from interfere.data.tables import Table, read_table, write_table
 from interfere.records import (
     IMPORTANT_NEIGHBOUR,
     IMPORTANT_VICTIM,
@@ -84,6 +85,28 @@ def test_a_spatial_table_is_trained_served_matched_and_replayed_in_its_mode(spat
         assert "sharing mode spatial" in free.reason
     assert refused.kind is ActionKind.WAIT
     assert truth_of(spatial).mode == "spatial"
+
+
+def test_the_shipped_table_of_two_priorities_is_served_in_its_mode_between_both_roles(tmp_path: Path) -> None:
+    table = read_table(shipped_table("cpu-priority"))
+    roles = {(pair.victim, pair.neighbour, pair.important): pair.slowdown for pair in table.ok_pairs}
+    first, behind = (roles["gpt-decode", "resnet-input", role] for role in (IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR))
+    assert first < 1.2 < behind
+    settings = Settings(model=published(table, tmp_path), work=tmp_path / "served", port=0, grace_s=1.0)
+    server = start_server(settings)
+    try:
+        with PolicyClient(server.address) as client:
+            names = ["gpt-decode", "resnet-input"]
+            said = client.predict(names, pairs=[(0, 1)], device_type="cpu-core", mode="priority").prediction
+            other = client.predict(names, pairs=[(0, 1)], device_type="cpu-core", mode="timeslice").prediction
+    finally:
+        server.stop()
+    assert said.source == (Source.MEASURED,)
+    assert first < said.median[0] < behind
+    assert said.lower[0] < first
+    assert behind < said.upper[0]
+    assert other.source == (Source.ABSTAINED,)
+    assert truth_of(table).mode == "priority"
 
 
 def test_a_mode_that_was_added_later_leaves_the_columns_of_models_as_they_are(spatial: Table) -> None:
