@@ -7,7 +7,7 @@ two different jobs were never run together, only one direction was measured, or 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from interfere.data.quality import domain_tables
+from interfere.data.quality import MIN_ICC, domain_tables, table_quality
 from interfere.data.tables import Table
 
 MIN_PAIRS_ALONE = 10  # unordered pairs that a training of its own needs
@@ -30,6 +30,7 @@ class Limitation(StrEnum):
         "fewer pairs than levels of its own need: predictions lean on other tables, and their intervals are too narrow"
     )
     ONE_DIRECTION = "most pairs were measured in one direction: what a job does to others is known of few"
+    NOISE = "repeated blocks disagree: training refuses it; measure longer blocks, or on a quieter machine"
     NO_FACTS = "most jobs have no step time alone: jobs that were not measured in pairs cannot be told apart"
 
 
@@ -73,6 +74,8 @@ def _of_domain(title: str, table: Table) -> IntendedUse:
         found.append(Limitation.LEVELS_BORROWED)
     if mixed and 2 * sum((b, a) in mixed for a, b in mixed) < len(mixed):
         found.append(Limitation.ONE_DIRECTION)
+    if table_quality(table).icc < MIN_ICC:
+        found.append(Limitation.NOISE)
     if names and 2 * with_step_time < len(names):
         found.append(Limitation.NO_FACTS)
     return IntendedUse(

@@ -1,6 +1,9 @@
 """A table says what it may be used for, from its rows alone."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
 
 from interfere.data.dataset_card import dataset_card
 from interfere.data.intended_use import Limitation, intended_uses
@@ -38,6 +41,17 @@ def test_what_is_missing_is_said() -> None:
     few = [pair for a, b in one_way[:12] for pair in ((a, b), (b, a))]
     assert limitations(table(few)) == (Limitation.LEVELS_BORROWED,)
     assert Limitation.NO_FACTS in limitations(table(few, step_time_s=NAN))
+
+
+def test_blocks_that_disagree_may_train_nothing() -> None:
+    full = table((a, b) for a in NAMES for b in NAMES)
+    rng = np.random.default_rng(0)
+    noise = tuple(replace(pair, passes=tuple(rng.uniform(1.0, 1.1, 2))) for pair in full.pairs)
+    assert limitations(replace(full, pairs=noise)) == (Limitation.NOISE,)
+    signal = tuple(
+        replace(pair, passes=(x, x * 1.01)) for pair, x in zip(full.pairs, rng.uniform(1, 2, 64), strict=True)
+    )
+    assert limitations(replace(full, pairs=signal)) == ()
 
 
 def test_a_small_table_beside_a_large_one_is_told_apart_in_the_card() -> None:
