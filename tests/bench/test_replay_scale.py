@@ -24,12 +24,12 @@ LOAD, NOISE = 0.9, 1.6
 POLICIES = ("sjf+first-fit", "sjf+easy+greedy", "sjf+easy+matching", "srtf+first-fit+greedy")
 
 
-def world(jobs: int, devices: int) -> World:
+def world(jobs: int, devices: int, load: float = LOAD) -> World:
     """Jobs of one to sixteen devices."""
     rng = np.random.default_rng(0)
     gpus = rng.choice([1, 1, 1, 1, 1, 1, 2, 4, 8, 16], jobs)
     durations = rng.lognormal(7.5, 1.6, jobs).clip(30, 5 * 86_400)
-    arrivals = np.sort(rng.random(jobs)) * (gpus * durations).sum() / (devices * LOAD)
+    arrivals = np.sort(rng.random(jobs)) * (gpus * durations).sum() / (devices * load)
     rows = zip(arrivals.tolist(), durations.tolist(), rng.choice(NAMES, jobs).tolist(), gpus.tolist(), strict=True)
     return World(
         name="big",
@@ -40,11 +40,11 @@ def world(jobs: int, devices: int) -> World:
     )
 
 
-def cpu_s(policy: str, jobs: int, devices: int) -> float:
+def cpu_s(policy: str, jobs: int, devices: int, *, load: float = LOAD) -> float:
     """CPU seconds of one replay."""
     known = true_beliefs(USUAL)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE)
-    made, scheduler = world(jobs, devices), make_scheduler(policy, settings)
+    made, scheduler = world(jobs, devices, load), make_scheduler(policy, settings)
     started_s = time.process_time()
     replay(made, TableTruth([USUAL]), scheduler)
     return time.process_time() - started_s

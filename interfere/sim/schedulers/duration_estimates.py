@@ -45,7 +45,7 @@ class Oracle:
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
         """What is left, checkpoints that are still to be paid included."""
-        return state.remaining_s - (cluster.served_s(state) - state.served_s)
+        return max(0.0, state.remaining_s - state.rate * (cluster.now_s - state.accounted_s))
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
         """The same."""

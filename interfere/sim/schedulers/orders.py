@@ -59,7 +59,10 @@ class ShortestFirst:
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Seconds, or device seconds."""
         expected_s = self.estimate.remaining_s if self.remaining else self.estimate.total_s
-        return [expected_s(state, cluster) * (state.job.gpus if self.per_gpu else 1) for state in states]
+        times_s = [expected_s(state, cluster) for state in states]
+        if not self.per_gpu:
+            return times_s
+        return [time_s * state.job.gpus for time_s, state in zip(times_s, states, strict=True)]
 
     @property
     def jumps(self) -> bool:
