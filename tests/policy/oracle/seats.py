@@ -49,7 +49,10 @@ class SeatedCluster(RandomCluster):
         self.snapshot = replace(
             self.snapshot,
             devices=tuple(
-                replace(device, seats=None if count == 2 and rng.random() < 0.5 else count)
+                replace(
+                    device,
+                    seats=None if count == 2 and rng.random() < 0.5 and math.isnan(device.granule_bytes) else count,
+                )
                 for device, count in zip(self.snapshot.devices, seats, strict=True)
             ),
             limits=replace(limits, guest_ends_first=False, memory=replace(limits.memory, misfit_risk=math.nan)),

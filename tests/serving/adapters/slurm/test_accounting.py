@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -25,20 +26,20 @@ PATTERNS = "pattern,workload\n^gemm,gemm\n^rl-,rl-rollout\n^request-server,reque
 
 
 @pytest.fixture
-def accounting(tmp_path: Path) -> Iterator[Accounting]:
+def accounting() -> Iterator[Accounting]:
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     why = f"Slurm's accounting is missing ({', '.join(missing)}): apt-get install {PACKAGES}"
     if missing and os.environ.get("REQUIRE_ALL"):
         pytest.fail(why)
     if missing:
         pytest.skip(why)
-    for folder in (tmp_path, *tmp_path.parents[:2]):  # the database runs as its own user
-        folder.chmod(0o755)
-    started = Accounting(folder=tmp_path / "accounting")
-    try:
-        yield started.start()
-    finally:
-        started.stop()
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the database runs as its own user
+        started = Accounting(folder=Path(folder) / "accounting")
+        try:
+            yield started.start()
+        finally:
+            started.stop()
 
 
 @pytest.mark.journey
