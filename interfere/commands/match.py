@@ -87,7 +87,8 @@ def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
     """Return one line a job; what is the same for every shared device is left to --json."""
     residents = (resident for device in snapshot.devices for resident in device.residents)
     workloads = {job.id: job.workload for job in (*snapshot.pending, *residents)}
-    cost = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f})"
+    waiting = f" and {plan.greedy_waiting} waiting" if plan.greedy_waiting else ""
+    cost = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f}{waiting})"
     title = f"decision {plan.decision_id}: {cost}, {plan.status.lower()}, model {plan.model_version}"
     table = Table("job", "decision", "slowdown", "interval", title=title)
     for action in plan.actions:

@@ -61,9 +61,9 @@ def timeline(
     """
     from interfere.timeline.comparison_page import shown_window_s, write_comparison_page
     from interfere.timeline.mode_comparison import (
-        Planner,
         compare_sharing_modes,
         scenario_from_profiles,
+        select_planner,
         select_sharing_modes,
     )
 
@@ -74,7 +74,7 @@ def timeline(
         low_profile,
         gap_frac=gap_share,
         gap_every=gap_every,
-        planner=Planner(planner),
+        planner=select_planner(planner),
         error_frac=error,
         seed=seed,
     )

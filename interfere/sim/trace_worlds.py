@@ -86,7 +86,7 @@ def worlds_of(
         raise InvalidInputError(
             f"no job of trace {trace.name} can be replayed",
             value="; ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty",
-            remedy="give a trace with durations and devices",
+            remedy="import it with durations (of Gavel's traces: --throughputs) and devices",
         )
     return TraceWorlds(worlds=worlds, left_out=tuple(left_out.items()))
 

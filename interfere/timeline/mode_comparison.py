@@ -134,6 +134,13 @@ class Planner(StrEnum):
     EXACT = "exact"  # each gap and kernel as it will be, which no scheduler can know: a bound
 
 
+def select_planner(name: str) -> Planner:
+    """The planner of this name. Raises InvalidInputError for an unknown one."""
+    if name not in list(Planner):
+        raise InvalidInputError("no such planner", value=name, remedy=f"one of {', '.join(Planner)}")
+    return Planner(name)
+
+
 def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: Planner) -> Timeline:
     """The timeline as the planner predicts it, after the `measured` rounds of the same job alone."""
     if planner == Planner.EXACT:

@@ -117,3 +117,9 @@ def test_jobs_of_several_devices_need_a_choice(tmp_path: Path) -> None:
     path.write_text(json.dumps([one[0], two[1]]))
     with pytest.raises(InvalidInputError, match="none in common"):
         RUN.invoke(app, ["serve", "train", "--profiles", str(path)], catch_exceptions=False)
+
+
+def test_an_unknown_planner_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match="no such planner") as caught:
+        RUN.invoke(app, ["gather", "gemm", "--planner", "oracle"], catch_exceptions=False)
+    assert caught.value.remedy == "one of identity, place, exact"

@@ -42,7 +42,8 @@ def replay(
         typer.Option(
             help="ORDER[+easy or +first-fit][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, "
             "srtf, edf, laxity (+easy: Slurm's backfill with a reservation; +first-fit has none; +drop gives up "
-            "jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
+            "jobs whose deadline is infeasible); ORDER+rematch+greedy or ORDER+rematch+matching "
+            "(running jobs are re-paired every slice); slots[+greedy or +matching]; or policy, "
             "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing; "
             "+seats-N last for more than two jobs on a device. Repeatable. Default: sixteen without deadlines, sixteen "
             "with --deadlines.",

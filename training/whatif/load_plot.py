@@ -23,7 +23,7 @@ STYLE = """
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(270px, 1fr)); gap: 10px 22px;
   margin: 10px 0 16px; }
 .panels figure { margin: 0; } .panels figcaption { font-size: 13px; }
-.panels svg { display: block; width: 100%; height: auto; }
+.panels svg { display: block; width: 100%; max-width: 420px; height: auto; }
 .measured circle { fill: var(--suffers); } .measured line { stroke: var(--suffers); stroke-width: 1.6; }
 .assumed circle { fill: var(--page); stroke: var(--causes); stroke-width: 1.6; }
 .assumed line { stroke: var(--causes); stroke-width: 1.2; }

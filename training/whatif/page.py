@@ -19,7 +19,7 @@ MAX_UNKNOWN = 10  # workloads without truth that are listed
 SURE_SHARE = 0.5  # of GPU hours: below, the coverage is shown as a doubt
 LOAD_LEGEND = (
     "Change of the mean completion time of all jobs by greedy placement, two jobs a GPU, against the same queue "
-    "without sharing. Below 0: jobs end sooner. Lines are the intervals of the mean."
+    "without sharing. Below 0: jobs end sooner. Lines are the intervals of the mean, cut at the edge of the plot."
 )
 CAP_LEGEND = (
     "A cap is the largest predicted slowdown that a job may suffer by sharing. Past 1.5 ×: pairs that truly slowed a "

@@ -73,7 +73,9 @@ def _by_load(answer: WhatIfAnswer) -> list[Table]:
     if not loads:
         return []
     table = _table(
-        "Change of the mean completion time by greedy sharing, by load (%)", "queue", *(f"{x:g}" for x in loads)
+        "Change of the mean completion time by greedy sharing without a cap, by load (%)",
+        "queue",
+        *(f"{x:g}" for x in loads),
     )
     kinds = dict.fromkeys(
         (effect.queue, effect.gangs_share)
@@ -85,6 +87,8 @@ def _by_load(answer: WhatIfAnswer) -> list[Table]:
             effect.target_load: effect.change
             for effect in answer.effects
             if (effect.queue, effect.gangs_share, effect.sharing) == (queue, gangs, GREEDY)
+            and math.isinf(effect.max_slowdown)
+            and not effect.is_other_scenario
         }
         cells = [found.get(load) for load in loads]
         label = f"{queue}, gangs (assumed)" if gangs else queue

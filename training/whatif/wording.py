@@ -114,8 +114,7 @@ def placement_text(comparisons: Sequence[PlacementComparison]) -> str:
         )
     return (
         f"Greedy placement is within 1 % of matching wherever they were compared (at best {percent(gap.difference)}, "
-        f"{at}), and matching {cost}: choose greedy. Matching pays for caps, queues that must all be packed, and "
-        "running jobs that are paired anew."
+        f"{at}), and matching {cost}: choose greedy, the simpler one."
     )
 
 

@@ -48,7 +48,9 @@ def advise_copies(
 
 def _text(advice: "CopiesAdvice") -> str:
     size, batch, copies = advice.configuration
+    unmet = ["no configuration is expected to keep the latency target; the one of least latency:"]
     lines = [
+        *(unmet if advice.good_probability == 0.0 else ()),
         f"{copies} {'copy' if copies == 1 else 'copies'} in a slice of {size}g, batch {batch}: "
         f"{advice.throughput:.4g} requests/s, {1e3 * advice.latency_s:.3g} ms a batch",
         f"misses the latency target with probability {advice.miss_probability:.0%}; "

@@ -35,7 +35,11 @@ def import_philly(
     gavel = read_throughputs(throughputs) if throughputs else None
     steps_per_s = _steps_per_s(gavel, device_type) if gavel else {}
     jobs = [_job(row, steps_per_s) for row in file.rows]
-    missing = f"no throughput of the job type on that many {device_type}" if gavel else "no throughputs were given"
+    missing = (
+        f"no throughput of the job type on that many {device_type}"
+        if gavel
+        else "no throughputs were given (--throughputs)"
+    )
     return ImportResult(
         source_format="philly",
         files=(file.source, *((gavel.source,) if gavel else ())),

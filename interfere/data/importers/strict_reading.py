@@ -33,6 +33,8 @@ FOREIGN_SIGNATURES = (  # first bytes of files that are not UTF-8 text
 
 def read_text(path: Path) -> tuple[str, SourceFile]:
     """The content of a UTF-8 file, and the file with its checksum. Raises TableError."""
+    if path.is_dir():
+        raise TableError("a file expected, not a folder", value=path, remedy="give one file of the folder")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -75,8 +77,8 @@ class CsvRow:
     def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
         """Raise the TableError of one field."""
         raise TableError(
-            f"{self.path.name}, row {self.row_number}, column {column}: {problem}",
-            value=f"{self.fields.get(column, '')!r} in {self.path}",
+            f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}: {problem}",
+            value=f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path,
             remedy=remedy,
         )
 

@@ -18,10 +18,12 @@ def render_recommendation(recommendation: ModeRecommendation) -> str:
         case ModeReasonKind.ONLY_KNOWN_MODE:
             return f"{mode}, the only mode of which anything is known: relative throughput {throughput}{risk}"
         case ModeReasonKind.SHARING_LOSES:
-            return f"one after the other: {than} under {other}, the best known mode, is no gain"
+            return f"run the jobs one after the other: {than} under {other}, the best known mode, is no gain"
         case ModeReasonKind.TARGETS_EXCLUDE_MODES:
-            return f"one after the other: {other} would break a latency target with probability {misses:.2f}"
+            return (
+                f"run the jobs one after the other: {other} would break a latency target with probability {misses:.2f}"
+            )
         case ModeReasonKind.DOES_NOT_FIT:
-            return "one after the other: together the jobs do not fit the memory of the device"
+            return "run the jobs one after the other: together the jobs do not fit the memory of the device"
         case ModeReasonKind.NOTHING_KNOWN:
             return "nothing is known of any mode: measure one of those listed"

@@ -5,6 +5,7 @@ all that keep it. Advised is the one that is good with the highest probability: 
 for what it might lose, and a safe one for what it leaves unused.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.errors import InvalidInputError
 from interfere.predict.copies.belief import CopiesBelief, CopiesModel
 from interfere.predict.copies.measurements import Configuration, ModelMeasurements, instances
 
@@ -74,8 +76,10 @@ def advise_measured_model(
     """The advice for a model from its rows of one copy, and of several where some were measured already.
 
     `others`: models that say what copies do; the model itself is left out by its name. Raises TableError where rows
-    are missing.
+    are missing, InvalidInputError for a latency target that is no time.
     """
+    if not 0.0 < target_s < math.inf:
+        raise InvalidInputError("latency target: must be above 0 and finite", value=target_s, remedy="give seconds")
     belief = CopiesModel([each for each in others if each.name != model.name]).belief(model, batch)
     for configuration in model.throughput:
         if configuration.copies > 1 and configuration in belief.configurations:

@@ -76,8 +76,11 @@ class CopiesModel:
                     rows.append(_features(alone, key))
                     values.append(float(np.log(key.batch / rate / alone[key.slice_size, key.batch])))
         if not rows:
-            remedy = "give a table of other models with rows of several copies"
-            raise TableError("no row of several copies beside one of one", value=f"{len(models)} models", remedy=remedy)
+            raise TableError(
+                "no measurement of several copies beside one of one copy",
+                value=f"{len(models)} other models",
+                remedy="give a folder of ParvaGPU's CSV files of other models (interfere data fetch parvagpu)",
+            )
         self._process: AveragedProcess = fit_process(np.array(rows), np.array(values))
 
     def belief(self, model: ModelMeasurements, batch: int) -> CopiesBelief:

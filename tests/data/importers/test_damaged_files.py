@@ -123,3 +123,11 @@ def test_another_line_end_and_a_byte_order_mark_change_nothing_but_the_digest(
     assert f"`{name}`" in two
     assert any(name in line and DIFFERENT in line for line in two.splitlines())
     assert one.partition("## How it was read")[2] == two.partition("## How it was read")[2]
+
+
+def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["philly", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert isinstance(done.exception, TableError)
+    assert "a file expected, not a folder" in str(done.exception)
+    assert "one file of the folder" in done.exception.remedy
+    assert not (tmp_path / "out").exists()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from interfere.commands.advise.copies import app
 from interfere.data.importers.parvagpu import COLUMNS
-from interfere.errors import TableError
+from interfere.errors import InvalidInputError, TableError
 from interfere.predict.copies.advice import ThroughputOf, advise_copies, advise_measured_model
 from interfere.predict.copies.belief import CopiesModel
 from interfere.predict.copies.gaussian_process import fit_process
@@ -139,8 +139,22 @@ def test_the_command_advises_from_files_and_a_measured_row_counts(tmp_path: Path
     row = (measured.slice_size, measured.batch, measured.copies, OWN.throughput[measured], OWN.latency_s(measured))
     own.write_text(own.read_text() + ",".join(map(repr, row)) + "\n")
     assert json.loads(CliRunner().invoke(app, [*options, "--json"]).output)["measure"] != first["measure"]
-    assert "requests/s" in CliRunner().invoke(app, options).output
+    text = CliRunner().invoke(app, options).output
+    assert "requests/s" in text
+    assert "no configuration" not in text
     with pytest.raises(TableError, match="no row of one copy"):
         advise_measured_model(OWN, read_measurements(folder), batch=3, target_s=1.0)
-    with pytest.raises(TableError, match="no row of several copies"):
+    with pytest.raises(TableError, match="no measurement of several copies"):
         advise_measured_model(OWN, read_measurements(own), batch=4, target_s=1.0)
+
+
+def test_a_target_that_nothing_keeps_is_said_and_one_that_is_no_time_refused(tmp_path: Path) -> None:
+    folder, own = tmp_path / "others", tmp_path / "own.csv"
+    folder.mkdir()
+    write(folder / "m0.csv", OTHERS[0])
+    write(own, OWN, only_one_copy=True)
+    options = [str(own), "--from", str(folder), "--batch", "4", "--latency-target"]
+    assert "no configuration is expected to keep" in CliRunner().invoke(app, [*options, "1e-6"]).output
+    for wrong in ("0", "-1", "nan", "inf"):
+        with pytest.raises(InvalidInputError, match="latency target"):
+            CliRunner().invoke(app, [*options, wrong], catch_exceptions=False)

@@ -90,6 +90,15 @@ def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_f
     assert again.exit_code == 0, again.output
     assert f"{found['planned']} of {found['planned']} replays were done before" in again.stderr.replace("\n", " ")
     assert max(map(len, again.stdout.splitlines())) <= 80
+    (uncapped,) = (
+        each["change"]["mean"]
+        for each in found["effects"]
+        if (each["queue"], each["sharing"], each["max_slowdown"], each["target_load"])
+        == ("fifo+easy", "greedy", None, 0.95)
+    )
+    by_load = again.stdout[again.stdout.index("Change of the mean completion") :]
+    row = next(line for line in by_load.splitlines() if line.split()[:1] == ["fifo+easy"])
+    assert row.split()[-1] == f"{100 * uncapped:+.1f}"
 
 
 def test_where_nothing_slows_down_a_busy_cluster_gains_and_the_report_says_so(small: Table, tmp_path: Path) -> None:
