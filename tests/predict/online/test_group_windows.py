@@ -58,7 +58,7 @@ def test_every_window_moves_its_group_toward_it_and_never_past_it(windows: list[
     model = untaught()
     for k, (company, ratio) in enumerate(windows):
         before = group(model, "a", company)
-        observed = max(before * ratio, 0.6)
+        observed = min(max(before * ratio, 0.6), 100.0)  # the range of a window
         result = model.observe(window(k, "a", tuple(company), slowdown=observed), resolve)
         assert result.result in (ObservationResult.APPLIED, ObservationResult.QUARANTINED)
         assert result.error_ratio == pytest.approx(abs(observed / before - 1))
