@@ -1,4 +1,4 @@
-"""Where an import is written, and what is told of it."""
+"""Where an import is written, and the report about it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from interfere.commands.data.import_report import check_target_folder, report_document, report_grid, write_and_report
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
-from interfere.data.importers.spreadsheet.shapes import Shape, Victims
+from interfere.data.importers.spreadsheet.pair_layouts import Shape, Victims
 
 if TYPE_CHECKING:
     from interfere.data.importers.spreadsheet.column_uses import ColumnUse
@@ -53,8 +53,8 @@ def table(
 
     `interfere data template` writes a file to fill; docs/own-tables.md explains every column.
     """
+    from interfere.data.importers.spreadsheet.column_roles import parse_map
     from interfere.data.importers.spreadsheet.own_table import SpreadsheetOptions, import_spreadsheet
-    from interfere.data.importers.spreadsheet.roles import parse_map
 
     target = out or work / "tables" / (name or path.stem)
     if not dry_run:
@@ -105,7 +105,7 @@ def template(
 ) -> None:
     """Write a spreadsheet to fill in: one file of pairs, one of the jobs alone. Cells may stay empty."""
     from interfere.data.importers.device_names import device_type_of_product
-    from interfere.data.importers.spreadsheet.readings import Conditions
+    from interfere.data.importers.spreadsheet.measured_values import Conditions
     from interfere.data.importers.spreadsheet.template import EXAMPLE_JOBS, write_template
 
     conditions = Conditions(device_type=device_type_of_product(device), mode=mode)

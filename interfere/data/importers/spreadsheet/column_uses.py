@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from interfere.data.importers.spreadsheet.column_roles import EXTRA, ColumnRoles, Measure, ValueKind, describe
+from interfere.data.importers.spreadsheet.measured_values import ALONE_WORDS, Conditions
+from interfere.data.importers.spreadsheet.pair_layouts import Victims
 from interfere.data.importers.spreadsheet.profile_sheet import FACT_OF_ROLE
-from interfere.data.importers.spreadsheet.readings import ALONE_WORDS, Conditions
-from interfere.data.importers.spreadsheet.roles import EXTRA, ColumnRoles, Measure, ValueKind, describe
-from interfere.data.importers.spreadsheet.shapes import Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
 
 

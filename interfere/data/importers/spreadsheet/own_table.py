@@ -11,9 +11,9 @@ from interfere.data.extra_facts import ExtraFact
 from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, Treatment, nonempty_notices
 from interfere.data.importers.spreadsheet import slowdowns
+from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, assign_roles
 from interfere.data.importers.spreadsheet.column_uses import ColumnUse, uses_of_matrix, uses_of_pairs, uses_of_profiles
-from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
-from interfere.data.importers.spreadsheet.readings import (
+from interfere.data.importers.spreadsheet.measured_values import (
     Conditions,
     Reading,
     is_matrix,
@@ -21,8 +21,8 @@ from interfere.data.importers.spreadsheet.readings import (
     matrix_measure,
     matrix_readings,
 )
-from interfere.data.importers.spreadsheet.roles import ColumnRoles, assign_roles
-from interfere.data.importers.spreadsheet.shapes import Shape, Victims
+from interfere.data.importers.spreadsheet.pair_layouts import Shape, Victims
+from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
 from interfere.errors import TableError
 from interfere.records import DEFAULT_MODE, NAN, JobProfile, PairMeasurement, PairStatus

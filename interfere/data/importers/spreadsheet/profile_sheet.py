@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.spreadsheet.readings import number_of
-from interfere.data.importers.spreadsheet.roles import ColumnRoles, assign_roles
+from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, assign_roles
+from interfere.data.importers.spreadsheet.measured_values import number_of
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
 from interfere.data.importers.strict_reading import NUMBER, CsvRow
 from interfere.data.rows.checks import job_range_violations

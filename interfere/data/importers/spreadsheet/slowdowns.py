@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interfere.data.importers.import_result import Notice, Treatment
-from interfere.data.importers.spreadsheet.readings import Conditions, Reading, number_of
-from interfere.data.importers.spreadsheet.roles import ColumnRoles, ValueKind
+from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, ValueKind
+from interfere.data.importers.spreadsheet.measured_values import Conditions, Reading, number_of
 from interfere.data.importers.spreadsheet.sheet import is_empty
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
 

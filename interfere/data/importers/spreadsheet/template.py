@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from interfere.data.importers.spreadsheet.roles import MEASURES
-from interfere.data.importers.spreadsheet.shapes import Shape
+from interfere.data.importers.spreadsheet.column_roles import MEASURES
+from interfere.data.importers.spreadsheet.pair_layouts import Shape
 from interfere.data.parquet import write_atomically
 from interfere.errors import ConflictError, InvalidInputError
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from interfere.data.extra_facts import read_extras
 from interfere.data.importers.import_writer import write_import
+from interfere.data.importers.spreadsheet.column_roles import parse_map
 from interfere.data.importers.spreadsheet.own_table import SpreadsheetOptions, import_spreadsheet
-from interfere.data.importers.spreadsheet.roles import parse_map
-from interfere.data.importers.spreadsheet.shapes import Victims
+from interfere.data.importers.spreadsheet.pair_layouts import Victims
 from interfere.data.tables import Table, check_table, read_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import PairMeasurement, PairStatus

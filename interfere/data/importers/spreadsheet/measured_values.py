@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.spreadsheet.roles import (
+from interfere.data.importers.spreadsheet.column_roles import (
     MEASURES,
     ColumnRoles,
     Measure,
@@ -15,7 +15,7 @@ from interfere.data.importers.spreadsheet.roles import (
     ValueKind,
     normalised,
 )
-from interfere.data.importers.spreadsheet.shapes import Victims
+from interfere.data.importers.spreadsheet.pair_layouts import Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
 from interfere.data.importers.strict_reading import NUMBER, CsvRow
 from interfere.errors import InvalidInputError, TableError
