@@ -21,7 +21,7 @@ from interfere.records import (
     Plan,
     Snapshot,
 )
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import ModeAdvice
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc

@@ -15,20 +15,18 @@ from interfere.records.blocks import (
     group_key,
 )
 from interfere.records.checks import DEFAULT_MODE, MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
-from interfere.records.cluster import (
+from interfere.records.cluster import Device, Job, Snapshot
+from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
+from interfere.records.facts import COUNTERS, JobProfile, KernelStat
+from interfere.records.limits import (
     ActionKind,
-    Device,
-    Job,
     Limits,
     MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
     SlowdownLimits,
-    Snapshot,
     TimeLimits,
 )
-from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
-from interfere.records.facts import COUNTERS, JobProfile, KernelStat
 from interfere.records.measurements import (
     IMPORTANT_NEIGHBOUR,
     IMPORTANT_VICTIM,

@@ -9,6 +9,7 @@ MODES = ("timeslice", "mps", "mig", "stream", "priority", "spatial")
 DEFAULT_MODE = "timeslice"  # what a GPU does with two jobs where nothing is set up
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
 MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # a measurement beyond these bounds is a broken clock or a stuck job
+MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
 
 
 def check(violations: list[Violation]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from interfere.records.checks import NAN
-from interfere.records.cluster import ActionKind
+from interfere.records.limits import ActionKind
 from interfere.records.plans import Action, Refusal
 from interfere.records.predictions import Source
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from interfere.records.checks import NAN
-from interfere.records.cluster import ActionKind
+from interfere.records.limits import ActionKind
 from interfere.records.rules import Rule
 
 

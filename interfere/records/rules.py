@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from interfere.records.checks import NAN
-from interfere.records.cluster import ActionKind
+from interfere.records.limits import ActionKind
 
 
 class RuleKind(StrEnum):

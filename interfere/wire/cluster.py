@@ -15,7 +15,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, LIMIT_GROUPS
+from interfere.records.limits import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, LIMIT_GROUPS
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import RankAnswer, RankQuery
 from interfere.wire.rules import rule_from_proto, rule_to_proto

@@ -33,7 +33,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import LIMIT_GROUPS
+from interfere.records.limits import LIMIT_GROUPS
 from interfere.wire.messages import JobRef, PairQuery
 from interfere.wire.scalars import Inspection
 

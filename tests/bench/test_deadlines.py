@@ -20,7 +20,7 @@ from rich.console import Console
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.limits import DEFAULT_RISK
 from interfere.sim.beliefs import MatrixPredictor, noisy_beliefs, true_beliefs
 from interfere.sim.edge_world import (
     CHECKPOINT_S,

@@ -15,7 +15,7 @@ from interfere.policy.modes.outlook import GroupPredictor, ModeScenarios, outloo
 from interfere.policy.modes.questions import JobToAdvise
 from interfere.policy.modes.text import render_recommendation
 from interfere.records import MODES, NAN
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import (
     ModeAdvice,
     ModeMeasurement,

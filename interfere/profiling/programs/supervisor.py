@@ -26,7 +26,7 @@ from interfere.profiling.programs.output import BoundedLog, StepScanner
 
 POLL_S = 0.05  # how late the end of a command may be noticed
 SAMPLE_EVERY_S, LIST_EVERY_S = 0.1, 1.0  # totals ten times a second, single processes once
-SAMPLE_COST = 50  # the next sample waits this many times what the last one took: 2 % of the supervisor's core at most
+SAMPLE_COST = 50  # the next sample waits this many times the CPU time of the last one: 2 % of a core at most
 MARK_EVERY_S = 0.02  # as long as a chunk of steps in worker traces; a record costs 10 µs (measured)
 READ_BYTES = 1 << 16
 RUN_FOLDER = "INTERFERE_PROGRESS_RUN"  # environment variable of every process of a run: the folder of the run
@@ -167,7 +167,7 @@ class Supervisor:
 
     def _write_sample(self, *, last: bool = False) -> None:
         """Write a sample when one is due; the last one in any case, with all processes."""
-        start_s = time.monotonic()
+        start_s, start_cpu_s = time.monotonic(), time.thread_time()
         if start_s < self.next_sample_s and not last:
             return
         list_processes = last or start_s >= self.next_list_s
@@ -176,7 +176,7 @@ class Supervisor:
         self.samples.flush()
         if list_processes:
             self.next_list_s = start_s + LIST_EVERY_S
-        self.next_sample_s = start_s + max(SAMPLE_EVERY_S, SAMPLE_COST * (time.monotonic() - start_s))
+        self.next_sample_s = start_s + max(SAMPLE_EVERY_S, SAMPLE_COST * (time.thread_time() - start_cpu_s))
 
     def _write_event(self, event: str, **facts: Any) -> None:
         self.events.write(json.dumps({"event": event, "monotonic_s": time.monotonic(), **facts}) + "\n")

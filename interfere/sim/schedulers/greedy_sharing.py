@@ -15,7 +15,7 @@ from interfere.policy.rules.guest_ends_first import outlasts
 from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction
-from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT
+from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.deadlines import windows_from

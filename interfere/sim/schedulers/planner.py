@@ -28,7 +28,8 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from interfere.records.cluster import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.records.limits import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from interfere.records import Device
-from interfere.records.cluster import DEFAULT_MOVE_FACTOR
+from interfere.records.limits import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.orders import Order, in_order

@@ -7,7 +7,8 @@ from interfere.matching.rematching.exact import rematch
 from interfere.matching.rematching.greedy import rematch_greedily
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
-from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner

@@ -1,7 +1,7 @@
 """Converters of questions about sharing modes and of their answers."""
 
 from interfere.records import MODES, NAN
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import (
     JobUnderMode,
     ModeAdvice,

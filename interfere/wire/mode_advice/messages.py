@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import NAN
 from interfere.records.checks import check, number_violations
-from interfere.records.cluster import DEFAULT_RISK, MAX_RISK, MIN_RISK
+from interfere.records.limits import DEFAULT_RISK, MAX_RISK, MIN_RISK
 from interfere.wire.messages import JobRef
 
 MIN_JOBS, MAX_JOBS = 2, 48  # as many as a device may have seats

@@ -28,7 +28,8 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import HIGHEST_PRIORITY, MIN_WEIGHT
+from interfere.records.checks import MIN_WEIGHT
+from interfere.records.cluster import HIGHEST_PRIORITY
 from tests.policy.rules.one_pair import GIB, NOW_S, SPREAD, UNKNOWN_TYPE, WORKLOADS, OnePair, RandomSnapshot
 from tests.tables import TablePredictor, context, resolver
 

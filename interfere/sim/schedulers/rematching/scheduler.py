@@ -21,7 +21,7 @@ from interfere.policy.residents.rematching import Bools, Floats, RematchableJobs
 from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.protocols import Predictor
 from interfere.records import MatrixBatch
-from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_MOVE_FACTOR
+from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_MOVE_FACTOR
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start
 from interfere.sim.schedulers.orders import Order, in_order

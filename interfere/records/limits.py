@@ -1,0 +1,227 @@
+"""What a plan may do: its objective, its limits on slowdown, memory and time, and the actions that it may ask for."""
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records.checks import MIN_WEIGHT, NAN, check, mode_violations, number_violations
+
+# Two jobs that take turns get the work of one done: at a joint throughput of 1 sharing gains nothing.
+DEFAULT_MIN_JOINT_THROUGHPUT = 1.0
+DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
+MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
+MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
+MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the rows there are; at 0.5 the median decides
+# Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
+# that has not started a job by then has decided otherwise.
+DEFAULT_PROMISE_TTL_S = 120.0
+MIN_SLICE_S = 1e-3  # shorter than any decision takes
+# After each of these periods a job that has waited for three of them counts once more: five minutes, ten rounds of
+# Slurm's backfill (bf_interval, 30 s).
+DEFAULT_AGEING_S = 300.0
+# Two of Prometheus' default scrape intervals (scrape_interval, 1 m): a job above its grant for that long was measured
+# so in at least two windows.
+DEFAULT_GRANT_PATIENCE_S = 120.0
+
+
+class ObjectiveKind(StrEnum):
+    """What a decision minimises once the most weight is started; `interfere.policy.costs.objectives` defines each."""
+
+    WEIGHTED_EXCESS = "weighted_excess"
+    TOTAL_SLOWDOWN = "total_slowdown"
+    COMPLETION_TIME = "completion_time"
+    MAKESPAN = "makespan"
+    FINISH_TIME_FAIRNESS = "finish_time_fairness"
+    PAIRS_PAST_CAP = "pairs_past_cap"
+    DEADLINE_MISSES = "deadline_misses"
+    COST = "cost"
+    ENERGY = "energy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveTerm:
+    """One part of a weighted sum of objectives."""
+
+    kind: ObjectiveKind
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(number_violations(self, "weight", low=MIN_WEIGHT, nan=False))
+
+
+class ActionKind(StrEnum):
+    """What a plan may ask a scheduler to do.
+
+    >>> from interfere import ActionKind
+    >>> [kind.value for kind in ActionKind][:3]
+    ['start_alone', 'start_shared', 'wait']
+    """
+
+    START_ALONE = "start_alone"
+    START_SHARED = "start_shared"
+    WAIT = "wait"
+    KEEP = "keep"
+    MOVE = "move"
+    PREEMPT = "preempt"
+    END = "end"
+    DEMOTE = "demote"
+    DECLINE = "decline"
+
+
+DEFAULT_ALLOWED = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT})
+# A move must be worth twice what it costs: remaining times are estimates, and a mover that ends after half of its own
+# has then lost nothing.
+DEFAULT_MOVE_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowdownLimits:
+    """How far jobs may be slowed down. A cap holds on the quantile 1 - risk of the predicted slowdown."""
+
+    max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
+    protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above 1/s + 1/s'; 0: any pair may
+    soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
+    risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
+        bad += number_violations(self, "min_joint_throughput", nan=False)
+        if not MIN_RISK <= self.risk <= MAX_RISK:
+            bad.append(
+                Violation(
+                    field="risk",
+                    what=f"must be in [{MIN_RISK}, {MAX_RISK}]",
+                    value=repr(self.risk),
+                    remedy=f"leave it out for {DEFAULT_RISK}",
+                )
+            )
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """How full device memory may become, and when a job that exceeds its grant may be ended."""
+
+    memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
+    misfit_risk: float = NAN  # largest predicted probability that two jobs do not fit; absent: sums alone decide
+    grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job above its grant for this long without a dip may be ended
+    grant_tolerance: float = 0.05  # share of its grant that a job may use beyond it
+
+    def __post_init__(self) -> None:
+        bad = _share_violations(self, "memory_headroom", MAX_HEADROOM)
+        bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)
+        bad += number_violations(self, "grant_patience_s", "grant_tolerance", nan=False)
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """How long a search may take, how long a promise lives, how often to decide, and how waiting counts."""
+
+    time_budget_s: float = NAN  # for the search; past it the best plan so far is answered as BOUNDED
+    promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
+    slice_s: float = NAN  # decide anew at least this often
+    ageing_s: float = DEFAULT_AGEING_S  # a job counts once more for each, from the third that it waits; 0: never
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "time_budget_s", low=MIN_TIME_BUDGET_S)
+        bad += number_violations(self, "promise_ttl_s", "ageing_s", nan=False)
+        bad += number_violations(self, "slice_s", low=MIN_SLICE_S)
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name.
+
+    >>> from interfere import ActionKind, Limits
+    >>> allowed = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
+    >>> limits = Limits.of(allowed=allowed, max_slowdown=1.5, time_budget_s=2.0)
+    >>> limits.slowdown.max_slowdown, limits.timing.time_budget_s
+    (1.5, 2.0)
+    """
+
+    allowed: frozenset[ActionKind] = DEFAULT_ALLOWED
+    max_devices: int | None = None  # empty devices that may be taken
+    most_shared_gpus: int | None = None  # jobs on more devices than this run without co-located jobs
+    allow_extrapolation: bool = False
+    choosable_modes: frozenset[str] = (
+        frozenset()
+    )  # sharing modes that a plan may set on empty devices; none: they keep theirs
+    guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
+    promise_deadlines: bool = True  # accept deadlines, and start no job that would break one
+    rematch_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
+    move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
+    slowdown: SlowdownLimits = field(default_factory=SlowdownLimits)
+    memory: MemoryLimits = field(default_factory=MemoryLimits)
+    timing: TimeLimits = field(default_factory=TimeLimits)
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "move_factor", low=1.0, nan=False)
+        for name, low in (("max_devices", 0), ("most_shared_gpus", 1)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                what, remedy = f"must be ≥ {low}", "leave it out for no limit"
+                bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
+        for mode in sorted(self.choosable_modes):
+            bad += [replace(violation, field="choosable_modes") for violation in mode_violations(mode)]
+        if ActionKind.WAIT not in self.allowed:
+            bad.append(
+                Violation(
+                    field="allowed",
+                    what="wait cannot be forbidden",
+                    value=", ".join(sorted(self.allowed)) or "nothing",
+                    remedy="add wait: a job that fits nowhere has to",
+                )
+            )
+        check(bad)
+
+    @classmethod
+    def of(cls, **values: Any) -> "Limits":
+        """Limits from flat names, as on the wire and in JSON. Raises InvalidInputError with every broken rule.
+
+        TypeError names a limit that does not exist.
+        """
+        violations: list[Violation] = []
+        grouped: dict[str, Any] = {}
+        for group, record in LIMIT_GROUPS.items():
+            names = [limit.name for limit in fields(record) if limit.name in values]
+            try:
+                grouped[group] = record(**{name: values.pop(name) for name in names})
+            except InvalidInputError as error:
+                violations += error.violations
+        try:
+            limits = cls(**values)
+        except InvalidInputError as error:
+            violations += error.violations
+        check(violations)
+        return replace(limits, **grouped)
+
+    def flat(self) -> dict[str, Any]:
+        """Every limit by its own name; `Limits.of(**limits.flat())` gives the limits back."""
+        values = {limit.name: getattr(self, limit.name) for limit in fields(self)}
+        for group in LIMIT_GROUPS:
+            record = values.pop(group)
+            values |= {limit.name: getattr(record, limit.name) for limit in fields(record)}
+        return values
+
+    def within(self, *, time_budget_s: float) -> "Limits":
+        """The same limits with another time budget for the search."""
+        return replace(self, timing=replace(self.timing, time_budget_s=time_budget_s))
+
+
+LIMIT_GROUPS: dict[str, type[SlowdownLimits] | type[MemoryLimits] | type[TimeLimits]] = {
+    "slowdown": SlowdownLimits,
+    "memory": MemoryLimits,
+    "timing": TimeLimits,
+}
+
+
+def _share_violations(limits: MemoryLimits, name: str, high: float) -> list[Violation]:
+    value = getattr(limits, name)
+    if 0 <= value <= high:
+        return []
+    return [Violation(field=name, what=f"must be in [0, {high:g}]", value=repr(value), remedy="leave it out for none")]
