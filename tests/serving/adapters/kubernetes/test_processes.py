@@ -17,7 +17,6 @@ need_kmock()
 
 from serving.adapters.kubernetes import names
 from serving.server import RunningServer
-from tests.monitoring.prometheus_server import free_port
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.admission import create_pod
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, NAMESPACE, POD, SECRET, WEBHOOK, ApiServer
@@ -25,6 +24,7 @@ from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInSch
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod
 from tests.serving.adapters.kubernetes.processes import Processes
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes
+from tests.waiting import free_port
 
 pytestmark = pytest.mark.journey
 MANIFESTS = Path(__file__).parents[4] / "deploy" / "kustomize" / "gate" / "resources.yaml"
