@@ -23,6 +23,7 @@ from tests.serving.adapters.kubernetes.conftest import api_server, controller, p
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SECRET, WEBHOOK, ApiServer, Call
 from tests.serving.adapters.kubernetes.facts import pod, settings
 from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
+from tests.waiting import PATIENCE_S, wait_until
 
 __all__ = ["api_server", "controller", "policy_server"]  # fixtures
 Start = Callable[[KubernetesSettings], Controller]
@@ -53,8 +54,9 @@ def unused(rules: list[Rule], calls: set[Call]) -> set[tuple[str, str]]:
 
 
 def check(rules: list[Rule], calls: set[Call]) -> None:
+    """Every call is allowed, and every right is used, as soon as the watches have begun."""
+    wait_until(lambda: unused(rules, set(calls)) == set(), f"unused: {unused(rules, set(calls))}")
     assert [call for call in calls if not any(allows(rule, call) for rule in rules)] == []
-    assert unused(rules, calls) == set()
 
 
 def follow(replica: Controller) -> None:
@@ -62,7 +64,6 @@ def follow(replica: Controller) -> None:
     replica._lease._renewed_s = -1e18
     replica._lease.try_hold()
     replica._check_device_class()
-    time.sleep(0.5)  # the watches have begun
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -84,7 +85,6 @@ def test_the_controllers_rights(
         follow(replica)
     else:
         replica._lease.try_hold()
-        time.sleep(0.5)
     check(rules_of("interfere-controller", f"mode={mode}"), api_server.calls)
 
 
@@ -110,7 +110,6 @@ def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyP
     stop = threading.Event()
     cluster = Cluster(ClusterApi(10.0, 100.0, 100), PATHS, stop)
     cluster.start()
-    assert all(each.wait_listed(20.0) for each in cluster.collections.values())
-    time.sleep(0.5)  # the watches have begun
-    stop.set()
+    assert all(each.wait_listed(PATIENCE_S) for each in cluster.collections.values())
     check(rules_of("interfere-extender", "extender.enabled=true"), api_server.calls)
+    stop.set()

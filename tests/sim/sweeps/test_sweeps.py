@@ -6,7 +6,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from interfere.sim.sweeps.tasks import Scenario, SweepInputs, SweepResult, Sweep
 from interfere.sim.uncertainty import mean_over_traces
 from interfere.sim.world import World
 from tests.sim.small_worlds import NAMES, USUAL, job, world
+from tests.waiting import PATIENCE_S, wait_until
 
 POLICIES = ("fifo+easy", "fifo+easy+greedy", "tiresias+first-fit", "tiresias+first-fit+greedy")
 
@@ -136,18 +136,18 @@ def test_an_interrupt_ends_the_processes_of_a_sweep(tmp_path: Path) -> None:
         [sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert running.stdout is not None
-    running.stdout.readline()
-    running.send_signal(signal.SIGINT)
-    output, _ = running.communicate(timeout=60)
+    try:
+        running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=PATIENCE_S)
+    finally:
+        running.kill()
     assert output.splitlines()[-1].startswith("interrupted ")
     done = int(output.split()[-1])
     kept = [json.loads(line) for line in (tmp_path / RESULTS_FILE).read_text().splitlines()[1:]]
     assert len(kept) == done
     assert 1 <= done < 4000
-    deadline = time.monotonic() + 30
-    while _group_is_alive(running.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _group_is_alive(running.pid)
+    wait_until(lambda: not _group_is_alive(running.pid), "the processes have ended")
 
 
 def _group_is_alive(group: int) -> bool:

@@ -18,6 +18,7 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EV
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
+from tests.waiting import PATIENCE_S
 
 Start = Callable[[KubernetesSettings], Controller]
 
@@ -91,8 +92,10 @@ def test_only_changed_pods_are_patched(api_server: ApiServer, controller: Start)
     two_nodes(api_server, "dra")
     for k in range(12):
         api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
-    advisor = controller(settings()).advisor
+    replica = controller(settings())
+    advisor = replica.advisor
     advisor.round()
+    wait_seen(replica, api_server)
     before = len(api_server.writes)
     assert advisor.round().rejected == ()
     assert len(api_server.writes) == before, "nothing is new: nothing is written"
@@ -107,7 +110,7 @@ def test_a_waiting_pod_takes_a_seat_that_becomes_free(api_server: ApiServer, con
     scheduler.once()
     for row in [row for row in api_server.rows(POD) if row["spec"].get("nodeName")][:2]:
         api_server.patch(POD, "ml", row["metadata"]["name"], {"status": {"phase": "Succeeded"}})
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(scheduler.bound) < 10 and time.monotonic() < deadline_s:
         replica.advisor.round()
         scheduler.once()
@@ -126,7 +129,7 @@ def test_a_released_pods_claim_is_replaced_when_a_decision_comes(api_server: Api
     (claim,) = api_server.rows(CLAIM)
     assert claim["metadata"]["annotations"][names.CLAIM_FOR] == names.ANY_DEVICE
     assert "selectors" not in claim["spec"]["devices"]["requests"][0]["exactly"]
-    time.sleep(0.5)
+    wait_seen(replica, api_server)
     (decision,) = replica.advisor.round().decisions
     (claim,) = api_server.rows(CLAIM)
     assert claim["metadata"]["annotations"][names.CLAIM_FOR] == decision.device

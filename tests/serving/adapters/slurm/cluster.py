@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import serving.adapters.slurm as adapter
+from tests.waiting import free_port
 
 FILES = Path(adapter.__file__).parent / "files"
 PROGRAM = Path(__file__).with_name("program.py")
@@ -197,7 +197,7 @@ class Cluster:
 
     def _configure(self) -> None:
         here = self.folder
-        ports = free_ports(1 + self.nodes)
+        ports = [free_port() for _ in range(1 + self.nodes)]
         for name in ("task_prolog.sh", "epilog.sh"):
             wrapped = here / name
             wrapped.write_text(f"#!/bin/sh\nINTERFERE_SPOOL={self.spool} exec {FILES / name}\n")
@@ -261,7 +261,8 @@ def stop_by_pid_file(pid_file: Path) -> None:
     end = time.monotonic() + 10
     while _alive(pid):
         if time.monotonic() > end:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     pid_file.unlink(missing_ok=True)
 
@@ -282,13 +283,3 @@ def _started_with(configuration: Path) -> list[int]:
             if wanted in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

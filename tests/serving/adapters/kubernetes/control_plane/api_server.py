@@ -21,6 +21,7 @@ from kmock._internal.k8s import KubernetesEmulator, KubernetesError
 
 from serving.adapters.kubernetes.objects.quantities import timestamp
 from tests.serving.adapters.kubernetes.control_plane.api_rules import WITH_VERSION, pod_patch_refusal, refusals
+from tests.waiting import free_port
 
 POD = kmock.resource("", "v1", "pods")
 NODE = kmock.resource("", "v1", "nodes")
@@ -251,7 +252,7 @@ class ApiServer:
         self._thread.start()
         self.kmock: _Emulator = self._do(self._new())
         self._server: Any = None
-        self.port = 0
+        self.port = free_port()
         self.up()
 
     async def _new(self) -> _Emulator:
@@ -261,9 +262,8 @@ class ApiServer:
 
     def up(self) -> None:
         """Listen, on the same port as before."""
-        self._server = kmock.Server(self.kmock, port=self.port or None, server_cls=_ImpatientServer)
+        self._server = kmock.Server(self.kmock, port=self.port, server_cls=_ImpatientServer)
         self._do(self._server.__aenter__())
-        self.port = self._server.port
 
     def down(self) -> None:
         """Answer no longer, and cut all connections."""
