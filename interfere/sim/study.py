@@ -19,6 +19,7 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Truth
+from interfere.sim.ratio_interval import POSITIVE, RELATIVE_CHANGE, SHARE, SHARE_CHANGE
 from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.names import deadline_baseline_of, name_of_pairs, parse_name, reference_of
 from interfere.sim.score import (
@@ -32,7 +33,7 @@ from interfere.sim.score import (
 )
 from interfere.sim.study_runs import Make, Run, TracePlan, run_all
 from interfere.sim.trace_worlds import days_spanned
-from interfere.sim.uncertainty import MIN_DAYS, UncertainMean, mean_over_days
+from interfere.sim.uncertainty import MIN_SPREAD_DAYS, UncertainMean, mean_over_days
 from interfere.sim.world import World
 
 
@@ -139,10 +140,13 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
     satisfaction = best_effort = satisfaction_change = None
     if has_deadlines:
         satisfaction = mean_over_days(
-            [deadlines_met_by_day(replayed) for replayed in recorded], traces=_traces(runs, _satisfaction(runs))
+            [deadlines_met_by_day(replayed) for replayed in recorded],
+            SHARE,
+            traces=_traces(runs, _satisfaction(runs)),
         )
         best_effort = mean_over_days(
             [best_effort_by_day(replayed) for replayed in recorded],
+            POSITIVE,
             traces=_traces(runs, [run.score.best_effort_jct_s for run in runs]),
         )
     if baseline in by_name and baseline != name:
@@ -150,6 +154,7 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
         differences = np.subtract(_satisfaction(runs), _satisfaction(others)).tolist()
         satisfaction_change = mean_over_days(
             [deadlines_met_by_day(*pair) for pair in zip(recorded, _recorded(others), strict=True)],
+            SHARE_CHANGE,
             traces=_traces(runs, differences),
         )
     return Line(
@@ -159,10 +164,12 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
         change=_change(runs, [run for run in by_name.get(against, []) if run.tie == 0]),
         completion_s=mean_over_days(
             [completion_by_day(replayed) for replayed in recorded],
+            POSITIVE,
             traces=_traces(runs, [run.score.mean_completion_s for run in runs]),
         ),
         worst_slowdown=mean_over_days(
             [worst_slowdown_by_day(replayed) for replayed in recorded],
+            POSITIVE,
             traces=_traces(runs, [run.score.worst_slowdown for run in runs]),
         ),
         against_pairs=pairs if pairs in by_name else "",
@@ -184,7 +191,7 @@ def _traces(runs: Sequence[Run], figures: Sequence[float]) -> list[float]:
     """Figures of whole traces, for the spread over them: only where days were redrawn, or traces are shorter than days
     that tell anything."""
     redrawn = any(run.draw for run in runs)
-    if not redrawn and sum(days_spanned(replayed.world) for replayed in _recorded(runs)) >= MIN_DAYS:
+    if not redrawn and sum(days_spanned(replayed.world) for replayed in _recorded(runs)) >= MIN_SPREAD_DAYS:
         return []
     return [figure for figure in figures if not math.isnan(figure)]
 
@@ -204,6 +211,7 @@ def _change(runs: Sequence[Run], references: Sequence[Run]) -> UncertainMean | N
     ]
     return mean_over_days(
         [completion_change_by_day(*pair) for pair in zip(_recorded(runs), _recorded(references), strict=True)],
+        RELATIVE_CHANGE,
         traces=_traces(runs, shares),
         subtract=1.0,
     )

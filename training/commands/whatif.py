@@ -7,7 +7,6 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Seed
 from training.commands.replay import INTERRUPTED, Unknown
 
 app = typer.Typer(add_completion=False)
@@ -66,7 +65,7 @@ def whatif(
     ] = 0,
     pairs: Annotated[int, typer.Option(min=1, max=50, help="How many pairs to measure are named.")] = 5,
     workers: Annotated[int, typer.Option(min=1, help="Processes that replay.")] = 1,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the days that --draws draws again.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(

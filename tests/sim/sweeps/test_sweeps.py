@@ -19,7 +19,7 @@ from interfere.sim.sweeps.changes import change_over_days, change_over_traces
 from interfere.sim.sweeps.running import in_processes, in_this_process, run_sweep
 from interfere.sim.sweeps.saved_results import RESULTS_FILE
 from interfere.sim.sweeps.tasks import Scenario, SweepInputs, SweepResult, SweepTask, run_task
-from interfere.sim.uncertainty import mean_over_traces
+from interfere.sim.uncertainty import NoInterval, mean_over_traces
 from interfere.sim.world import World
 from tests.sim.small_worlds import NAMES, USUAL, job, world
 from tests.waiting import PATIENCE_S, wait_until
@@ -171,8 +171,8 @@ def test_changes_over_days_and_over_traces_have_their_own_populations() -> None:
     assert not traces.interval.is_known  # two traces say nothing about others
     both = sum(one.mean_completion_s * one.jobs for one in shared) / sum(o.mean_completion_s * o.jobs for o in alone)
     assert days.mean == pytest.approx(both - 1)
-    assert days.interval.is_known
-    assert days.interval.population == "mean over 12 recorded days"
+    assert days.interval.missing is NoInterval.FEW_DAYS
+    assert days.interval.population == "mean over periods like these 2 (12 recorded days)"
 
 
 def test_days_stay_those_recorded_however_arrivals_are_stretched() -> None:

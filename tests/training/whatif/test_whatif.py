@@ -48,7 +48,7 @@ def make_trace(
 @pytest.fixture(scope="module")
 def known(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace of the table's own workloads."""
-    return make_trace(tmp_path_factory.mktemp("known") / "site", [job.workload for job in small.jobs])
+    return make_trace(tmp_path_factory.mktemp("known") / "site", [job.workload for job in small.jobs], count=260)
 
 
 def quick(trace: Path, measured: Path, **options: object) -> WhatIf:
@@ -80,7 +80,7 @@ def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_f
         expected |= {("matching", None, None), ("matching", None, 0.95)}
         assert expected == {rest for name, *rest_ in kinds if name == queue for rest in [tuple(rest_)]}
     change = found["effects"][0]["change"]
-    assert change["interval"]["population"].endswith("recorded days")
+    assert change["interval"]["population"].endswith("recorded days)")
     assert change["interval"]["low"] <= change["mean"] <= change["interval"]["high"]
     page = (tmp_path / "out" / "whatif.html").read_text()
     assert page.index("Known.") < page.index("Answer.") < page.index("What sharing would bring, by load")
@@ -99,6 +99,11 @@ def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_f
     by_load = again.stdout[again.stdout.index("Change of the mean completion") :]
     row = next(line for line in by_load.splitlines() if line.split()[:1] == ["fifo+easy"])
     assert row.split()[-1] == f"{100 * uncapped:+.1f}"
+
+
+def test_help_says_what_the_seed_draws() -> None:
+    shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
+    assert "Seed of the days that --draws draws again." in shown
 
 
 def test_where_nothing_slows_down_a_busy_cluster_gains_and_the_report_says_so(small: Table, tmp_path: Path) -> None:
