@@ -12,10 +12,11 @@ from pathlib import Path
 
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
+from interfere.devices.possible_modes import CPU_MODES
 from interfere.errors import InvalidInputError
 from interfere.profiling import affinity, workloads
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
-from interfere.profiling.design.placement import CPU_MODES, choose_layout
+from interfere.profiling.design.placement import choose_layout
 from interfere.profiling.intervals import has_converged
 from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
 from interfere.profiling.quality_gates import WARN_STEAL
