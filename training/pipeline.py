@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from features.pair import FeatureEncoder
+from training.beliefs.publish import BeliefComparison, with_beliefs
+from training.beliefs.table_belief import read_table_beliefs
 from training.campaigns import align_campaigns, alignment_texts
 from training.candidates import Candidates, SplitScore, require_model, train_candidates
 from training.dataset import Dataset, Pair, build_dataset, hold_out, require_min_pairs
@@ -48,6 +50,7 @@ class TrainingResult:
     rows: int  # ordered pairs fitted
     worst_parity: float  # log slowdown
     warnings: tuple[str, ...] = ()  # what its user should know before it is served
+    beliefs: tuple[BeliefComparison, ...] = ()  # of tables with few pairs: what predicts these
     tables: tuple[TableContribution, ...] = ()  # which table helps and which harms; empty for a single one
 
     @property
@@ -115,27 +118,31 @@ def train(
         report(contribution.text())
     candidates = train_candidates(training_set, held_out_set, models, seed=seed, requested=champion, report=report)
 
-    # 4. Export the champion and check its parity.
+    # 4. Let it predict as a belief does where that is better for the few pairs of a table.
+    believed = with_beliefs(candidates, held_out_set, read_table_beliefs(tables, source.tables), source.tables, report)
+    candidates = believed.candidates
+
+    # 5. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
     publication = build_publication(
-        candidates, source, encoder, warnings=warnings, notice=notice, measured_pairs=measured_pairs
+        believed, source, encoder, warnings=warnings, notice=notice, measured_pairs=measured_pairs
     )
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:
-        # 5. Judge it against the registry's champion.
+        # 6. Judge it against the registry's champion.
         with model_registry.fetch_champion(run) as current:
             verdict = _judge(candidates, held_out_set, current, encoder)
-        # 6. Log the training.
+        # 7. Log the training.
         _log_sources(run, source, tables)
         log_training(run, candidates, publication, verdict, encoder, report)
         log_tables(run, tables_effect, campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
-        # 7. Publish the model folder.
+        # 8. Publish the model folder.
         version = publish(folder, publication, training_set, source.tables)
         run.log_folder(model_registry.PUBLISHED, folder)
-        # 8. Register the model.
+        # 9. Register the model.
         registered = model_registry.register(
             run,
             publication.pair_graph,
@@ -146,7 +153,7 @@ def train(
             judged_against=None if current is None else current.number,
         )
 
-    # 9. Publish the first champion of a registry as such.
+    # 10. Publish the first champion of a registry as such.
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
         folder = folder if publish_to else model_registry.champion_folder(work)
@@ -162,6 +169,7 @@ def train(
         rows=len(training_set),
         worst_parity=publication.worst_parity,
         warnings=warnings,
+        beliefs=believed.comparisons,
         tables=tables_effect,
     )
 

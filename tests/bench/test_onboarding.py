@@ -13,8 +13,9 @@ import pytest
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
 from interfere.predict.onnx import load_model
+from interfere.predict.transfer.first_predictions import log_predictions
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief
-from interfere.predict.transfer.site_belief import log_predictions, site_belief
+from interfere.predict.transfer.site_belief import site_belief
 from tests.bench.history import record
 from tests.bench.test_pair_suggestions import SHOWN, additive_errors, errors, report
 from tests.training.onboarding.recorded import SHIPPED_MODEL, recorded_table, replay_of, replayed_config

@@ -50,10 +50,11 @@ def model_card(
     warnings: Sequence[str] = (),
     notice: str = "",
     compositions: Sequence[DomainComposition] = (),
+    beliefs: Sequence[str] = (),
 ) -> str:
     """The card as Markdown, without dates and paths: equal data and seed give an equal card.
 
-    `notice`: what the licence of the training data asks to be told.
+    `notice`: what the licence of the training data asks to be told. `beliefs`: a line on each table with few pairs.
     """
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
     trial_note = (
@@ -95,7 +96,7 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
 {markdown_table(scores)}
 
 {LEGEND}.
-{_groups_section(compositions)}
+{_groups_section(compositions)}{_beliefs_section(beliefs)}
 ## Limits
 {warning_lines}- Another device type or sharing mode is refused unless extrapolation is asked for: levels do not
   transfer.
@@ -106,6 +107,20 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
 {f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""
+
+
+def _beliefs_section(lines: Sequence[str]) -> str:
+    """What predicts the pairs of tables of which few were measured; empty without such tables."""
+    if not lines:
+        return ""
+    listed = "\n".join(f"- {line}" for line in lines)
+    return f"""
+## Tables with few pairs
+Their pairs are predicted by the model above together with a belief: a Gaussian process over the measured pairs, which
+starts from what a model predicted before any was measured. Weights are inverse to mean squared errors out of fold.
+
+{listed}
+"""
 
 
 def _groups_section(compositions: Sequence[DomainComposition]) -> str:

@@ -6,19 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.tables import Table
+from interfere.predict.believed_pairs import BelievedPairs
 from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
-from training.candidates import Candidates, SplitScore
-from training.dataset import METRIC, Dataset, known_profiles
+from training.beliefs.publish import BelievedCandidates
+from training.candidates import SplitScore
+from training.dataset import METRIC
 from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
 from training.groups.evaluation import DomainComposition, fit_domain_compositions
 from training.interval_calibration import calibrate_intervals
-from training.models.completed import FittedCompleted, completion_of
+from training.models.completed import completion_of_model, encoded_workloads
 from training.models.feasibility import feasibility_rows, fit_feasibility
 from training.publishing.export import export_matrix_graph, export_pair_graph
 from training.publishing.matrix_cost import matrix_limit
@@ -46,13 +47,14 @@ class Publication:
     scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
+    believed_pairs: BelievedPairs | None  # that the graphs predict as a belief does, with its intervals
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     unseen: UnseenPredictions  # of the champion, for every row of the training set
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
 
 
 def build_publication(
-    candidates: Candidates,
+    believed: BelievedCandidates,
     source: SourceTables,
     encoder: PairEncoder,
     *,
@@ -65,8 +67,9 @@ def build_publication(
     The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
     Raises ModelError where an exported graph differs from its model.
     """
+    candidates = believed.candidates
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
-    completion = champion.completion if isinstance(champion, FittedCompleted) else completion_of(dataset)
+    completion = completion_of_model(champion, dataset)
     # 1. Export the graph of pairs, and that of matrices where the model factorises; check their parity.
     limit = matrix_limit(champion, dataset)
     pair = export_pair_graph(champion, dataset, encoder, seed=seed)
@@ -97,6 +100,7 @@ def build_publication(
         warnings=warnings,
         notice=notice,
         compositions=compositions,
+        beliefs=[each.text(candidates.champion) for each in believed.comparisons],
     )
     return Publication(
         model=candidates.champion,
@@ -114,20 +118,8 @@ def build_publication(
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
+        believed_pairs=believed.pairs,
         measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
         compositions=compositions,
     )
-
-
-def encoded_workloads(
-    dataset: Dataset, domain: int, tables: Sequence[Table], encoder: PairEncoder, completion: FactCompletion
-) -> NDArray[np.float32]:
-    """float32[N, F]: the profile of every workload on the domain's device type; NaN where there is none."""
-    profiles = {(job.workload, job.device_type): job for job in known_profiles(tables).jobs}
-    place = dataset.domains[domain]
-    rows = np.full((len(dataset.workloads), len(dataset.job_columns)), np.nan, dtype=np.float32)
-    for k, name in enumerate(dataset.workloads):
-        if (profile := profiles.get((name, place.device_type))) is not None:
-            rows[k] = completion.complete(encoder.encode_jobs([profile], place.device_type, place.mode))[0][0]
-    return rows
