@@ -1,22 +1,32 @@
-"""Judges the composition of groups with whole jobs held out, beside product and sum, and fits the published one."""
+"""Fits the composition of groups that is published for each domain, and judges it with whole jobs held out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table
-from interfere.predict.groups import GroupComposition
+from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from training.dataset import Dataset
 from training.evaluation.cross_validation import Evaluation
-from training.groups.cases import DomainKey, GroupCases, group_cases, hidden_jobs, measured_groups, measured_pairs
-from training.groups.fit import calibrate, covered, fit_composition
-from training.speed import speed
+from training.groups.cases import (
+    DomainKey,
+    GroupCases,
+    group_cases,
+    hidden_jobs,
+    measured_groups,
+    measured_pairs,
+    translated_campaigns,
+)
+from training.groups.choice import CompositionChoice, choose_composition
+from training.groups.fit import calibrate, covered
 
 Floats = NDArray[np.float64]
+NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +48,16 @@ class DomainComposition:
 
     device_type: str
     mode: str
-    cases: int  # victims in measured groups that it was fitted on
+    cases: int  # victims in measured groups that it was judged on
     composition: GroupComposition
-    scores: tuple[SizeScore, ...]
+    scores: tuple[SizeScore, ...]  # none where no group was measured
+    choice: CompositionChoice
+    table: str = ""  # whose groups it was fitted to and whose pairs no model is fitted to; "" for the training's tables
+
+    def text(self) -> str:
+        """One line for people: whether it was fitted anew, and how well it did."""
+        of_table = f", table {self.table}" if self.table else ""
+        return f"composition of groups on {self.device_type}, {self.mode}{of_table}: {self.choice.text()}"
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -48,41 +65,53 @@ class DomainComposition:
 
 
 def fit_domain_compositions(
-    dataset: Dataset, tables: Sequence[Table], job_split: Evaluation
+    dataset: Dataset,
+    tables: Sequence[Table],
+    job_split: Evaluation,
+    present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
 ) -> tuple[DomainComposition, ...]:
-    """The composition of every domain with measured groups; `job_split`: the published model with jobs held out."""
-    groups = measured_groups(tables)
-    if not groups:
-        return ()
+    """The composition of every domain with measured groups, and those of `present` of the other domains.
+
+    `job_split`: the published model with jobs held out. `present`: the compositions of the registry's champion. Groups
+    of a software stack that its pairs were translated from are left out.
+    """
+    groups = measured_groups(tables, translated_campaigns(dataset))
     known = group_cases(groups, tables, measured_pairs(dataset))
-    folds = hidden_jobs(dataset, job_split)
+    folds = hidden_jobs(dataset, job_split) if len(known) else ()
     unseen_by_fold = [(fold.jobs, group_cases(groups, tables, fold.find_pair)) for fold in folds]
     found = []
-    for domain in dict.fromkeys(known.domain):
+    for domain in dict.fromkeys((each.device_type, each.mode) for each in dataset.domains):
         of_domain = [
             (hidden, (cases := unseen.of_domain(domain)).take(cases.with_any(hidden)))
             for hidden, unseen in unseen_by_fold
         ]
-        found.append(_fit_domain(domain, known.of_domain(domain), of_domain))
+        known_here = known.of_domain(domain)
+        if len(known_here) or domain in present:
+            found.append(_fit_domain(domain, known_here, of_domain, present.get(domain, DEFAULT_COMPOSITION)))
     return tuple(found)
 
 
 def _fit_domain(
-    domain: DomainKey, known: GroupCases, unseen_by_fold: Sequence[tuple[frozenset[str], GroupCases]]
+    domain: DomainKey,
+    known: GroupCases,
+    unseen_by_fold: Sequence[tuple[frozenset[str], GroupCases]],
+    present: GroupComposition,
 ) -> DomainComposition:
-    # 1. Predict the cases of each fold by what was fitted on the groups without its hidden jobs.
+    # 1. Choose between the present composition and one fitted to these groups.
+    choice = choose_composition(known, present)
+    # 2. Predict the cases of each fold by what was fitted on the groups without its hidden jobs.
     seen_tests, unseen_tests = [], []
     for hidden, unseen in unseen_by_fold:
         tested = known.with_any(hidden)
-        composition = fit_composition(known.take(~tested))
+        composition = choice.fit(known.take(~tested))
         seen_tests.append((known.take(tested), known.take(tested).predicted(composition)))
         unseen_tests.append((unseen, unseen.predicted(composition)))
     none = known.take(np.zeros(len(known), dtype=bool)), np.zeros(0)
     seen, unseen_pool = _pooled([none, *seen_tests]), _pooled([none, *unseen_tests])
-    # 2. Fit on all, and calibrate on what was held out.
-    published = calibrate(fit_composition(known), *seen, with_pairs=unseen_pool)
-    # 3. Score: the intervals of each fold are calibrated on the groups without its hidden jobs.
-    inside = []
+    # 3. Fit on all, and calibrate on what was held out.
+    published = calibrate(choice.fit(known), *seen, with_pairs=unseen_pool)
+    # 4. Score: the intervals of each fold are calibrated on the groups without its hidden jobs.
+    inside = [np.zeros(0, dtype=bool)]
     for (hidden, _), (cases, predicted) in zip(unseen_by_fold, unseen_tests, strict=True):
         other_seen, other_unseen = (
             _pooled([none, *(_without(hidden, *test) for test in tests)]) for tests in (seen_tests, unseen_tests)
@@ -92,7 +121,12 @@ def _fit_domain(
     sizes = sorted({int(m) + 1 for m in unseen_pool[0].neighbours})
     scores = [_score(size, unseen_pool, seen, np.concatenate(inside)) for size in (*sizes, 0)] if sizes else []
     return DomainComposition(
-        device_type=domain[0], mode=domain[1], cases=len(known), composition=published, scores=tuple(scores)
+        device_type=domain[0],
+        mode=domain[1],
+        cases=len(known),
+        composition=published,
+        scores=tuple(scores),
+        choice=choice,
     )
 
 
@@ -129,10 +163,9 @@ def _score(
     )
 
     def mae(slowdown: Floats) -> float:
-        return float(np.abs(speed_of(slowdown) - speed_of(cases.slowdown))[chosen].mean())
+        return float(cases.speed_errors(slowdown)[chosen].mean())
 
-    of_known_error = np.abs(speed_of(of_known) - speed_of(known.slowdown))[chosen_known]
-
+    of_known_error = known.speed_errors(of_known)[chosen_known]
     return SizeScore(
         size=size,
         cases=int(chosen.sum()),
@@ -142,8 +175,3 @@ def _score(
         mae_known_pairs=float(of_known_error.mean()) if len(of_known_error) else math.nan,
         coverage=float(inside[chosen].mean()),
     )
-
-
-def speed_of(slowdown: Floats) -> Floats:
-    """float64[g]: clipped as the scores of pairs are."""
-    return np.asarray(speed(np.log(slowdown)))

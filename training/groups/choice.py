@@ -1,0 +1,76 @@
+"""Chooses between the present composition of a domain and one that is fitted to its measured groups.
+
+Law: the chosen one errs no more than the present one on groups that were held out; ties keep the present one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
+from training.groups.cases import GroupCases
+from training.groups.fit import fit_composition
+
+Floats = NDArray[np.float64]
+FOLDS = 5  # of whole groups, as many as hide unseen pairs
+MIN_GROUPS = 2 * FOLDS  # distinct groups: with fewer, two parameters follow single groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositionChoice:
+    """How well both compositions predict the groups of a domain. Speed = 1 / slowdown."""
+
+    present: GroupComposition  # of the registry's champion, else the default one
+    refitted: bool  # whether the fitted one takes its place
+    cases: int  # victims in groups that were held out
+    error: float  # MAE of speed of the fitted one, each group held out; NaN where too few groups were measured
+    present_error: float
+
+    def fit(self, cases: GroupCases) -> GroupComposition:
+        """The chosen composition, by these cases alone where it is a fitted one."""
+        return fit_composition(cases, self.present) if self.refitted else self.present
+
+    def text(self) -> str:
+        """One line for people."""
+        if not np.isfinite(self.error):
+            return f"kept as it was: fewer than {MIN_GROUPS} measured groups with known pairs"
+        figures = f"error of speed of {self.cases} victims, groups held out: {self.error:.4f} fitted anew"
+        verdict = "fitted anew" if self.refitted else "kept as it was"
+        return f"{verdict}; {figures}, {self.present_error:.4f} as it was"
+
+
+def choose_composition(cases: GroupCases, present: GroupComposition = DEFAULT_COMPOSITION) -> CompositionChoice:
+    """The choice for the cases of one domain."""
+    fitted = predict_held_out(cases, present)
+    if fitted is None:
+        return CompositionChoice(
+            present=present, refitted=False, cases=0, error=float("nan"), present_error=float("nan")
+        )
+    error, present_error = (
+        float(cases.speed_errors(slowdown).mean()) for slowdown in (fitted, cases.predicted(present))
+    )
+    return CompositionChoice(
+        present=present,
+        refitted=error < present_error,
+        cases=len(cases),
+        error=error,
+        present_error=present_error,
+    )
+
+
+def predict_held_out(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOSITION) -> Floats | None:
+    """float64[g]: of each case by what is fitted without its group; None with fewer than `MIN_GROUPS` groups.
+
+    Groups of the same workloads, in whatever number of copies, share a fold.
+    """
+    groups = sorted({tuple(sorted(members)) for members in cases.members})
+    if len(groups) < MIN_GROUPS:
+        return None
+    fold_of = dict(zip(groups, (np.random.default_rng(0).permutation(len(groups)) % FOLDS).tolist(), strict=True))
+    fold = np.array([fold_of[tuple(sorted(members))] for members in cases.members])
+    predicted = np.full(len(cases), np.nan)
+    for k in range(FOLDS):
+        held_out = fold == k
+        predicted[held_out] = cases.take(held_out).predicted(fit_composition(cases.take(~held_out), start))
+    return predicted
