@@ -23,10 +23,10 @@ from training.evaluation.score_table import markdown_table
 from training.evaluation.table_contributions import TableContribution, table_contributions
 from training.groups.cases import DomainKey
 from training.groups.evaluation import DomainComposition
-from training.groups.published import published_compositions
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.publishing import model_registry
+from training.publishing.group_compositions import published_compositions
 from training.publishing.mlflow_model import input_example
 from training.publishing.model_folder import publish, require_replaceable
 from training.publishing.model_registry import ChampionVersion, RegisteredVersion

@@ -22,7 +22,7 @@ from training.groups.cases import PairSlowdown, group_cases, measured_groups, tr
 from training.groups.choice import choose_composition
 from training.groups.evaluation import NONE_PRESENT
 from training.groups.fit import calibrate, covered, fit_composition, relative_error
-from training.groups.published import published_compositions
+from training.publishing.group_compositions import published_compositions
 from training.publishing.model_folder import publish
 from training.publishing.publication import Publication, build_publication
 from training.source_tables import SourceTables, read_source_tables
