@@ -60,7 +60,19 @@ def choose_composition(cases: GroupCases, present: GroupComposition = DEFAULT_CO
 
 
 def predict_held_out(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOSITION) -> Floats | None:
-    """float64[g]: of each case by what is fitted without its group; None with fewer than `MIN_GROUPS` groups.
+    """float64[g]: of each case by what is fitted without its group; None with fewer than `MIN_GROUPS` groups."""
+    fold = group_folds(cases)
+    if fold is None:
+        return None
+    predicted = np.full(len(cases), np.nan)
+    for k in range(FOLDS):
+        held_out = fold == k
+        predicted[held_out] = cases.take(held_out).predicted(fit_composition(cases.take(~held_out), start))
+    return predicted
+
+
+def group_folds(cases: GroupCases) -> NDArray[np.int64] | None:
+    """int64[g]: the random fold of each case; None with fewer than `MIN_GROUPS` groups.
 
     Groups of the same workloads, in whatever number of copies, share a fold.
     """
@@ -68,9 +80,4 @@ def predict_held_out(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOS
     if len(groups) < MIN_GROUPS:
         return None
     fold_of = dict(zip(groups, (np.random.default_rng(0).permutation(len(groups)) % FOLDS).tolist(), strict=True))
-    fold = np.array([fold_of[tuple(sorted(members))] for members in cases.members])
-    predicted = np.full(len(cases), np.nan)
-    for k in range(FOLDS):
-        held_out = fold == k
-        predicted[held_out] = cases.take(held_out).predicted(fit_composition(cases.take(~held_out), start))
-    return predicted
+    return np.array([fold_of[tuple(sorted(members))] for members in cases.members], dtype=np.int64)

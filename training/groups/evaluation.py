@@ -31,11 +31,12 @@ NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeScore:
-    """How well groups of one size with a job never seen are predicted. Speed = 1 / slowdown."""
+    """How well groups of one size that were held out are predicted. Speed = 1 / slowdown."""
 
     size: int  # jobs on the device; 0 for all sizes together
     cases: int
     mae: float  # of speed, composed as published
+    mae_default: float  # composed by the default parameters
     mae_sum: float  # composed as 1 + Σ(s - 1)
     mae_product: float  # composed as Π s
     mae_known_pairs: float  # composed as published, of pairs that were measured
@@ -69,11 +70,14 @@ def fit_domain_compositions(
     tables: Sequence[Table],
     job_split: Evaluation,
     present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
+    *,
+    recalibrate: bool = True,
 ) -> tuple[DomainComposition, ...]:
     """The composition of every domain with measured groups, and those of `present` of the other domains.
 
-    `job_split`: the published model with jobs held out. `present`: the compositions of the registry's champion. Groups
-    of a software stack that its pairs were translated from are left out.
+    `job_split`: the published model with jobs held out. `present`: the compositions of the registry's champion, whose
+    intervals stay unless they are to be calibrated to these groups. Groups of a software stack that its pairs were
+    translated from are left out.
     """
     groups = measured_groups(tables, translated_campaigns(dataset))
     known = group_cases(groups, tables, measured_pairs(dataset))
@@ -87,7 +91,8 @@ def fit_domain_compositions(
         ]
         known_here = known.of_domain(domain)
         if len(known_here) or domain in present:
-            found.append(_fit_domain(domain, known_here, of_domain, present.get(domain, DEFAULT_COMPOSITION)))
+            start = present.get(domain, DEFAULT_COMPOSITION)
+            found.append(_fit_domain(domain, known_here, of_domain, start, recalibrate=recalibrate))
     return tuple(found)
 
 
@@ -96,6 +101,8 @@ def _fit_domain(
     known: GroupCases,
     unseen_by_fold: Sequence[tuple[frozenset[str], GroupCases]],
     present: GroupComposition,
+    *,
+    recalibrate: bool,
 ) -> DomainComposition:
     # 1. Choose between the present composition and one fitted to these groups.
     choice = choose_composition(known, present)
@@ -109,23 +116,23 @@ def _fit_domain(
     none = known.take(np.zeros(len(known), dtype=bool)), np.zeros(0)
     seen, unseen_pool = _pooled([none, *seen_tests]), _pooled([none, *unseen_tests])
     # 3. Fit on all, and calibrate on what was held out.
-    published = calibrate(choice.fit(known), *seen, with_pairs=unseen_pool)
+    published = choice.fit(known)
+    if recalibrate:
+        published = calibrate(published, *seen, with_pairs=unseen_pool)
     # 4. Score: the intervals of each fold are calibrated on the groups without its hidden jobs.
     inside = [np.zeros(0, dtype=bool)]
     for (hidden, _), (cases, predicted) in zip(unseen_by_fold, unseen_tests, strict=True):
         other_seen, other_unseen = (
             _pooled([none, *(_without(hidden, *test) for test in tests)]) for tests in (seen_tests, unseen_tests)
         )
-        of_fold = calibrate(published, *other_seen, with_pairs=other_unseen)
+        of_fold = calibrate(published, *other_seen, with_pairs=other_unseen) if recalibrate else published
         inside.append(covered(cases, predicted, of_fold))
-    sizes = sorted({int(m) + 1 for m in unseen_pool[0].neighbours})
-    scores = [_score(size, unseen_pool, seen, np.concatenate(inside)) for size in (*sizes, 0)] if sizes else []
     return DomainComposition(
         device_type=domain[0],
         mode=domain[1],
         cases=len(known),
         composition=published,
-        scores=tuple(scores),
+        scores=score_by_size(unseen_pool, seen, np.concatenate(inside)),
         choice=choice,
     )
 
@@ -154,6 +161,18 @@ def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
     )
 
 
+def score_by_size(
+    unseen: tuple[GroupCases, Floats], seen: tuple[GroupCases, Floats], inside: NDArray[np.bool_]
+) -> tuple[SizeScore, ...]:
+    """The scores of held-out cases, by size and then of all together.
+
+    `unseen`: cases and predictions; `seen`: the same groups, of pairs that were measured; `inside` bool[g]: which of
+    the cases lie in their intervals.
+    """
+    sizes = sorted({int(m) + 1 for m in unseen[0].neighbours})
+    return tuple(_score(size, unseen, seen, inside) for size in (*sizes, 0)) if sizes else ()
+
+
 def _score(
     size: int, unseen: tuple[GroupCases, Floats], seen: tuple[GroupCases, Floats], inside: NDArray[np.bool_]
 ) -> SizeScore:
@@ -170,6 +189,7 @@ def _score(
         size=size,
         cases=int(chosen.sum()),
         mae=mae(predicted),
+        mae_default=mae(cases.predicted(DEFAULT_COMPOSITION)),
         mae_sum=mae(1.0 + cases.excess),
         mae_product=mae(cases.product),
         mae_known_pairs=float(of_known_error.mean()) if len(of_known_error) else math.nan,

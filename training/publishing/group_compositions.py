@@ -26,7 +26,8 @@ def published_compositions(
     """The composition of each domain of the training for which one is known; `present`: those of the champion.
 
     `beside` are tables whose groups alone are learned from, together with their own pairs, for domains of which the
-    training's tables hold no groups: what pairs become in company is learned there, the pairs themselves are not.
+    training's tables hold no groups: what pairs become in company is learned there, the pairs themselves are not, nor
+    how sure the answers are, which rest on pairs that were measured elsewhere.
     """
     job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
     own = fit_domain_compositions(candidates.dataset, source.tables, job_split, present)
@@ -40,7 +41,7 @@ def published_compositions(
     name = ", ".join(table.name for table in beside.tables)
     found = {
         (each.device_type, each.mode): replace(each, table=name)
-        for each in fit_domain_compositions(dataset, beside.tables, other_split, present)
+        for each in fit_domain_compositions(dataset, beside.tables, other_split, present, recalibrate=False)
         if each.cases and (each.device_type, each.mode) in trained - measured_here
     }
     return (*(each for each in own if (each.device_type, each.mode) not in found), *found.values())

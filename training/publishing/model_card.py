@@ -136,7 +136,8 @@ of them measured.
 def _composition_text(domain: DomainComposition) -> str:
     """The parameters of one domain, where they come from, and how well they do beside those of before."""
     source = (
-        f"of table `{domain.table}`, whose pairs the model has not learned: fitted, and scored below, on its pairs"
+        f"of table `{domain.table}`, whose pairs the model has not learned: fitted, and scored below, on that table's "
+        "own pairs, while intervals stay as they were, since the model's pairs were measured elsewhere"
         if domain.table
         else "of the tables above"
     )

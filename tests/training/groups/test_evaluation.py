@@ -174,6 +174,7 @@ def test_groups_of_a_table_beside_teach_without_its_pairs(tmp_path: Path) -> Non
     served = load_model(tmp_path / "model", FeatureEncoder())
     told = served.composition(*DOMAIN)
     assert (told.growth, told.saturation) == pytest.approx((TRUTH.growth, TRUTH.saturation), abs=0.15)
+    assert (told.errors, told.pair_scale) == (DEFAULT_COMPOSITION.errors, DEFAULT_COMPOSITION.pair_scale)
     assert "of table `other-machine`, whose pairs the model has not learned" in publication.card
     assert [each.table for each in publication.trained_on] == ["made"]
     # Groups of the training's own tables go before those beside.
