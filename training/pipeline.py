@@ -26,7 +26,7 @@ from training.groups.evaluation import DomainComposition
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.publishing import model_registry
-from training.publishing.group_compositions import published_compositions
+from training.publishing.group_compositions import published_compositions, read_group_tables
 from training.publishing.mlflow_model import input_example
 from training.publishing.model_folder import publish, require_replaceable
 from training.publishing.model_registry import ChampionVersion, RegisteredVersion
@@ -98,7 +98,7 @@ def train(
     require_model(champion, models)
 
     # 1. Read the tables and split off the held-out pairs.
-    source, beside = read_source_tables(tables), read_source_tables(groups) if groups else None
+    source, beside = read_source_tables(tables), read_group_tables(groups)
     measured_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
     require_min_pairs(measured_set)
     training_set, campaigns = align_campaigns(measured_set)
@@ -128,6 +128,8 @@ def train(
     compositions = published_compositions(candidates, source, encoder, present=present, beside=beside)
     for composition in compositions:
         report(composition.text())
+    if beside is not None and not any(composition.table for composition in compositions):
+        report("--groups: nothing learned, its groups are of device types and modes that have their own or none here")
 
     # 5. Export the champion and check its parity.
     report("exporting and checking against the fitted models")

@@ -32,6 +32,7 @@ from training.models.protocols import ModelSettings
 from training.observations import OBSERVED_TABLE, ObservedMeasurements, read_observations
 from training.pipeline import TrainingResult, train
 from training.publishing import model_registry
+from training.publishing.group_compositions import read_group_tables
 from training.publishing.tracking import prepare_workspace
 from training.source_tables import SourceTables, read_source_tables
 
@@ -101,12 +102,12 @@ def retrain(
         prepare_workspace(work, tracking)
     with _workspace_lock(work / FOLDER, create=not dry_run):
         # 1. Read the base tables and the observations.
-        source, beside = read_source_tables(tables), read_source_tables(groups)
+        source, beside = read_source_tables(tables), read_group_tables(groups)
         observed = read_observations(store, tuple(profile for table in source.tables for profile in table.profiles))
         report(_summary(source, observed))
 
         # 2. Stop if the last run had the same inputs.
-        digests = (*source.digests, *beside.digests)
+        digests = (*source.digests, *(beside.digests if beside else ()))
         inputs = _inputs_digest(digests, observed, models, seed=seed, tracking=tracking, champion=champion)
         if reason := _nothing_new(work, inputs):
             return RetrainResult(

@@ -14,6 +14,7 @@ from interfere.data.tables import Table
 from interfere.predict.groups import CopyShares, GroupComposition, pair_excess
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import GroupMeasurement
+from interfere.store.observed_table import SOURCE as OBSERVED
 from training.dataset import METRIC, Dataset, known_profiles
 from training.evaluation.cross_validation import Evaluation, cross_fold_interval
 from training.speed import speed
@@ -48,6 +49,7 @@ class GroupCases:
     below: Floats  # float64[g]: Σ of the squared distances of logarithms to the lower end of each pair
     above: Floats  # float64[g]: the same to the upper end
     copies: CopyShares  # of each
+    observed: NDArray[np.bool_]  # reported by running jobs, not measured in a campaign: not trusted by itself
 
     def __len__(self) -> int:
         return len(self.neighbours)
@@ -65,6 +67,7 @@ class GroupCases:
             below=self.below[places],
             above=self.above[places],
             copies=CopyShares(self.copies.slowdown[places], self.copies.alone[places]),
+            observed=self.observed[places],
         )
 
     def of_domain(self, domain: DomainKey) -> "GroupCases":
@@ -125,6 +128,7 @@ def group_cases(groups: Sequence[GroupMeasurement], tables: Sequence[Table], fin
         below=np.array([((log[:, 1] - log[:, 0]) ** 2).sum() for log in logs], dtype=np.float64),
         above=np.array([((log[:, 2] - log[:, 0]) ** 2).sum() for log in logs], dtype=np.float64),
         copies=copies or unknown,
+        observed=np.array([row.source == OBSERVED for row in rows], dtype=bool),
     )
 
 

@@ -1,6 +1,7 @@
 """Chooses between the present composition of a domain and one that is fitted to its measured groups.
 
-Law: the chosen one errs no more than the present one on groups that were held out; ties keep the present one.
+Law: the chosen one errs no more than the present one on groups that were held out, and not clearly more on those of
+them that were measured and not observed: wrong reports would agree with a fit to them. Ties keep the present one.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
+from training.evaluation.gating.gate import ERROR_TOLERANCE
 from training.groups.cases import GroupCases
 from training.groups.fit import fit_composition
 
@@ -26,6 +28,8 @@ class CompositionChoice:
     cases: int  # victims in groups that were held out
     error: float  # MAE of speed of the fitted one, each group held out; NaN where too few groups were measured
     present_error: float
+    trusted_error: float  # the same of the groups that were measured in a campaign; NaN where these are too few
+    trusted_present_error: float
 
     def fit(self, cases: GroupCases) -> GroupComposition:
         """The chosen composition, by these cases alone where it is a fitted one."""
@@ -35,27 +39,31 @@ class CompositionChoice:
         """One line for people."""
         if not np.isfinite(self.error):
             return f"kept as it was: fewer than {MIN_GROUPS} measured groups with known pairs"
-        figures = f"error of speed of {self.cases} victims, groups held out: {self.error:.4f} fitted anew"
         verdict = "fitted anew" if self.refitted else "kept as it was"
-        return f"{verdict}; {figures}, {self.present_error:.4f} as it was"
+        figures = f"{self.error:.4f} fitted anew, {self.present_error:.4f} as it was"
+        if self.trusted_error > self.trusted_present_error:
+            figures += f"; of measured groups alone {self.trusted_error:.4f}, {self.trusted_present_error:.4f}"
+        return f"{verdict}; error of speed of {self.cases} victims, groups held out: {figures}"
 
 
 def choose_composition(cases: GroupCases, present: GroupComposition = DEFAULT_COMPOSITION) -> CompositionChoice:
     """The choice for the cases of one domain."""
     fitted = predict_held_out(cases, present)
-    if fitted is None:
-        return CompositionChoice(
-            present=present, refitted=False, cases=0, error=float("nan"), present_error=float("nan")
-        )
-    error, present_error = (
-        float(cases.speed_errors(slowdown).mean()) for slowdown in (fitted, cases.predicted(present))
-    )
+    error = present_error = trusted_error = trusted_present_error = float("nan")
+    if fitted is not None:
+        errors, present_errors = cases.speed_errors(fitted), cases.speed_errors(cases.predicted(present))
+        error, present_error = float(errors.mean()), float(present_errors.mean())
+        trusted = ~cases.observed
+        if group_folds(cases.take(trusted)) is not None:
+            trusted_error, trusted_present_error = float(errors[trusted].mean()), float(present_errors[trusted].mean())
     return CompositionChoice(
         present=present,
-        refitted=error < present_error,
-        cases=len(cases),
+        refitted=error < present_error and not trusted_error > trusted_present_error + ERROR_TOLERANCE,
+        cases=0 if fitted is None else len(cases),
         error=error,
         present_error=present_error,
+        trusted_error=trusted_error,
+        trusted_present_error=trusted_present_error,
     )
 
 

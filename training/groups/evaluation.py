@@ -150,7 +150,7 @@ def _pooled(tests: Sequence[tuple[GroupCases, Floats]]) -> tuple[GroupCases, Flo
 
 def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
     """The cases of all parts."""
-    arrays = ("neighbours", "slowdown", "product", "excess", "below", "above")
+    arrays = ("neighbours", "slowdown", "product", "excess", "below", "above", "observed")
     first = parts[0]
     return replace(
         first,

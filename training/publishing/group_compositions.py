@@ -1,8 +1,10 @@
 """The compositions of groups that a training publishes: from its own tables, or from tables of groups beside them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from interfere.errors import UnfitError
 from interfere.predict.groups import GroupComposition
 from interfere.protocols import PairEncoder
 from training.campaigns import align_campaigns
@@ -12,7 +14,23 @@ from training.evaluation.cross_validation import out_of_fold
 from training.evaluation.splits import folds
 from training.groups.cases import DomainKey
 from training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
-from training.source_tables import SourceTables
+from training.source_tables import SourceTables, read_source_tables
+
+
+def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
+    """The tables of which the groups alone are learned from; None without any.
+
+    Raises UnfitError for one without groups, and what `read_source_tables` raises.
+    """
+    source = read_source_tables(paths)
+    for table in source.tables:
+        if not table.ok_groups:
+            raise UnfitError(
+                "this table holds no group of three or more to learn from",
+                value=table.name,
+                remedy="measure some, `interfere profile campaign --groups 3`, or leave --groups out",
+            )
+    return source if source.tables else None
 
 
 def published_compositions(

@@ -11,6 +11,7 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
+from interfere.errors import UnfitError
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition, composed_slowdown
 from interfere.predict.onnx import load_model
 from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
@@ -19,10 +20,10 @@ from training.campaigns import Relation, align_campaigns
 from training.candidates import train_candidates
 from training.dataset import build_dataset
 from training.groups.cases import PairSlowdown, group_cases, measured_groups, translated_campaigns
-from training.groups.choice import choose_composition
+from training.groups.choice import CompositionChoice, choose_composition
 from training.groups.evaluation import NONE_PRESENT
 from training.groups.fit import calibrate, covered, fit_composition, relative_error
-from training.publishing.group_compositions import published_compositions
+from training.publishing.group_compositions import published_compositions, read_group_tables
 from training.publishing.model_folder import publish
 from training.publishing.publication import Publication, build_publication
 from training.source_tables import SourceTables, read_source_tables
@@ -150,6 +151,33 @@ def test_the_refit_replaces_the_champions_composition_only_where_it_errs_less(tm
     assert (fitted.composition.growth, fitted.composition.saturation) == (TRUTH.growth, TRUTH.saturation)
     assert "kept as it was" in fitted.text()
     assert 0.8 <= fitted.scores[-1].coverage <= 0.98, "its intervals are those of these groups"
+
+
+def test_wrong_reports_do_not_outvote_measured_groups() -> None:
+    """Many observed groups tell of a composition that the measured ones contradict."""
+    made = table(noise=0.02)
+    measured = [row for row in made.groups if len(row.company) == 2][::3]
+    told = {(row.victim, row.company) for row in measured}
+    others = [row for row in made.groups if (row.victim, row.company) not in told]
+    wrong = [replace(row, slowdown=min(1.6 * row.slowdown, 90.0), source="observed") for row in others]
+    assert len(wrong) > 2 * len(measured)
+
+    def choice(rows: list[GroupMeasurement]) -> CompositionChoice:
+        return choose_composition(group_cases(rows, [made], known), TRUTH)
+
+    without_measured, with_measured = choice(wrong), choice([*measured, *wrong])
+    assert without_measured.refitted, "nothing contradicts the reports"
+    assert with_measured.error < with_measured.present_error
+    assert not with_measured.refitted
+    assert "of measured groups alone" in with_measured.text()
+
+
+def test_a_table_beside_without_groups_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pairs").mkdir()
+    write_table(tmp_path / "pairs", replace(table(noise=0.0), groups=()))
+    with pytest.raises(UnfitError, match=r"holds no group(.|\n)*pairs(.|\n)*--groups"):
+        read_group_tables([tmp_path / "pairs"])
+    assert read_group_tables([]) is None
 
 
 def test_without_groups_the_champions_composition_stays(tmp_path: Path) -> None:
