@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 
 from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
-from interfere.profiling.campaign import CampaignConfig, CampaignProgress, run_campaign
+from interfere.profiling.campaign import CampaignProgress, run_campaign
+from interfere.profiling.design.campaign_config import CampaignConfig
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, PairStatus
 from tests.profiling.processes import all_gone, descendants
@@ -114,7 +116,11 @@ def test_groups_join_a_table_of_pairs_and_a_finished_one_is_not_measured_again(t
         assert len(row.passes) % row.copies == 0
     raw = pq.read_table(tmp_path / "t" / "raw_groups.parquet").to_pylist()
     assert len(raw) == 3 * sum(len(block.sides) == 3 for block in MeasurementLog(tmp_path / "t" / "raw").blocks())
-    assert "--groups 3 --group-count 1" in (tmp_path / "t" / "card.md").read_text()
+    card = (tmp_path / "t" / "card.md").read_text()
+    assert "--groups 3 --group-count 1" in card
+    assert re.search(
+        r"wider than ±3 % is left to \d of 3 pairs \(\S+ blocks each\), \d of 1 groups of 3 \(\d blocks each\)", card
+    )
     again = run_campaign(chosen, lambda now: pytest.fail(f"measured {now.text}"))
     assert [row.passes for row in again.groups] == [row.passes for row in table.groups]
 

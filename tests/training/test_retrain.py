@@ -101,7 +101,7 @@ def test_a_dry_run_reports_drift_and_writes_nothing(place: Place, capsys: pytest
     document = json.loads(said.out)
     assert contents(place.work) == before
     assert document["outcome"] == "would_train"
-    assert document["observed"] == {"pairs": 4, "windows": 12, "without_facts": []}
+    assert document["observed"] == {"pairs": 4, "group_rows": 0, "windows": 12, "without_facts": []}
     assert [p["drifted"] for p in document["drift"]["pairs"]] == [True] * 4
     assert "drift: 4 of 4 observed pairs" in said.err
 

@@ -133,20 +133,33 @@ def _groups_section(compositions: Sequence[DomainComposition]) -> str:
         for each in compositions
         for score in each.scores
     )
-    fitted = "; ".join(
-        f"{each.device_type} / {each.mode}: growth {each.composition.growth:g}, saturation "
-        f"{each.composition.saturation:g}, from {each.cases} victims in groups"
-        for each in compositions
-    )
+    fitted = "\n".join(f"- {_composition_text(each)}" for each in compositions)
     return f"""
 ## Groups of three and more
-Composed from the slowdowns of their pairs ({fitted}). MAE of speed and coverage of the 90 % interval, groups with a job
-never seen; `known pairs`: the same groups, every pair of them measured.
+Composed from the slowdowns of their pairs. Per domain:
+{fitted}
+
+MAE of speed and coverage of the 90 % interval, groups with a job never seen; `known pairs`: the same groups, every pair
+of them measured.
 
 | domain | jobs | cases | MAE | known pairs | sum | product | coverage |
 |---|---|---|---|---|---|---|---|
 {rows}
 """
+
+
+def _composition_text(domain: DomainComposition) -> str:
+    """The parameters of one domain, where they come from, and how well they do beside those of before."""
+    source = (
+        f"of table `{domain.table}`, whose pairs the model has not learned: fitted, and scored below, on that table's "
+        "own pairs, while intervals stay as they were, since the model's pairs were measured elsewhere"
+        if domain.table
+        else "of the tables above"
+    )
+    return (
+        f"{domain.device_type} / {domain.mode}: growth {domain.composition.growth:g}, saturation "
+        f"{domain.composition.saturation:g}; {domain.cases} victims in groups {source}; {domain.choice.text()}"
+    )
 
 
 def _description(model: str) -> str:

@@ -17,7 +17,7 @@ from training.beliefs.publish import BelievedCandidates
 from training.candidates import SplitScore
 from training.dataset import METRIC
 from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
-from training.groups.evaluation import DomainComposition, fit_domain_compositions
+from training.groups.evaluation import DomainComposition
 from training.interval_calibration import calibrate_intervals
 from training.models.completed import completion_of_model, encoded_workloads
 from training.models.feasibility import feasibility_rows, fit_feasibility
@@ -58,11 +58,12 @@ def build_publication(
     source: SourceTables,
     encoder: PairEncoder,
     *,
+    compositions: Sequence[DomainComposition] = (),
     warnings: Sequence[str] = (),
     notice: str = "",
     measured_pairs: bool = True,
 ) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it.
+    """Export the champion, whichever model it is, and fit what is published with it, but for the `compositions`.
 
     The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
     Raises ModelError where an exported graph differs from its model.
@@ -80,10 +81,7 @@ def build_publication(
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"])
-    # 4. Fit how slowdowns of groups are composed.
-    job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
-    compositions = fit_domain_compositions(dataset, source.tables, job_split)
-    # 5. Write the model card.
+    # 4. Write the model card.
     trained_on = tuple(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))

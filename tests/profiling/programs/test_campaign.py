@@ -14,6 +14,7 @@ from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling import campaign as workloads
 from interfere.profiling.campaign import CampaignProgress
+from interfere.profiling.design.campaign_config import CampaignConfig
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
 from interfere.profiling.programs.campaign import ProgramCampaignConfig, run_program_campaign
 from interfere.profiling.programs.spec import Command
@@ -151,9 +152,7 @@ def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_pa
         with pytest.raises(UnfitError, match="another profiler works in this folder"):
             run_program_campaign(config(tmp_path / "t", BUSY_ONE), lambda now: None)
         with pytest.raises(UnfitError, match="another profiler works in this folder"):
-            workloads.run_campaign(
-                workloads.CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None
-            )
+            workloads.run_campaign(CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
     refused: list[UnfitError] = []
 
     def second(now: CampaignProgress) -> None:
@@ -165,9 +164,7 @@ def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_pa
     run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), second)
     assert refused, "while the first one measures"
     with pytest.raises(ConflictError, match="another campaign"):
-        workloads.run_campaign(
-            workloads.CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None
-        )
+        workloads.run_campaign(CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
     assert set(MeasurementLog(tmp_path / "t" / "raw").profiles()) == {"waiting"}
 
 
