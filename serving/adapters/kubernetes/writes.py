@@ -7,7 +7,7 @@ Law: a pod's `resourceClaims` are never written, a nodeSelector is only added to
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -209,6 +209,12 @@ def patch_pod(
     if spec:
         body["spec"] = spec
     return Write(kind=WriteKind.PATCH_POD, namespace=pod.namespace, name=pod.name, body=body)
+
+
+def without_annotations(patch: Write) -> Write:
+    """A patch of a pod that leaves its annotations as they are."""
+    metadata = {name: value for name, value in patch.body["metadata"].items() if name != "annotations"}
+    return replace(patch, body=patch.body | {"metadata": metadata})
 
 
 def event(pod: Pod, reason: str, message: str, now_s: float) -> Write:

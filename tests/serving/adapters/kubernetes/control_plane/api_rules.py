@@ -149,4 +149,6 @@ def pod_patch_refusal(current: Row, patch: Row) -> str:
     for key, value in (wanted.get("nodeSelector") or {}).items():
         if not gates or known.get(key, value) != value:
             return "spec.nodeSelector: only additions are allowed, while gated"
-    return next(metadata_refusals(patch.get("metadata") or {}), "")
+    known_notes, notes = current["metadata"].get("annotations") or {}, patch.get("metadata", {}).get("annotations")
+    merged = {key: value for key, value in (known_notes | (notes or {})).items() if value is not None}
+    return next(metadata_refusals((patch.get("metadata") or {}) | {"annotations": merged}), "")

@@ -91,6 +91,10 @@ class _Emulator(KubernetesEmulator):
         try:
             self._record(request)
             status = self.fault(request)
+            if status == 429:  # API priority and fairness
+                body = {"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests"}
+                body |= {"message": "Too many requests, please try again later."}
+                return aiohttp.web.json_response(body, status=429, headers={"Retry-After": "1"})
             if status is not None:
                 raise KubernetesError(status=status, reason="Fault", message="a fault of the test")
             if request.action is kmock.action.LIST and request.resource.plural is None:
