@@ -140,7 +140,7 @@ class Advisor:
             new = [action for action in actions if _is_new(pods[action.job_id])]
             return tuple(writes.advise(pods[action.job_id], action, decision_id, now_s) for action in new)
         claims, nodes = state.claims_by_key, {node.name: node for node in state.nodes}
-        default_bytes = view.default_claim_bytes(state.gpus)
+        share = view.default_share(state.gpus)
         placed, waiting = list[PodChange](), list[PodChange]()
         for action in actions:
             pod = pods[action.job_id]
@@ -148,9 +148,7 @@ class Advisor:
             if action.kind in _START:
                 gpu = problem.gpus[action.device_id]
                 node = nodes[gpu.node]
-                placed.append(
-                    writes.place(pod, action, gpu, node, claim, decision_id, self._settings, default_bytes, now_s)
-                )
+                placed.append(writes.place(pod, action, gpu, node, claim, decision_id, self._settings, share, now_s))
             elif (change := writes.wait(pod, action, decision_id, now_s)) is not None:
                 waiting.append(change)
         return (*placed, *waiting)

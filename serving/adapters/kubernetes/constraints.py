@@ -6,7 +6,7 @@ never names a node that the scheduler would refuse.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, Pod
+from serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, Pod, SelectorTerms
 
 Kind = tuple[GpuSource | None, Constraints]
 
@@ -17,9 +17,13 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
         return False
     if not all(_tolerated(taint.key, taint.value, taint.effect, wanted.tolerations) for taint in node.taints):
         return False
-    known = {**labels, "metadata.name": node.name}
-    terms = wanted.affinity_terms
-    return not terms or any(term and all(_holds(known, *each) for each in term) for term in terms)
+    return not wanted.affinity_terms or fulfils(node, wanted.affinity_terms)
+
+
+def fulfils(node: Node, terms: SelectorTerms) -> bool:
+    """Whether labels and name of the node fulfil one of the terms."""
+    known = {**dict(node.labels), "metadata.name": node.name}
+    return any(term and all(_holds(known, *each) for each in term) for term in terms)
 
 
 def _tolerated(key: str, value: str, effect: str, tolerations: Iterable[tuple[str, str, str, str]]) -> bool:

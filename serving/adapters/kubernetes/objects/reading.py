@@ -8,9 +8,12 @@ from typing import Any
 
 from interfere.records import NAN
 from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.objects.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
+from serving.adapters.kubernetes.objects.node_selectors import selector_terms
 from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
+from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from serving.adapters.kubernetes.records import (
+    AllocatedDevice,
     Claim,
     ClusterState,
     Constraints,
@@ -53,14 +56,15 @@ def cluster_state(
 ) -> ClusterState:
     """Everything a round reads. A GPU that a ResourceSlice publishes is not taken from its node a second time."""
     nodes = list(nodes)
-    published = gpus_of_slices(slices, settings)
+    records = tuple(map(read_node, nodes))
+    published = gpus_of_slices(slices, settings, records)
     with_slices = {gpu.node for gpu in published}
     annotated = gpus_of_nodes((node for node in nodes if _name(node) not in with_slices), settings)
     gpus = (*published, *annotated)
     hami_nodes = {gpu.node for gpu in gpus if gpu.source is GpuSource.HAMI}
     return ClusterState(
         pods=tuple(read_pod(pod, hami=bool(hami_nodes)) for pod in pods),
-        nodes=tuple(map(read_node, nodes)),
+        nodes=records,
         gpus=gpus,
         claims=tuple(map(read_claim, claims)),
     )
@@ -128,6 +132,7 @@ def read_claim(row: JsonObject) -> Claim:
     metadata, status = _map(row.get("metadata")), _map(row.get("status"))
     allocation = _map(status.get("allocation"))
     results = [_map(each) for each in _list(_map(allocation.get("devices")).get("results"))]
+    used = [each for each in results if each.get("adminAccess") is not True]  # monitoring takes nothing from anybody
     owners = [_map(each) for each in _list(metadata.get("ownerReferences"))]
     return Claim(
         namespace=str(metadata.get("namespace") or "default"),
@@ -139,7 +144,20 @@ def read_claim(row: JsonObject) -> Claim:
         owner_uid=next((str(each.get("uid")) for each in owners if each.get("kind") == "Pod"), ""),
         reserved=bool(allocation) or bool(_list(status.get("reservedFor"))),
         deleting=bool(metadata.get("deletionTimestamp")),
-        devices=tuple((str(r.get("driver")), str(r.get("pool")), str(r.get("device"))) for r in results),
+        devices=tuple(map(_allocated, used)),
+    )
+
+
+def _allocated(result: Mapping[str, Any]) -> AllocatedDevice:
+    driver = str(result.get("driver"))
+    return AllocatedDevice(
+        driver=driver,
+        pool=str(result.get("pool")),
+        device=str(result.get("device")),
+        consumed=tuple(
+            (str(name).removeprefix(f"{driver}/"), quantity(amount))
+            for name, amount in _map(result.get("consumedCapacity")).items()
+        ),
     )
 
 
@@ -187,21 +205,10 @@ def _special(
 
 
 def _constraints(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Constraints:
-    required = _map(
-        _map(_map(spec.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
-    )
-    terms = []
-    for term in map(_map, _list(required.get("nodeSelectorTerms"))):
-        expressions = [*_list(term.get("matchExpressions")), *_list(term.get("matchFields"))]
-        terms.append(
-            tuple(
-                (str(each.get("key")), str(each.get("operator")), tuple(map(str, _list(each.get("values")))))
-                for each in map(_map, expressions)
-            )
-        )
+    node_affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
     return Constraints(
         node_selector=tuple(sorted((str(k), str(v)) for k, v in _map(spec.get("nodeSelector")).items())),
-        affinity_terms=tuple(terms),
+        affinity_terms=selector_terms(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")),
         tolerations=tuple(
             (
                 str(t.get("key") or ""),

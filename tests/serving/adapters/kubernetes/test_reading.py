@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.constraints import admits
-from serving.adapters.kubernetes.objects.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
 from serving.adapters.kubernetes.objects.quantities import bytes_text, quantity, unix_s
 from serving.adapters.kubernetes.objects.reading import read_claim, read_node, read_pod
+from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from serving.adapters.kubernetes.records import GpuSource
 from serving.adapters.kubernetes.settings import Mode, load
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings

@@ -91,16 +91,10 @@ class _Emulator(KubernetesEmulator):
         try:
             self._record(request)
             status = self.fault(request)
-            if status == 429:  # API priority and fairness
-                body = {"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests"}
-                body |= {"message": "Too many requests, please try again later."}
-                return aiohttp.web.json_response(body, status=429, headers={"Retry-After": "1"})
             if status is not None:
-                raise KubernetesError(status=status, reason="Fault", message="a fault of the test")
-            if request.action is kmock.action.LIST and request.resource.plural is None:
-                return self._discovered(request)
+                return self._failed(status)
             if request.action is kmock.action.LIST:
-                return self._listed(request)
+                return self._discovered(request) if request.resource.plural is None else self._listed(request)
             if request.method is kmock.method.PUT and request.name is not None:
                 async with self.turn:
                     return await self._replaced(request)
@@ -112,6 +106,14 @@ class _Emulator(KubernetesEmulator):
                 return await self._written(request)
         except KubernetesError as error:
             return await self._render_error(error)
+
+    def _failed(self, status: int) -> Any:
+        """The answer of a fault; 429 is that of API priority and fairness."""
+        message = "a fault of the test"
+        if status != 429:
+            raise KubernetesError(status=status, reason="Fault", message=message)
+        body = {"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests", "message": message}
+        return aiohttp.web.json_response(body, status=429, headers={"Retry-After": "1"})
 
     def _record(self, request: Any) -> None:
         verb = "update" if request.method is kmock.method.PUT else _VERBS.get(request.action)
