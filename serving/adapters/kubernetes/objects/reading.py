@@ -10,6 +10,7 @@ from interfere.records import NAN
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
 from serving.adapters.kubernetes.objects.node_selectors import selector_terms
+from serving.adapters.kubernetes.objects.pod_resources import total_of_pod
 from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
 from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from serving.adapters.kubernetes.records import (
@@ -75,8 +76,8 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
     metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
     notes = _map(metadata.get("labels")) | _map(metadata.get("annotations"))
     claims = [_map(claim) for claim in _list(spec.get("resourceClaims"))]
-    limits = [_map(_map(container).get("resources")) for container in _list(spec.get("containers"))]
-    resources = [_map(each.get("limits")) for each in limits]
+    containers = [_map(each) for field in ("containers", "initContainers") for each in _list(spec.get(field))]
+    resources = [_map(_map(each.get("resources")).get("limits")) for each in containers]
     source = _source(claims, resources, hami=hami)
     ended_s, reason, restarts, started_s = _ending(status)
     return Pod(
@@ -88,7 +89,7 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         node=str(spec.get("nodeName") or ""),
         gates=tuple(str(_map(gate).get("name") or "") for gate in _list(spec.get("schedulingGates"))),
         notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
-        constraints=_constraints(spec, [_map(each.get("requests")) for each in limits]),
+        constraints=_constraints(spec),
         source=source,
         claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
         hami_memory_bytes=max(
@@ -103,7 +104,7 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         restarts=restarts,
         ip="" if spec.get("hostNetwork") else str(status.get("podIP") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
-        special=_special(spec, claims, resources, source),
+        special=_special(spec, claims, source),
     )
 
 
@@ -182,12 +183,11 @@ def _source(
 def _special(
     spec: Mapping[str, Any],
     claims: Sequence[Mapping[str, Any]],
-    limits: Sequence[Mapping[str, Any]],
     source: GpuSource | None,
 ) -> str:
     """Why a pod is left to Kubernetes."""
     affinity = _map(spec.get("affinity"))
-    several = sum(quantity(each.get(names.GPU_RESOURCE, 0)) for each in limits) > 1
+    several = total_of_pod(spec, "limits", names.GPU_RESOURCE) > 1
     checks = {
         "no GPU": source is None,
         "several GPUs": several or len(claims) > 1,
@@ -199,12 +199,13 @@ def _special(
             _map(each).get("whenUnsatisfiable") == "DoNotSchedule"
             for each in _list(spec.get("topologySpreadConstraints"))
         ),
+        "pod group": bool(_map(spec.get("schedulingGroup")) or _map(spec.get("workloadRef"))),  # 1.36 and 1.35
         "other gates": any(_map(gate).get("name") != names.GATE for gate in _list(spec.get("schedulingGates"))),
     }
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
-def _constraints(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Constraints:
+def _constraints(spec: Mapping[str, Any]) -> Constraints:
     node_affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
     return Constraints(
         node_selector=tuple(sorted((str(k), str(v)) for k, v in _map(spec.get("nodeSelector")).items())),
@@ -218,8 +219,8 @@ def _constraints(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]])
             )
             for t in map(_map, _list(spec.get("tolerations")))
         ),
-        cpu=sum(quantity(each["cpu"]) for each in requests if "cpu" in each),
-        memory_bytes=sum(quantity(each["memory"]) for each in requests if "memory" in each),
+        cpu=total_of_pod(spec, "requests", "cpu"),
+        memory_bytes=total_of_pod(spec, "requests", "memory"),
     )
 
 

@@ -21,7 +21,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all annotations of an object
 MAX_EXPRESSION = 10 * 1024
 KINDS = {"pods": "Pod", "events": "Event", "secrets": "Secret", "leases": "Lease", "resourceclaims": "ResourceClaim"}
-KINDS |= {"mutatingwebhookconfigurations": "MutatingWebhookConfiguration", "nodes": "Node"}
+KINDS |= {"mutatingwebhookconfigurations": "MutatingWebhookConfiguration", "nodes": "Node", "namespaces": "Namespace"}
 WITH_VERSION = ("leases", "mutatingwebhookconfigurations", "resourceclaims")  # no update without a resourceVersion
 
 

@@ -17,6 +17,7 @@ import aiohttp.test_utils
 import aiohttp.web
 import kmock
 import yaml
+from kmock._internal import parsing
 from kmock._internal.k8s import KubernetesEmulator, KubernetesError
 
 from serving.adapters.kubernetes.objects.quantities import timestamp
@@ -49,6 +50,20 @@ Row = dict[str, Any]
 _WRITES = (kmock.action.CREATE, kmock.action.UPDATE, kmock.action.DELETE)
 _VERBS = {kmock.action.LIST: "list", kmock.action.WATCH: "watch", kmock.action.FETCH: "get"}
 _VERBS |= {kmock.action.CREATE: "create", kmock.action.UPDATE: "patch", kmock.action.DELETE: "delete"}
+
+
+_parse_path = parsing.parse_path
+
+
+def _path_of_namespaces(path: str) -> parsing.ParsedPath:
+    """kmock reads no path that is about namespaces themselves."""
+    parts = path.strip("/").split("/")
+    if parts[:3] == ["api", "v1", "namespaces"] and len(parts) <= 4:
+        return parsing.ParsedPath("", "v1", "namespaces", None, parts[3] if len(parts) == 4 else None)
+    return _parse_path(path)
+
+
+parsing.parse_path = _path_of_namespaces
 
 
 class Call(NamedTuple):
