@@ -132,14 +132,23 @@ def release(
     overdue: Annotated[
         bool, typer.Option("--overdue", help="Only pods past their window, as the CronJob does.")
     ] = False,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            help="MutatingWebhookConfiguration to delete first, so that no new pod is gated: before an uninstall."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
     from serving.adapters.kubernetes.metrics import ControllerMetrics
-    from serving.adapters.kubernetes.releasing import release_pods
+    from serving.adapters.kubernetes.releasing import release_for_good, release_pods
 
     settings, api = _start(config, {})
-    done = release_pods(api, settings, ControllerMetrics(), time.time(), every=not overdue)
+    if webhook is not None:
+        done = release_for_good(api, settings, ControllerMetrics(), webhook)
+    else:
+        done = release_pods(api, settings, ControllerMetrics(), time.time(), every=not overdue)
     document = {"released": done.released, "refused": done.rejected, "still_gated": done.still_gated}
     emit(document, f"{done.released} pods released, {done.rejected} had moved on", as_json=as_json)
 

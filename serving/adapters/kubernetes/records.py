@@ -127,7 +127,7 @@ class Pod:
     ended_s: float = 0.0
     end_reason: str = ""
     restarts: int = 0
-    ip: str = ""
+    ips: tuple[str, ...] = ()  # one of each family
     deleting: bool = False
     special: str = ""  # why the pod is not advised; empty for a plain pod
 

@@ -4,10 +4,13 @@ It needs neither the policy server, nor the lease, nor any watch: it lists pendi
 `interfere kubernetes release` does it once, and so does the chart's CronJob.
 """
 
+import contextlib
 import random
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from interfere.errors import NotFoundError, UnfitError
 from serving.adapters.kubernetes import names, writes
 from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
 from serving.adapters.kubernetes.api_server.changes import apply
@@ -19,6 +22,8 @@ from serving.adapters.kubernetes.settings import KubernetesSettings
 from serving.adapters.kubernetes.view import MemoryShare, default_share, number
 from serving.adapters.kubernetes.writes import PodChange
 
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+PASSES, PAUSE_S = 10, 2.0  # until a pass finds nothing gated: the API server may know a deleted webhook for a moment
 GRACE_S = 5.0  # a replica that is well places a pod anew before its selective claim is given up
 
 
@@ -108,3 +113,24 @@ def release_pods(
     metrics.set("gated_pods", held)
     done = len(changes) - len(rejected)
     return Released(released=done, rejected=len(rejected), still_gated=held - sum(c.pod.gated for c in changes))
+
+
+def release_for_good(
+    api: ClusterApi, settings: KubernetesSettings, metrics: ControllerMetrics, configuration: str
+) -> Released:
+    """Delete the webhook configuration, so that no new pod is gated, and release every pod. Raises UnfitError where
+    pods stay gated: what would release them later must not be removed yet."""
+    with contextlib.suppress(NotFoundError):
+        api.call("DELETE", f"{WEBHOOKS}/{configuration}")
+    released = 0
+    for passes in range(PASSES):
+        done = release_pods(api, settings, metrics, time.time(), every=True)
+        released += done.released
+        if passes and not done.released and not done.rejected and not done.still_gated:
+            return replace(done, released=released)
+        time.sleep(PAUSE_S)
+    raise UnfitError(
+        "pods are still gated",
+        value=f"{done.rejected + done.still_gated} of them",
+        remedy="see the warnings above; run it again once the API server takes the changes",
+    )

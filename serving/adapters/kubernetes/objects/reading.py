@@ -8,6 +8,7 @@ from typing import Any
 
 from interfere.records import NAN
 from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.objects.addresses import plain_address
 from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
 from serving.adapters.kubernetes.objects.node_selectors import selector_terms
 from serving.adapters.kubernetes.objects.pod_resources import total_of_pod
@@ -102,7 +103,7 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         ended_s=ended_s,
         end_reason=reason,
         restarts=restarts,
-        ip="" if spec.get("hostNetwork") else str(status.get("podIP") or ""),
+        ips=() if spec.get("hostNetwork") else _addresses(status),
         deleting=bool(metadata.get("deletionTimestamp")),
         special=_special(spec, claims, source),
     )
@@ -147,6 +148,12 @@ def read_claim(row: JsonObject) -> Claim:
         deleting=bool(metadata.get("deletionTimestamp")),
         devices=tuple(map(_allocated, used)),
     )
+
+
+def _addresses(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """The pod's addresses: with two families the first of `podIPs` is `podIP`."""
+    texts = [status.get("podIP"), *(_map(each).get("ip") for each in _list(status.get("podIPs")))]
+    return tuple(dict.fromkeys(plain_address(str(text)) for text in texts if text))
 
 
 def _allocated(result: Mapping[str, Any]) -> AllocatedDevice:
