@@ -119,12 +119,12 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
 def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.advisor import GPU_PATHS
     from serving.adapters.kubernetes.api_server.watching import Cluster
 
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     stop = threading.Event()
-    cluster = Cluster(ClusterApi(10.0, 100.0, 100), PATHS, stop)
+    cluster = Cluster(ClusterApi(10.0, 100.0, 100), GPU_PATHS, stop)
     cluster.start()
     assert all(each.wait_listed(20.0) for each in cluster.collections.values())
     time.sleep(0.5)  # the watches have begun

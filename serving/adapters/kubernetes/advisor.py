@@ -14,7 +14,15 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import Action, ActionKind, Limits, Plan, Snapshot
 from serving.adapters.kubernetes import names, view, writes
-from serving.adapters.kubernetes.api_server.calls import CLAIMS, NODES, PODS, SLICES, ClusterApi
+from serving.adapters.kubernetes.api_server.calls import (
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    ClusterApi,
+)
 from serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.metrics import ControllerMetrics
@@ -25,7 +33,8 @@ from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 
 _log = logging.getLogger("interfere.kubernetes")
-PATHS = (PODS, NODES, SLICES, CLAIMS)
+GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
+PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
 

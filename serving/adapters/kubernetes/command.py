@@ -100,7 +100,7 @@ def extender(
 ) -> None:
     """Answer kube-scheduler's filter and prioritize calls, for clusters that cannot gate."""
     from interfere.client import PolicyClient
-    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.advisor import GPU_PATHS
     from serving.adapters.kubernetes.api_server.watching import Cluster
     from serving.adapters.kubernetes.controller import repeat, stop_on_signals
     from serving.adapters.kubernetes.https.extender import Extender
@@ -109,11 +109,13 @@ def extender(
 
     settings, api = _start(config, {"server": server})
     stop = threading.Event()
-    cluster = Cluster(api, PATHS, stop)
+    cluster = Cluster(api, GPU_PATHS, stop)
     cluster.start()
     stop_on_signals(stop)
     with PolicyClient(settings.server, timeout_s=0.4) as client:  # kube-scheduler waits for half a second
-        service = Extender(settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in PATHS)))
+        service = Extender(
+            settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in GPU_PATHS))
+        )
         routes = {
             ("POST", "/filter"): service.filter,
             ("POST", "/prioritize"): service.prioritize,

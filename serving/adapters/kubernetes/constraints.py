@@ -1,4 +1,4 @@
-"""Which nodes may take a pod: nodeSelector, required node affinity, taints, free CPU and memory. Pure functions.
+"""Which nodes may take a pod: nodeSelector, node affinity, taints, volumes, free CPU and memory. Pure functions.
 
 Decisions know pools of devices, not nodes. Nodes that the same kinds of pods may use form one pool, so a decision
 never names a node that the scheduler would refuse.
@@ -16,6 +16,8 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
     if not node.usable or any(labels.get(key) != value for key, value in wanted.node_selector):
         return False
     if not all(_tolerated(taint.key, taint.value, taint.effect, wanted.tolerations) for taint in node.taints):
+        return False
+    if not all(fulfils(node, terms) for terms in wanted.volume_terms):
         return False
     return not wanted.affinity_terms or fulfils(node, wanted.affinity_terms)
 

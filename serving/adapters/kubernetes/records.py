@@ -100,6 +100,7 @@ class Constraints:
 
     node_selector: Labels = ()
     affinity_terms: SelectorTerms = ()
+    volume_terms: tuple[SelectorTerms, ...] = ()  # of each volume that only some nodes reach
     tolerations: tuple[tuple[str, str, str, str], ...] = ()  # key, operator, value, effect
     cpu: float = 0.0
     memory_bytes: float = 0.0

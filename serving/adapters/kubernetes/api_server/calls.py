@@ -33,6 +33,7 @@ PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
 MERGE = "application/merge-patch+json"
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 SLICES, CLAIMS = "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/resourceclaims"
+VOLUMES, VOLUME_CLAIMS = "/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 

@@ -4,6 +4,7 @@ Law: an object of any shape gives a record or raises nothing; what cannot be rea
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from interfere.records import NAN
@@ -14,6 +15,7 @@ from serving.adapters.kubernetes.objects.node_selectors import selector_terms
 from serving.adapters.kubernetes.objects.pod_resources import total_of_pod
 from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
 from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from serving.adapters.kubernetes.objects.volumes import VolumeTerms, terms_by_claim, terms_of_pod
 from serving.adapters.kubernetes.records import (
     AllocatedDevice,
     Claim,
@@ -23,6 +25,7 @@ from serving.adapters.kubernetes.records import (
     JsonObject,
     Node,
     Pod,
+    SelectorTerms,
     Taint,
 )
 from serving.adapters.kubernetes.settings import KubernetesSettings
@@ -55,6 +58,8 @@ def cluster_state(
     nodes: Iterable[JsonObject],
     slices: Iterable[JsonObject],
     claims: Iterable[JsonObject],
+    volume_claims: Iterable[JsonObject] = (),
+    volumes: Iterable[JsonObject] = (),
 ) -> ClusterState:
     """Everything a round reads. A GPU that a ResourceSlice publishes is not taken from its node a second time."""
     nodes = list(nodes)
@@ -64,15 +69,16 @@ def cluster_state(
     annotated = gpus_of_nodes((node for node in nodes if _name(node) not in with_slices), settings)
     gpus = (*published, *annotated)
     hami_nodes = {gpu.node for gpu in gpus if gpu.source is GpuSource.HAMI}
+    terms = terms_by_claim(volume_claims, volumes)
     return ClusterState(
-        pods=tuple(read_pod(pod, hami=bool(hami_nodes)) for pod in pods),
+        pods=tuple(read_pod(pod, hami=bool(hami_nodes), volume_terms=terms) for pod in pods),
         nodes=records,
         gpus=gpus,
         claims=tuple(map(read_claim, claims)),
     )
 
 
-def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
+def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms = MappingProxyType({})) -> Pod:
     """One pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU is HAMi's too."""
     metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
     notes = _map(metadata.get("labels")) | _map(metadata.get("annotations"))
@@ -90,7 +96,7 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         node=str(spec.get("nodeName") or ""),
         gates=tuple(str(_map(gate).get("name") or "") for gate in _list(spec.get("schedulingGates"))),
         notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
-        constraints=_constraints(spec),
+        constraints=_constraints(spec, terms_of_pod(row, volume_terms) if volume_terms else ()),
         source=source,
         claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
         hami_memory_bytes=max(
@@ -212,11 +218,12 @@ def _special(
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
-def _constraints(spec: Mapping[str, Any]) -> Constraints:
+def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...]) -> Constraints:
     node_affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
     return Constraints(
         node_selector=tuple(sorted((str(k), str(v)) for k, v in _map(spec.get("nodeSelector")).items())),
         affinity_terms=selector_terms(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")),
+        volume_terms=volume_terms,
         tolerations=tuple(
             (
                 str(t.get("key") or ""),

@@ -14,7 +14,7 @@ need_kmock()
 from serving.adapters.kubernetes import names
 from tests.deploy.tools import need
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS, Start
-from tests.serving.adapters.kubernetes.control_plane.api_server import NAMESPACE, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import NAMESPACE, POD, WEBHOOK, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod, settings
 from tests.serving.adapters.kubernetes.processes import COMMAND
@@ -71,6 +71,11 @@ def test_kubectl_shows_decisions_and_rolls_back(api_server: ApiServer, controlle
     answer = json.loads(run(api_server, tmp_path, *COMMAND, "release", "--config", str(config), "--json"))
     assert answer["released"] == sum(not each.device for each in decisions.values())
     assert all("schedulingGates" not in row["spec"] for row in api_server.rows(POD))
+    delete = "kubectl delete mutatingwebhookconfiguration interfere"
+    assert delete in GUIDE.read_text()
+    api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": []})
+    run(api_server, tmp_path, kubectl, *delete.split()[1:])
+    assert api_server.rows(WEBHOOK) == []
     # 3. With nothing of interfere left: the guide's line for one pod.
     api_server.add(POD, pod("left", source="hami"))
     patch = '{"spec":{"schedulingGates":null}}'

@@ -31,6 +31,8 @@ SLICE = kmock.resource("resource.k8s.io", "v1", "resourceslices")
 CLAIM = kmock.resource("resource.k8s.io", "v1", "resourceclaims")
 LEASE = kmock.resource("coordination.k8s.io", "v1", "leases")
 WEBHOOK = kmock.resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+VOLUME = kmock.resource("", "v1", "persistentvolumes")
+VOLUME_CLAIM = kmock.resource("", "v1", "persistentvolumeclaims")
 NAMESPACE = kmock.resource("", "v1", "namespaces")
 CLASS = kmock.resource("resource.k8s.io", "v1", "deviceclasses")
 NAMES = {  # kind, singular, short names, whether it belongs to a namespace
@@ -38,6 +40,8 @@ NAMES = {  # kind, singular, short names, whether it belongs to a namespace
     NODE: ("Node", "node", ["no"], False),
     EVENT: ("Event", "event", ["ev"], True),
     SECRET: ("Secret", "secret", [], True),
+    VOLUME: ("PersistentVolume", "persistentvolume", ["pv"], False),
+    VOLUME_CLAIM: ("PersistentVolumeClaim", "persistentvolumeclaim", ["pvc"], True),
     NAMESPACE: ("Namespace", "namespace", ["ns"], False),
     SLICE: ("ResourceSlice", "resourceslice", [], False),
     CLAIM: ("ResourceClaim", "resourceclaim", [], True),

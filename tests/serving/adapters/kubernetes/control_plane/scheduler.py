@@ -17,7 +17,17 @@ from typing import Any
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.objects.capacities import consumed
 from serving.adapters.kubernetes.objects.quantities import quantity, timestamp
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer, Row
+from tests.serving.adapters.kubernetes.control_plane.api_server import (
+    CLAIM,
+    CLASS,
+    NODE,
+    POD,
+    SLICE,
+    VOLUME,
+    VOLUME_CLAIM,
+    ApiServer,
+    Row,
+)
 from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, device_variable, evaluate
 
 Key = tuple[str, str, str]  # driver, pool, device
@@ -160,7 +170,19 @@ class StandInScheduler:
     def _admits(self, pod: Row, node: str) -> bool:
         (row,) = [each for each in self._api.now(NODE) if each["metadata"]["name"] == node]
         labels = row["metadata"]["labels"]
-        return all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+        selected = all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+        return selected and all(_reaches(volume, row) for volume in self._bound_volumes(pod))
+
+    def _bound_volumes(self, pod: Row) -> Iterator[Row]:
+        """The node affinity of the pod's volumes that have one."""
+        affinities = {
+            row["metadata"]["name"]: row["spec"].get("nodeAffinity", {}).get("required")
+            for row in self._api.now(VOLUME)
+        }
+        names_of_claims = [each["persistentVolumeClaim"]["claimName"] for each in pod["spec"].get("volumes") or ()]
+        for claim in self._api.now(VOLUME_CLAIM):
+            if claim["metadata"]["name"] in names_of_claims and affinities.get(claim["spec"].get("volumeName")):
+                yield {"nodeSelector": affinities[claim["spec"]["volumeName"]]}
 
     async def _bind(self, pod: Row, node: str, annotations: dict[str, str]) -> None:
         metadata = pod["metadata"]
