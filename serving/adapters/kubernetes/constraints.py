@@ -29,8 +29,11 @@ def fulfils(node: Node, terms: SelectorTerms) -> bool:
 
 
 def _tolerated(key: str, value: str, effect: str, tolerations: Iterable[tuple[str, str, str, str]]) -> bool:
+    """Whether a pod tolerates a taint. Comparisons of numbers (Gt, Lt, from 1.35 on) are not counted on."""
     return any(
-        (not t_key or t_key == key) and (t_effect in ("", effect)) and (operator == "Exists" or t_value == value)
+        (not t_key or t_key == key)
+        and (t_effect in ("", effect))
+        and (operator == "Exists" or (operator == "Equal" and t_value == value))
         for t_key, operator, t_value, t_effect in tolerations
         if t_key or operator == "Exists"
     )

@@ -19,7 +19,10 @@ from serving.adapters.kubernetes.objects.addresses import plain_address
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_BODY = 8 * 2**20  # an AdmissionReview carries a pod (1.5 MiB at most), a filter request the names of all nodes
-TIMEOUT_S = 10.0  # of a connection that says nothing
+TIMEOUT_S = 10.0  # of a handshake, and of a body
+# Between two requests of one connection: longer than Go's clients keep an idle one (net/http, 90 s). Else a connection
+# may be closed at the moment at which the API server sends a review, which it sends once: the pod would not be gated.
+IDLE_S = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,10 @@ def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHan
             super().setup()
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+        def handle_one_request(self) -> None:
+            self.connection.settimeout(IDLE_S)
+            super().handle_one_request()
+
         def do_GET(self) -> None:
             self._answer("GET")
 
@@ -128,6 +135,7 @@ def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHan
             self._answer("POST")
 
         def _answer(self, method: str) -> None:
+            self.connection.settimeout(TIMEOUT_S)
             path = self.path.partition("?")[0]
             length = self.headers.get("Content-Length", "0")
             route = routes.get((method, path))

@@ -137,6 +137,7 @@ def test_what_a_pod_takes_of_its_node(spec: dict, cpu: float, special: str) -> N
         ({"tolerations": [{"operator": "Exists"}]}, True),
         ({"tolerations": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, True),
         ({"tolerations": [{"key": "gpu", "value": "no"}]}, False),
+        ({"tolerations": [{"key": "gpu", "value": "yes", "operator": "Gt"}]}, False),
         ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "b"}}, False),
         ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "a"}}, True),
     ],
