@@ -11,11 +11,12 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
+from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.https.certificates import CertificateKeeper
 from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.releasing import release_pods
+from serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.server import RunningServer
 from tests.deploy.manifests import documents, render
@@ -100,15 +101,30 @@ def test_the_webhooks_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPa
     check(rules_of("interfere-webhook", "mode=gate"), api_server.calls)
 
 
+def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CronJob's account is that of the uninstall too."""
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    monkeypatch.setattr("serving.adapters.kubernetes.releasing.PAUSE_S", 0.0)
+    two_nodes(api_server, "dra")
+    api_server.add(POD, pod("gated"))
+    api_server.add(POD, pod("placed", gated=False, notes={names.STATE: "placed"}))
+    metadata = {"name": "placed-gpu", "namespace": "ml", "labels": {names.MANAGED_BY: names.MANAGER}}
+    api_server.add(CLAIM, {"metadata": metadata | {"annotations": {names.CLAIM_FOR: "n0/GPU-n0-0"}}})
+    api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": []})
+    done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), ControllerMetrics(), "interfere")
+    assert (done.released, done.still_gated) == (2, 0)
+    check(rules_of("interfere-release", "mode=gate"), api_server.calls)
+
+
 def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.advisor import GPU_PATHS
     from serving.adapters.kubernetes.api_server.watching import Cluster
 
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     stop = threading.Event()
-    cluster = Cluster(ClusterApi(10.0, 100.0, 100), PATHS, stop)
+    cluster = Cluster(ClusterApi(10.0, 100.0, 100), GPU_PATHS, stop)
     cluster.start()
     assert all(each.wait_listed(PATIENCE_S) for each in cluster.collections.values())
     check(rules_of("interfere-extender", "extender.enabled=true"), api_server.calls)

@@ -14,7 +14,15 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import Action, ActionKind, Limits, Plan, Snapshot
 from serving.adapters.kubernetes import names, view, writes
-from serving.adapters.kubernetes.api_server.calls import CLAIMS, NODES, PODS, SLICES, ClusterApi
+from serving.adapters.kubernetes.api_server.calls import (
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    ClusterApi,
+)
 from serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.metrics import ControllerMetrics
@@ -25,7 +33,8 @@ from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 
 _log = logging.getLogger("interfere.kubernetes")
-PATHS = (PODS, NODES, SLICES, CLAIMS)
+GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
+PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
 
@@ -140,7 +149,7 @@ class Advisor:
             new = [action for action in actions if _is_new(pods[action.job_id])]
             return tuple(writes.advise(pods[action.job_id], action, decision_id, now_s) for action in new)
         claims, nodes = state.claims_by_key, {node.name: node for node in state.nodes}
-        default_bytes = view.default_claim_bytes(state.gpus)
+        share = view.default_share(state.gpus)
         placed, waiting = list[PodChange](), list[PodChange]()
         for action in actions:
             pod = pods[action.job_id]
@@ -148,9 +157,7 @@ class Advisor:
             if action.kind in _START:
                 gpu = problem.gpus[action.device_id]
                 node = nodes[gpu.node]
-                placed.append(
-                    writes.place(pod, action, gpu, node, claim, decision_id, self._settings, default_bytes, now_s)
-                )
+                placed.append(writes.place(pod, action, gpu, node, claim, decision_id, self._settings, share, now_s))
             elif (change := writes.wait(pod, action, decision_id, now_s)) is not None:
                 waiting.append(change)
         return (*placed, *waiting)

@@ -1,4 +1,4 @@
-"""Which nodes may take a pod: nodeSelector, required node affinity, taints, free CPU and memory. Pure functions.
+"""Which nodes may take a pod: nodeSelector, node affinity, taints, volumes, free CPU and memory. Pure functions.
 
 Decisions know pools of devices, not nodes. Nodes that the same kinds of pods may use form one pool, so a decision
 never names a node that the scheduler would refuse.
@@ -6,7 +6,7 @@ never names a node that the scheduler would refuse.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, Pod
+from serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, Pod, SelectorTerms
 
 Kind = tuple[GpuSource | None, Constraints]
 
@@ -17,14 +17,23 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
         return False
     if not all(_tolerated(taint.key, taint.value, taint.effect, wanted.tolerations) for taint in node.taints):
         return False
-    known = {**labels, "metadata.name": node.name}
-    terms = wanted.affinity_terms
-    return not terms or any(term and all(_holds(known, *each) for each in term) for term in terms)
+    if not all(fulfils(node, terms) for terms in wanted.volume_terms):
+        return False
+    return not wanted.affinity_terms or fulfils(node, wanted.affinity_terms)
+
+
+def fulfils(node: Node, terms: SelectorTerms) -> bool:
+    """Whether labels and name of the node fulfil one of the terms."""
+    known = {**dict(node.labels), "metadata.name": node.name}
+    return any(term and all(_holds(known, *each) for each in term) for term in terms)
 
 
 def _tolerated(key: str, value: str, effect: str, tolerations: Iterable[tuple[str, str, str, str]]) -> bool:
+    """Whether a pod tolerates a taint. Comparisons of numbers (Gt, Lt, from 1.35 on) are not counted on."""
     return any(
-        (not t_key or t_key == key) and (t_effect in ("", effect)) and (operator == "Exists" or t_value == value)
+        (not t_key or t_key == key)
+        and (t_effect in ("", effect))
+        and (operator == "Exists" or (operator == "Equal" and t_value == value))
         for t_key, operator, t_value, t_effect in tolerations
         if t_key or operator == "Exists"
     )

@@ -13,6 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.records import NAN, Device, Job, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS, HIGHEST_PRIORITY
 from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.allocations import Allocations, read_allocations
 from serving.adapters.kubernetes.constraints import free_resources, pools
 from serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
 from serving.adapters.kubernetes.settings import GIB, KubernetesSettings, Mode
@@ -41,7 +42,7 @@ def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
 def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) -> Gpu | None:
     """The GPU that a pod holds: by its claim's allocation, by HAMi's annotation, or the only one of its node."""
     if claim is not None and claim.devices:
-        return gpus.get(claim.devices[0])
+        return gpus.get(claim.devices[0].key)
     if pod.node and pod.note(names.HAMI_ALLOCATED):
         uuid = pod.note(names.HAMI_ALLOCATED).lstrip(";").partition(",")[0].rpartition(":")[2]
         return gpus.get((pod.node, uuid))
@@ -56,7 +57,7 @@ def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
     for gpu in gpus:
         index[gpu.node, gpu.uuid] = gpu
         if gpu.source is GpuSource.DRA:
-            index[gpu.driver, gpu.dra_pool, gpu.dra_name] = gpu
+            index[gpu.key] = gpu
     return index
 
 
@@ -66,7 +67,7 @@ def build(
     """The decision problem now. `hypothetical`: uids of bound pods that are treated as if they were still pending, to
     say where they would have been placed."""
     # 1. Who may be advised.
-    claims, left, default_bytes = state.claims_by_key, Counter[str](), default_claim_bytes(state.gpus)
+    claims, left, default_bytes = state.claims_by_key, Counter[str](), default_share(state.gpus).bytes
     advised: list[tuple[Pod, Job]] = []
     for pod in state.pods:
         if not (pod.pending or pod.uid in hypothetical) or not pod.workload or is_placed(pod, now_s, settings):
@@ -151,47 +152,100 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
 def offered_gpus(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
 ) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """The GPUs with a free seat, and the jobs on each."""
-    claims, index = state.claims_by_key, gpu_index(state.gpus)
+    """The GPUs with a free seat, as large as what is left of them, and the jobs on each."""
     usable = {node.name for node in state.nodes if node.usable}
-    by_id, default_bytes = {gpu.id: gpu for gpu in state.gpus}, default_claim_bytes(state.gpus)
-    pods_on: dict[str, list[Pod]] = {}
-    unclear: set[tuple[str, GpuSource]] = set()  # nodes where a pod holds an unknown GPU
-    explained: set[str] = set()  # claims of one device, of pods that are known
+    default_bytes, held = default_share(state.gpus).bytes, read_allocations(state, hypothetical)
+    pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
+    offered: list[tuple[Gpu, tuple[Job, ...]]] = []
+    for gpu in state.gpus:
+        pods = pods_on.get(gpu.id, [])
+        residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
+        unknown = gpu.key in held.unknown or (gpu.node, gpu.source) in unclear or not all(residents)
+        if gpu.node not in usable or unknown or (held.is_excluded(gpu) and not pods):
+            continue
+        rest = _remaining(gpu, held, len(residents), sum(claim is None or not claim.devices for _, claim in pods))
+        if rest is not None and len(residents) < rest.seats:
+            offered.append((rest, tuple(resident for resident in residents if resident)))
+    return _without_conflicts(offered)
+
+
+def _pods_by_gpu(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
+) -> tuple[dict[str, list[tuple[Pod, Claim | None]]], set[tuple[str, GpuSource]]]:
+    """The pods on each GPU and their claims, and the (node, source) where a pod holds an unknown GPU."""
+    claims, index = state.claims_by_key, gpu_index(state.gpus)
+    ids = {gpu.id for gpu in state.gpus}
+    pods_on: dict[str, list[tuple[Pod, Claim | None]]] = {}
+    unclear: set[tuple[str, GpuSource]] = set()
     for pod in state.pods:
-        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
-        if claim is not None and (len(claim.devices) == 1 or pod.ended):
-            explained.add(claim.key)
         if pod.uid in hypothetical or pod.ended:
             continue
+        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
         gpu = place_of(pod, claim, index)
         if gpu is not None:
-            pods_on.setdefault(gpu.id, []).append(pod)
+            pods_on.setdefault(gpu.id, []).append((pod, claim))
         elif pod.node and pod.source in (GpuSource.HAMI, GpuSource.NODE):
             unclear.add((pod.node, pod.source))
-        elif is_placed(pod, now_s, settings) and pod.note(names.DEVICE) in by_id:
-            pods_on.setdefault(pod.note(names.DEVICE), []).append(pod)
-    taken = _taken(state, index, explained)
-    devices = []
-    for gpu in state.gpus:
-        residents = [job_record(pod, default_bytes, now_s, settings) for pod in pods_on.get(gpu.id, ())]
-        known = all(residents) and len(residents) < gpu.seats and (gpu.node, gpu.source) not in unclear
-        if gpu.node in usable and known and gpu.id not in taken:
-            devices.append((gpu, tuple(resident for resident in residents if resident)))
-    return devices
+        elif is_placed(pod, now_s, settings) and pod.note(names.DEVICE) in ids:
+            pods_on.setdefault(pod.note(names.DEVICE), []).append((pod, claim))
+    return pods_on, unclear
 
 
-def _taken(state: ClusterState, index: dict[tuple[str, ...], Gpu], explained: set[str]) -> set[str]:
-    """GPUs that are allocated to claims of several devices, or of pods that nobody knows."""
-    unexplained = [claim for claim in state.claims if claim.key not in explained]
-    return {index[device].id for claim in unexplained for device in claim.devices if device in index}
+def _resident(
+    pod: Pod, gpu: Gpu, claim: Claim | None, default_bytes: float, now_s: float, settings: KubernetesSettings
+) -> Job | None:
+    """The job of a pod on a GPU, with at least the memory that its claim holds."""
+    job = job_record(pod, default_bytes, now_s, settings)
+    consumed = dict(claim.devices[0].consumed) if claim is not None and claim.devices else {}
+    held_bytes = consumed.get(gpu.memory_name.rpartition("/")[2], NAN)
+    if job is None or math.isnan(held_bytes) or held_bytes <= job.memory_peak_bytes:
+        return job
+    return replace(job, memory_peak_bytes=held_bytes)
 
 
-def default_claim_bytes(gpus: Iterable[Gpu]) -> float:
-    """Memory that a claim asks for where its pod names none: a seat's share of the smallest GPU, so that all seats of
-    every GPU can be taken. NaN where no ResourceSlice states the memory."""
-    shares = [gpu.share_bytes for gpu in gpus if gpu.source is GpuSource.DRA]
-    return min((share for share in shares if not math.isnan(share)), default=NAN)
+def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) -> Gpu | None:
+    """The GPU without what claims of ended pods still hold, and with as many seats as its capacities allow; None where
+    nothing is left. `unallocated`: residents whose claims are not allocated yet."""
+    ended = held.ended.get(gpu.key, ())
+    seats, memory_name = gpu.seats - len(ended), gpu.memory_name.rpartition("/")[2]
+    memory_bytes = gpu.memory_bytes - sum(dict(device.consumed).get(memory_name, 0.0) for device in ended)
+    consumed = held.consumed.get(gpu.key, {})
+    for capacity in gpu.other_capacities:
+        if capacity.per_claim > 0:
+            free = capacity.value - consumed.get(capacity.name, 0.0) - unallocated * capacity.per_claim
+            seats = min(seats, residents + max(0, math.floor(free / capacity.per_claim)))
+    if seats < 1 or memory_bytes < 1:
+        return None
+    return gpu if seats == gpu.seats and not ended else replace(gpu, seats=seats, memory_bytes=memory_bytes)
+
+
+def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple[Gpu, tuple[Job, ...]]]:
+    """Of devices that exclude one another the one in use, else the largest."""
+    if not any(gpu.excluded_by for gpu, _ in offered):
+        return offered
+    chosen: set[tuple[str, str, str]] = set()
+    for gpu, _ in sorted(offered, key=lambda pair: (not pair[1], -pair[0].memory_bytes)):
+        if not any((gpu.driver, gpu.dra_pool, name) in chosen for name in gpu.excluded_by):
+            chosen.add(gpu.key)
+    return [pair for pair in offered if pair[0].key in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryShare:
+    """What a claim asks for where its pod names no memory."""
+
+    bytes: float  # NaN where no ResourceSlice states the memory
+    capacity: str  # its name in claims for any GPU; empty where drivers name it differently
+
+
+def default_share(gpus: Iterable[Gpu]) -> MemoryShare:
+    """A seat's share of the smallest GPU, so that all seats of every GPU can be taken."""
+    published = [gpu for gpu in gpus if gpu.source is GpuSource.DRA and not math.isnan(gpu.share_bytes)]
+    capacities = {gpu.memory_name for gpu in published} or {"memory"}
+    return MemoryShare(
+        bytes=min((gpu.share_bytes for gpu in published), default=NAN),
+        capacity=capacities.pop() if len(capacities) == 1 else "",
+    )
 
 
 def memory_bytes(pod: Pod, default_bytes: float) -> float:

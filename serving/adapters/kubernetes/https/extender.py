@@ -18,7 +18,7 @@ from serving.adapters.kubernetes.https.server import Answer, Request
 from serving.adapters.kubernetes.objects.reading import read_pod
 from serving.adapters.kubernetes.records import ClusterState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import default_claim_bytes, job_record, offered_gpus
+from serving.adapters.kubernetes.view import default_share, job_record, offered_gpus
 
 _log = logging.getLogger("interfere.kubernetes")
 BEST = 10  # MaxExtenderPriority
@@ -55,7 +55,7 @@ def group(state: ClusterState, settings: KubernetesSettings, now_s: float) -> Si
     return Situations(
         devices=tuple(devices.values())[:MAX_SITUATIONS],
         of_node={node: frozenset(ids) for node, ids in of_node.items()},
-        default_bytes=default_claim_bytes(state.gpus),
+        default_bytes=default_share(state.gpus).bytes,
         hami=any(gpu.source == "hami" for gpu in state.gpus),
     )
 

@@ -123,12 +123,12 @@ def test_a_pod_that_changed_since_it_was_read_is_left_to_the_next_round(
     stale = next(row for row in collection.objects())
     api_server.patch(POD, "ml", "p", {"metadata": {"labels": {"a": "b"}}})
     wait_seen(replica, api_server)
-    collection.put(stale)  # as if the watch were late
+    collection._objects["ml", "p"] = stale  # as if the watch were late
     (lost,) = replica.advisor.round().rejected
     assert lost.lost_race
     assert pods_by_name(api_server)["p"]["spec"]["schedulingGates"]
     (fresh,) = api_server.rows(POD)
-    collection.put(fresh)
+    collection._objects["ml", "p"] = fresh
     assert replica.advisor.round().rejected == ()
     assert "schedulingGates" not in pods_by_name(api_server)["p"]["spec"]
 

@@ -14,7 +14,15 @@ from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, NODE, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import (
+    CLAIM,
+    EVENT,
+    NODE,
+    POD,
+    VOLUME,
+    VOLUME_CLAIM,
+    ApiServer,
+)
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
@@ -134,3 +142,24 @@ def test_a_released_pods_claim_is_replaced_when_a_decision_comes(api_server: Api
     (claim,) = api_server.rows(CLAIM)
     assert claim["metadata"]["annotations"][names.CLAIM_FOR] == decision.device
     assert decision.device
+
+
+@pytest.mark.parametrize("source", ["dra", "hami"])
+def test_a_pod_goes_where_its_volume_is(api_server: ApiServer, controller: Start, source: str) -> None:
+    """A nodeSelector cannot be taken back: a pod that was sent away from its disk would wait for ever."""
+    two_nodes(api_server, source)
+    terms = [{"matchExpressions": [{"key": names.HOSTNAME, "operator": "In", "values": ["n1"]}]}]
+    local = {"metadata": {"name": "disk"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
+    for row in (local, {"metadata": {"name": "anywhere"}, "spec": {}}):
+        api_server.add(VOLUME, row)
+    for name, spec in {"data": {"volumeName": "disk"}, "shared": {"volumeName": "anywhere"}, "unbound": {}}.items():
+        api_server.add(VOLUME_CLAIM, {"metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+    for k, name in enumerate(["data", "data", "data", "data", "shared", "unbound"]):
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+        api_server.add(POD, pod(f"p{k}", "request-server", source=source, volumes=volumes))
+    replica, scheduler = controller(settings()), StandInScheduler(api_server)
+    wait_seen(replica, api_server)
+    planned = {each.pod.name: each.device.partition("/")[0] for each in replica.advisor.round().decisions}
+    assert {planned[f"p{k}"] for k in range(4)} == {"n1"}
+    scheduler.once()
+    assert {name: row["spec"].get("nodeName", "") for name, row in pods_by_name(api_server).items()} == planned

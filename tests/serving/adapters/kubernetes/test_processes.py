@@ -18,6 +18,7 @@ need_kmock()
 
 from serving.adapters.kubernetes import names
 from serving.server import RunningServer
+from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.admission import create_pod
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, NAMESPACE, POD, SECRET, WEBHOOK, ApiServer
@@ -160,3 +161,26 @@ def test_the_cron_job_releases_every_pod_when_the_controller_is_gone_for_good(
     print(f"longest wait {longest_s:.1f} s: window {window_s:g} s, next run {every_s:g} s, run {max(runs):.1f} CPU s")
     assert longest_s <= window_s + 2 * max(rounds) + 2.0, "until the next run, and that run; creation in whole seconds"
     assert max(runs) < 30.0, "CPU s; 60 s until the next run of the real schedule, and 30 s for it: 90 s"
+
+
+def test_an_uninstall_leaves_no_pod_gated(api_server: ApiServer, processes: Processes, tmp_path: Path) -> None:
+    """The hook's own arguments, while a controller's claim selects a GPU that nobody has, and pods keep coming."""
+    two_nodes(api_server, "dra")
+    (configuration,) = manifests("MutatingWebhookConfiguration")
+    api_server.add(WEBHOOK, configuration)
+    for k in range(6):
+        api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
+    (job,) = [each for each in documents(render("mode=gate").stdout) if each["kind"] == "Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    config = tmp_path / "kubernetes.toml"
+    config.write_text(f'mode = "gate"\ndevice_class = "{DRIVER}"\n')
+    arguments = [str(config) if each.endswith(".toml") else each for each in container["args"][1:]]
+    process = processes.start(*arguments)
+    processes.wait_for(lambda: api_server.rows(WEBHOOK) == [])
+    api_server.add(POD, pod("late"))  # the API server knew the webhook for a moment longer
+    assert process.wait(60) == 0, processes.log.read_text()
+    assert [name for name, row in pods_by_name(api_server).items() if "schedulingGates" in row["spec"]] == []
+    scheduler = StandInScheduler(api_server)
+    scheduler.once()
+    assert len(scheduler.bound) == 7
+    assert processes.start(*arguments).wait(60) == 0, "once more does no harm"
