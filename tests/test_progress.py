@@ -24,7 +24,7 @@ def job(
     if spool is not None:
         env |= {"INTERFERE_PROGRESS": str(spool), "INTERFERE_PROGRESS_EVERY_S": every_s}
     command = [sys.executable, "-c", "from interfere import progress\n" + code]
-    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_calls_and_the_wrapper_count_alike(tmp_path: Path) -> None:

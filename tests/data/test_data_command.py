@@ -15,7 +15,7 @@ from tests.data.sample_table import TABLE
 
 def interfere(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "interfere", "data", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_list_shows_shipped_and_own_tables(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def open_reflections(address: str, count: int) -> Iterator[list[Any]]:
 
     def requests() -> Iterator[Any]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
-        over.wait(30)
+        over.wait()
 
     with ExitStack() as stack:
         streams = []

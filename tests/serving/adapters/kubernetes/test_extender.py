@@ -38,7 +38,7 @@ def state(**given: Any) -> Any:
 
 
 def asking(address: str) -> Iterator[HttpServer]:
-    with PolicyClient(address, timeout_s=5.0) as client:
+    with PolicyClient(address, timeout_s=60.0) as client:
         extender = Extender(CHOSEN, client, state)
         extender.refresh()
         server = HttpServer({("POST", "/filter"): extender.filter, ("POST", "/prioritize"): extender.prioritize}, 0)
@@ -59,7 +59,7 @@ def orphan() -> Iterator[HttpServer]:
 
 
 def ask(server: HttpServer, path: str, arguments: Any) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", path, body=arguments if isinstance(arguments, bytes) else json.dumps(arguments))
     answer = connection.getresponse()
     text = answer.read()

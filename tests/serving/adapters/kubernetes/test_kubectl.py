@@ -26,7 +26,7 @@ GUIDE = Path(__file__).parents[4] / "docs" / "kubernetes.md"
 
 def run(api: ApiServer, tmp_path: Path, *command: str) -> str:
     environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -69,9 +69,9 @@ def test_a_pod_without_a_gpu_is_given_a_late_claim_where_wanted() -> None:
 
 def post(port: int, ca: bytes, body: bytes) -> tuple[int, Any]:
     context = ssl.create_default_context(cadata=ca.decode())
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
     connection._create_connection = lambda address, *rest: __import__("socket").create_connection(
-        ("127.0.0.1", port), 10
+        ("127.0.0.1", port), 60
     )
     connection.host = HOSTS[0]  # the name that the API server verifies
     connection.request("POST", "/mutate", body=body)

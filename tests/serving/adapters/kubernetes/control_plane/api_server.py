@@ -297,7 +297,7 @@ class ApiServer:
     def close(self) -> None:
         self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
 
     async def _stop(self) -> None:
         await self._server.__aexit__(None, None, None)
@@ -305,7 +305,7 @@ class ApiServer:
             task.cancel()
 
     def _do(self, act: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(act, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result(120)
 
     @property
     def kubeconfig(self) -> Path:
