@@ -79,6 +79,16 @@ def _weekly(rng: np.random.Generator, per_day: float) -> Floats:
     return _by_day(rng, (per_day * week * rng.lognormal(-0.02, 0.2, DAYS)).tolist())
 
 
+def _long_bursts(rng: np.random.Generator, per_day: float) -> Floats:
+    """Intensities of days that are correlated by 0.6, without a daily rhythm: jobs wait in few stretches of several
+    days, and some months have none."""
+    intensity = np.zeros(DAYS)
+    for day in range(DAYS):
+        intensity[day] = 0.6 * intensity[day - 1] + 0.8 * rng.normal() if day else rng.normal()
+    days = np.repeat(np.arange(DAYS), rng.poisson(per_day * np.exp(0.4 * intensity - 0.08)))
+    return np.asarray((days + rng.random(len(days))) * DAY_S)
+
+
 def _sweeps(rng: np.random.Generator, per_day: float) -> Floats:
     """On average four jobs at once, a second apart."""
     starts = rng.uniform(0, DAYS * DAY_S, rng.poisson(DAYS * per_day / 4))
@@ -91,6 +101,7 @@ PROCESSES = (
     Process(name="sweeps", arrivals=_sweeps, durations=lambda rng, n: 900 * (1 - rng.random(n)) ** (-1 / 1.3)),
     Process(name="weekly", arrivals=_weekly, durations=lambda rng, n: 3600 * rng.weibull(0.5, n), gpus=(1, 1, 1, 2)),
 )
+LONG_BURSTS = Process(name="long bursts", arrivals=_long_bursts, durations=lambda rng, n: rng.lognormal(7.4, 1.8, n))
 
 
 def gain_by_day(world: World, queue: str) -> DaySums:
