@@ -26,7 +26,7 @@ def summary(answer: WhatIfAnswer) -> Group:
         parts.append(Text(text))
     parts += [_by_queue(answer), *_by_load(answer)]
     if seated := seats_effects(answer):
-        parts.append(_by_seats(seated))
+        parts += [_by_seats(seated), Text(wording.GROUPS, style="dim")]
     if answer.missing.pairs:
         parts.append(
             Text(f"{answer.missing.unmeasured_share:.0%} of the hours in which jobs would meet are not measured")
