@@ -90,13 +90,13 @@ def study(
 
     `tie_draws`: further orders of jobs of one second, for traces that have any. `prepare`: what is done to each trace
     after its days are drawn and its arrivals stretched, as adding an edge.
-    `cap`: slowdown past which a pair counts in `Score.past_cap`. `references`: also replay the reference of every
-    scheduler that shares. `known_runs`: of schedulers that need no replay, on the same traces. Raises InvalidInputError
-    where there is no scheduler.
+    `cap`: slowdown past which a pair counts in `Score.past_cap`. `references`: also replay what schedulers are compared
+    with: each that shares without sharing, each with more than two seats with two. `known_runs`: of schedulers that
+    need no replay, on the same traces. Raises InvalidInputError where there is no scheduler.
     """
     names = list(dict.fromkeys(policies))
     if references:
-        names = list(dict.fromkeys(name for policy in names for name in (reference_of(policy), policy) if name))
+        names = list(dict.fromkeys(name for policy in names for name in (*_references(policy), policy)))
     if not names:
         raise InvalidInputError("no policy to replay", value="none", remedy="name one with --policy")
     plan = TracePlan(worlds=worlds, draws=draws, tie_draws=tie_draws, load=load, prepare=prepare, seed=seed)
@@ -120,6 +120,12 @@ def study(
         dropped=tuple(dict.fromkeys(dropped)),
         interrupted=interrupted,
     )
+
+
+def _references(policy: str) -> tuple[str, ...]:
+    """What a scheduler is compared with."""
+    pairs = name_of_pairs(policy) if parse_name(policy).seats > DEFAULT_SEATS else ""
+    return tuple(name for name in (reference_of(policy), pairs) if name)
 
 
 def _lines(runs: Sequence[Run], names: Sequence[str], cap: float) -> tuple[Line, ...]:

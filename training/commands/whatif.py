@@ -59,6 +59,14 @@ def whatif(
             show_default=False,
         ),
     ] = None,
+    seats: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Jobs that may share a device, beside two: by matching, under queues that stop no job. Repeatable. "
+            "Groups that the table lacks are composed of pairs: by their sum and by their product.",
+            show_default=False,
+        ),
+    ] = None,
     draws: Annotated[
         int,
         typer.Option(min=0, help="Further traces of redrawn days: the spread is over them; they narrow no interval."),
@@ -77,8 +85,9 @@ def whatif(
 ) -> None:
     """Say what sharing GPUs would do to your cluster.
 
-    How much of its trace the slowdowns cover, what sharing would bring under each queue, cap and load, with intervals,
-    and which pairs to measure to know it better. Where next to nothing is covered it refuses and says what to do.
+    How much of its trace the slowdowns cover, what sharing would bring under each queue, cap, load and number of seats,
+    with intervals, and which pairs to measure to know it better. Where next to nothing is covered it refuses and says
+    what to do.
     Interrupted (Ctrl-C), it reports what is done, ends with exit code 130, and goes on from there when it is called
     with the same --out again.
     """
@@ -103,6 +112,7 @@ def whatif(
         queues=tuple(queue or defaults.QUEUES),
         loads=tuple(sorted(set(load or defaults.LOADS))),
         caps=tuple(sorted(set(cap or defaults.CAPS))),
+        seats=tuple(sorted(set(seats or ()))),
         draws=draws,
         pairs=pairs,
         seed=seed,

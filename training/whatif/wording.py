@@ -15,6 +15,12 @@ SCENARIOS = {
     "worst": "share as the worst measured pair",
 }
 
+GROUPS = (
+    "Three and more jobs on a device, under queues that stop no job: matching alone forms such groups. One that nobody "
+    "measured slows each job down by the sum of its pairs, 1 + Σ (s - 1), or by their product; measured groups lie "
+    "between the two."
+)
+
 
 def coverage_text(answer: WhatIfAnswer) -> str:
     """How much of the trace the slowdowns cover: what a reader must know before any gain."""
@@ -162,7 +168,8 @@ def notes(answer: WhatIfAnswer) -> list[str]:
             if oracle
             else []
         ),
-        "Two jobs share a device at most. Pairs whose memory does not fit are formed unless the table says so.",
+        f"Two jobs share a device at most{', more only where a line says so' if question.seats else ''}. Pairs whose "
+        "memory does not fit are formed unless the table says so.",
     ]
     if answer.coverage.has_gangs:
         texts.append(

@@ -167,6 +167,32 @@ def test_gangs_have_a_line_of_their_own(small: Table, small_folder: Path, tmp_pa
     assert "gangs (assumed)" in whatif_page(answer)
 
 
+def test_more_than_two_seats_are_told_beside_two_at_both_ends_of_what_groups_may_do(
+    small: Table, small_folder: Path, tmp_path: Path
+) -> None:
+    site = make_trace(tmp_path / "site", [job.workload for job in small.jobs], load_s=700.0)
+    words = [str(site), "--table", str(small_folder), "--queue", "fifo+easy", "--queue", "tiresias+first-fit"]
+    words += ["--load", "0.95", "--cap", "1.5", "--seats", "3", "--out", str(tmp_path / "out")]
+    ran = CliRunner().invoke(app, [*words, "--json"])
+    assert ran.exit_code == 0, ran.output
+    found = [each for each in json.loads(ran.stdout)["effects"] if each["seats"] == 3]
+    assert {(e["queue"], e["sharing"], e["composition"], e["target_load"]) for e in found} == {
+        ("fifo+easy", "matching", composition, load) for composition in ("sum", "product") for load in (None, 0.95)
+    }
+    busy = {e["composition"]: e["change_to_pairs"]["mean"] for e in found if e["target_load"] == 0.95}
+    assert all(change != 0 for change in busy.values())
+    assert busy["sum"] <= busy["product"]  # a product of slowdowns is no smaller than their sum
+    page = (tmp_path / "out" / "whatif.html").read_text()
+    assert "More than two jobs a device" in page
+    assert "3, by product" in page
+    again = CliRunner().invoke(app, words)
+    assert "By jobs a device, under matching" in again.stdout
+    assert "replays were done before" in again.stderr.replace("\n", " ")
+    assert max(map(len, again.stdout.splitlines())) <= 80
+    of_two = whatif_page(answer_whatif(quick(site, small_folder)))
+    assert "More than two jobs a device" not in of_two
+
+
 def test_the_predictions_of_a_model_are_never_called_measured(small: Table, tmp_path: Path) -> None:
     site = make_trace(tmp_path / "site", [job.workload for job in small.jobs])
     answer = answer_whatif(quick(site, tmp_path, table=None, model=Path("cpu")))
@@ -210,6 +236,9 @@ def test_a_cluster_with_free_devices_is_told_that_nothing_would_share(
         ({"loads": (1.2,)}, "--load lies between 0 and 1"),
         ({"loads": (float("nan"),)}, "--load lies between 0 and 1"),
         ({"caps": (0.9,)}, "--cap is a slowdown above 1"),
+        ({"seats": (2,)}, "two jobs a device are always compared"),
+        ({"seats": (49,)}, "--seats lies between 3 and 48"),
+        ({"seats": (3,), "queues": ("srtf+first-fit",)}, "--seats would change nothing"),
         ({"gpus": 8}, "the trace says which devices there are"),
         ({"table": None, "model": Path("gpu")}, "which device type of the model"),
     ],
