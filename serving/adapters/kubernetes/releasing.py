@@ -17,9 +17,9 @@ from serving.adapters.kubernetes.api_server.changes import apply
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.objects.reading import read_claim, read_pod
 from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from serving.adapters.kubernetes.offers import MemoryShare, default_share, number
 from serving.adapters.kubernetes.records import Claim, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import MemoryShare, default_share, number
 from serving.adapters.kubernetes.writes import PodChange
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

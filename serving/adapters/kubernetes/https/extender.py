@@ -16,9 +16,9 @@ from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import NAN, Device, Limits, Ranking
 from serving.adapters.kubernetes.https.server import Answer, Request
 from serving.adapters.kubernetes.objects.reading import read_pod
+from serving.adapters.kubernetes.offers import default_share, job_record, offered_gpus
 from serving.adapters.kubernetes.records import ClusterState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import default_share, job_record, offered_gpus
 
 _log = logging.getLogger("interfere.kubernetes")
 BEST = 10  # MaxExtenderPriority

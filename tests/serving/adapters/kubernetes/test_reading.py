@@ -89,6 +89,8 @@ def test_a_node_of_several_gpus_under_the_plain_device_plugin_gives_none() -> No
         ({"schedulingGates": [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]}, "other gates"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "claim template"),
         ({"resourceClaims": [{"name": k, "resourceClaimName": k} for k in ("a", "b")]}, "several GPUs"),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "host ports"),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}, ""),
         ({"schedulingGroup": {"podGroupName": "workers"}}, "pod group"),
         ({"workloadRef": {"name": "w", "podGroup": "workers"}}, "pod group"),
     ],
