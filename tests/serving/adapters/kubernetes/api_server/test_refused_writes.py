@@ -65,6 +65,21 @@ def test_a_server_that_stays_overloaded_counts_as_away(api_server: ApiServer, ap
     assert time.monotonic() - begin_s < 4.0, "no longer than one call may take"
 
 
+@pytest.mark.parametrize("status", [403, 500, 503])
+@pytest.mark.parametrize("kind", ["resourceclaims", "resourceslices"])
+def test_a_gate_is_removed_where_claims_cannot_be_read(
+    api_server: ApiServer, api: ClusterApi, status: int, kind: str
+) -> None:
+    """A right that is missing, or a list that always fails."""
+    api_server.add(POD, pod("p"))
+    api_server.kmock.fault = lambda request: (
+        status if request.method.value == "GET" and request.url.path.endswith(kind) else None
+    )
+    assert release_overdue(api).released == 1
+    assert gated(api_server) == []
+    assert len(api_server.rows(CLAIM)) == 1, "it is schedulable"
+
+
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
 def test_an_event_that_is_lost_changes_nothing(api_server: ApiServer, controller: Start, status: int) -> None:
     """Events are limited in rate, and a namespace that is deleted takes none: the pod was placed all the same."""
