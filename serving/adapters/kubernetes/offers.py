@@ -152,8 +152,10 @@ def memory_bytes(pod: Pod, default_bytes: float) -> float:
 
 
 def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:
-    """The pod as a job; None where it names no valid workload."""
+    """The pod as a job; None where it names no valid workload, or another annotation is wrong."""
     cap = pod.note(names.MAX_SLOWDOWN)
+    if pod.note(names.DEVICE_CLASS) and not names.is_subdomain(pod.note(names.DEVICE_CLASS)):
+        return None
     level = min(HIGHEST_PRIORITY, int(pod.priority // settings.priority_unit)) if settings.priority_unit else 0
     try:
         return Job(

@@ -164,7 +164,8 @@ def claim_writes(
 
 def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare) -> JsonObject:
     """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
-    exactly: dict[str, Any] = {"deviceClassName": pod.note(names.DEVICE_CLASS) or settings.device_class}
+    wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
+    exactly: dict[str, Any] = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
     if gpu is not None:
         exactly["selectors"] = [{"cel": {"expression": device_selector(gpu)}}]
     amount = memory_bytes(pod, share.bytes)

@@ -182,3 +182,12 @@ def test_settings_observe_unless_told_to_gate(tmp_path) -> None:
         load(file, {})
     assert [each.field for each in caught.value.violations] == ["windw_s", "mode", "seats"]
     assert caught.value.violations[0].remedy == "did you mean window_s?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("device_class", "My GPUs"), ("device_class", ""), ("request_name", "a.b"), ("namespace", "A")]
+)
+def test_a_name_that_the_api_server_would_refuse_is_refused_at_the_start(name: str, value: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        settings(**{name: value})
+    assert [each.field for each in caught.value.violations] == [name]

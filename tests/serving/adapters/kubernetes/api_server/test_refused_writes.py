@@ -12,6 +12,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.errors import UnavailableError
+from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.releasing import Released, release_pods
@@ -119,3 +120,10 @@ def test_a_policy_that_forbids_annotations_keeps_no_pod_gated(
     api_server.kmock.fault = forbids
     assert release_overdue(api).released == 1
     assert gated(api_server) == []
+
+
+def test_a_device_class_that_is_no_name_leaves_no_pod_without_a_claim(api_server: ApiServer, api: ClusterApi) -> None:
+    api_server.add(POD, pod("p", notes={names.DEVICE_CLASS: "My GPUs"}))
+    assert release_overdue(api).released == 1
+    (claim,) = api_server.rows(CLAIM)
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == settings().device_class
