@@ -14,9 +14,9 @@ from typing import Any
 from interfere.records import Action
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.objects.quantities import bytes_text, timestamp
+from serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
 from serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import MemoryShare, memory_bytes, number
 
 MAX_REASON = 900  # characters; an Event's message holds 1,024
 
@@ -164,7 +164,8 @@ def claim_writes(
 
 def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare) -> JsonObject:
     """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
-    exactly: dict[str, Any] = {"deviceClassName": pod.note(names.DEVICE_CLASS) or settings.device_class}
+    wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
+    exactly: dict[str, Any] = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
     if gpu is not None:
         exactly["selectors"] = [{"cel": {"expression": device_selector(gpu)}}]
     amount = memory_bytes(pod, share.bytes)

@@ -212,6 +212,11 @@ def _special(
             _map(each).get("whenUnsatisfiable") == "DoNotSchedule"
             for each in _list(spec.get("topologySpreadConstraints"))
         ),
+        "host ports": any(
+            _map(port).get("hostPort")  # a second pod of the same port cannot start on the node
+            for container in map(_map, _list(spec.get("containers")))
+            for port in _list(container.get("ports"))
+        ),
         "pod group": bool(_map(spec.get("schedulingGroup")) or _map(spec.get("workloadRef"))),  # 1.36 and 1.35
         "other gates": any(_map(gate).get("name") != names.GATE for gate in _list(spec.get("schedulingGates"))),
     }

@@ -163,3 +163,29 @@ def test_a_pod_goes_where_its_volume_is(api_server: ApiServer, controller: Start
     assert {planned[f"p{k}"] for k in range(4)} == {"n1"}
     scheduler.once()
     assert {name: row["spec"].get("nodeName", "") for name, row in pods_by_name(api_server).items()} == planned
+
+
+@pytest.mark.parametrize("source", ["dra", "hami"])
+def test_pods_of_one_round_share_the_cores_of_their_node(api_server: ApiServer, controller: Start, source: str) -> None:
+    """20 of 32 cores each: the GPUs have eight seats, the nodes room for two pods. The scheduler is slow."""
+    two_nodes(api_server, source)
+    for k in range(6):
+        row = pod(f"p{k}", "request-server", source=source)
+        row["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
+        api_server.add(POD, row)
+    replica, scheduler = controller(settings()), StandInScheduler(api_server)
+    for _ in range(2):
+        wait_seen(replica, api_server)
+        done = replica.advisor.round()
+        assert done.rejected == ()
+    ungated = [name for name, row in pods_by_name(api_server).items() if "schedulingGates" not in row["spec"]]
+    scheduler.once()
+    bound = {
+        name: row["spec"]["nodeName"] for name, row in pods_by_name(api_server).items() if "nodeName" in row["spec"]
+    }
+    assert set(bound) == set(ungated)
+    assert sorted(bound.values()) == ["n0", "n1"]
+    reasons = {
+        row["metadata"]["annotations"][names.REASON] for row in api_server.rows(POD) if "nodeName" not in row["spec"]
+    }
+    assert all(reasons)

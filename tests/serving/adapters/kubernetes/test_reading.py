@@ -89,6 +89,8 @@ def test_a_node_of_several_gpus_under_the_plain_device_plugin_gives_none() -> No
         ({"schedulingGates": [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]}, "other gates"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "claim template"),
         ({"resourceClaims": [{"name": k, "resourceClaimName": k} for k in ("a", "b")]}, "several GPUs"),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "host ports"),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}, ""),
         ({"schedulingGroup": {"podGroupName": "workers"}}, "pod group"),
         ({"workloadRef": {"name": "w", "podGroup": "workers"}}, "pod group"),
     ],
@@ -180,3 +182,12 @@ def test_settings_observe_unless_told_to_gate(tmp_path) -> None:
         load(file, {})
     assert [each.field for each in caught.value.violations] == ["windw_s", "mode", "seats"]
     assert caught.value.violations[0].remedy == "did you mean window_s?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("device_class", "My GPUs"), ("device_class", ""), ("request_name", "a.b"), ("namespace", "A")]
+)
+def test_a_name_that_the_api_server_would_refuse_is_refused_at_the_start(name: str, value: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        settings(**{name: value})
+    assert [each.field for each in caught.value.violations] == [name]

@@ -12,6 +12,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.errors import UnavailableError
+from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.releasing import Released, release_pods
@@ -65,6 +66,21 @@ def test_a_server_that_stays_overloaded_counts_as_away(api_server: ApiServer, ap
     assert time.monotonic() - begin_s < 4.0, "no longer than one call may take"
 
 
+@pytest.mark.parametrize("status", [403, 500, 503])
+@pytest.mark.parametrize("kind", ["resourceclaims", "resourceslices"])
+def test_a_gate_is_removed_where_claims_cannot_be_read(
+    api_server: ApiServer, api: ClusterApi, status: int, kind: str
+) -> None:
+    """A right that is missing, or a list that always fails."""
+    api_server.add(POD, pod("p"))
+    api_server.kmock.fault = lambda request: (
+        status if request.method.value == "GET" and request.url.path.endswith(kind) else None
+    )
+    assert release_overdue(api).released == 1
+    assert gated(api_server) == []
+    assert len(api_server.rows(CLAIM)) == 1, "it is schedulable"
+
+
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
 def test_an_event_that_is_lost_changes_nothing(api_server: ApiServer, controller: Start, status: int) -> None:
     """Events are limited in rate, and a namespace that is deleted takes none: the pod was placed all the same."""
@@ -104,3 +120,10 @@ def test_a_policy_that_forbids_annotations_keeps_no_pod_gated(
     api_server.kmock.fault = forbids
     assert release_overdue(api).released == 1
     assert gated(api_server) == []
+
+
+def test_a_device_class_that_is_no_name_leaves_no_pod_without_a_claim(api_server: ApiServer, api: ClusterApi) -> None:
+    api_server.add(POD, pod("p", notes={names.DEVICE_CLASS: "My GPUs"}))
+    assert release_overdue(api).released == 1
+    (claim,) = api_server.rows(CLAIM)
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == settings().device_class

@@ -171,7 +171,10 @@ class StandInScheduler:
         (row,) = [each for each in self._api.now(NODE) if each["metadata"]["name"] == node]
         labels = row["metadata"]["labels"]
         selected = all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
-        return selected and all(_reaches(volume, row) for volume in self._bound_volumes(pod))
+        on_node = [each for each in self._api.now(POD) if each["spec"].get("nodeName") == node]
+        wanted_cpu = sum(_cpu(each) for each in (pod, *on_node) if each["status"].get("phase") != "Succeeded")
+        fits = wanted_cpu <= quantity(row["status"]["allocatable"]["cpu"])
+        return selected and fits and all(_reaches(volume, row) for volume in self._bound_volumes(pod))
 
     def _bound_volumes(self, pod: Row) -> Iterator[Row]:
         """The node affinity of the pod's volumes that have one."""
@@ -202,6 +205,11 @@ class StandInScheduler:
             metadata = pod["metadata"]
             changes = {"status": {"conditions": [condition]}}
             await self._api.patching(POD, metadata["namespace"], metadata["name"], changes)
+
+
+def _cpu(pod: Row) -> float:
+    requests = [(each.get("resources") or {}).get("requests") or {} for each in pod["spec"].get("containers") or ()]
+    return sum(quantity(each.get("cpu", "0")) for each in requests)
 
 
 def _reaches(place: Row, node: Row) -> bool:
