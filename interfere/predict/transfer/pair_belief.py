@@ -177,7 +177,8 @@ def space_of_profiles(profiles: Sequence[JobProfile], sources: Sequence[PairSour
     log_step_time_s = np.array([_log(profile.step_time_s) for profile in profiles])
     facts = np.array([[_log(getattr(profile, fact)) for fact in FACTS] for profile in profiles])
     jobs = tuple(profile.workload for profile in profiles)
-    return pair_space(jobs, tuple(sources), log_step_time_s, np.column_stack([log_step_time_s, facts]))
+    families = tuple(profile.family for profile in profiles)
+    return pair_space(jobs, tuple(sources), log_step_time_s, np.column_stack([log_step_time_s, facts]), families)
 
 
 def measured_rows(
