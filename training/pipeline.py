@@ -84,10 +84,11 @@ def train(
 
     `work` is the workspace; `held_out` are unordered pairs that no model is fitted or selected on, and that are scored
     separately; `groups` are tables of which only the groups of three and more are learned from. The folder goes to
-    `publish_to`, else to `models/challenger` of the workspace; the first model of a registry that passes the gate also
-    becomes its champion. `tracking` is the address of an MLflow server; without one the runs stay in the workspace.
-    `notes` are further texts for the run, by file name. `notice` is added to the card, where the licence of a table
-    asks for it; without `measured_pairs` the folder holds no measurement of a pair.
+    `publish_to`, else to `models/challenger` of the workspace; the first model of a registry that passes the gate
+    becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
+    server; without one the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice`
+    is added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds no
+    measurement of a pair.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -123,7 +124,7 @@ def train(
         report(contribution.text())
     candidates = train_candidates(training_set, held_out_set, models, seed=seed, requested=champion, report=report)
 
-    # 4. Fit how slowdowns of groups are composed, unless the registry's champion composes them as well.
+    # 4. Fit how slowdowns of groups are composed, where that errs less than the registry's champion does.
     present = _present_compositions(work, tracking, encoder)
     compositions = published_compositions(candidates, source, encoder, present=present, beside=beside)
     for composition in compositions:
@@ -173,6 +174,7 @@ def train(
     # 10. Publish the first champion of a registry as such.
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
+        folder = folder if publish_to else model_registry.champion_folder(work)
     return TrainingResult(
         champion=candidates.champion,
         selected_by=candidates.selected_by,
