@@ -89,8 +89,8 @@ def train(
     separately; `groups` are tables of which only the groups of three and more are learned from. The folder goes to
     `publish_to`, else to `models/challenger` of the workspace; the first model of a registry that passes the gate
     becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
-    server; without one the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice` is
-    added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds no
+    server; without one the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice`
+    is added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds no
     measurement of a pair.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
@@ -131,7 +131,7 @@ def train(
     believed = with_beliefs(candidates, held_out_set, read_table_beliefs(tables, source.tables), source.tables, report)
     candidates = believed.candidates
 
-    # 5. Fit how slowdowns of groups are composed, unless the registry's champion composes them as well.
+    # 5. Fit how slowdowns of groups are composed, where that errs less than the registry's champion does.
     present = _present_compositions(work, tracking, encoder)
     compositions = published_compositions(candidates, source, encoder, present=present, beside=beside)
     for composition in compositions:
