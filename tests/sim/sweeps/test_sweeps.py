@@ -17,7 +17,7 @@ from interfere.errors import InvalidInputError, UnfitError
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.sweeps.changes import change_over_days, change_over_traces
 from interfere.sim.sweeps.running import in_processes, in_this_process, run_sweep
-from interfere.sim.sweeps.saved_results import RESULTS_FILE
+from interfere.sim.sweeps.saved_results import RESULTS_FILE, SavedResults
 from interfere.sim.sweeps.tasks import Scenario, SweepInputs, SweepResult, SweepTask, run_task
 from interfere.sim.uncertainty import NoInterval, mean_over_traces
 from interfere.sim.world import World
@@ -89,6 +89,21 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on_from_there(tmp_path
     assert without_time(second.results) == without_time(run_sweep(inputs(), tasks()).results)
     third = run_sweep(inputs(), tasks(), folder=tmp_path)
     assert (third.resumed, third.results) == (16, second.results)
+
+
+def test_an_interrupt_while_a_result_is_kept_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = SavedResults.add
+
+    def interrupted(saved: SavedResults, result: SweepResult) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        add(saved, result)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SavedResults, "add", interrupted)
+        first = run_sweep(inputs(), tasks(), folder=tmp_path)
+    assert (first.interrupted, len(first.results)) == (True, 1)
+    assert run_sweep(inputs(), tasks(), folder=tmp_path).resumed == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupt_before_the_first_result_is_raised(tmp_path: Path) -> None:
