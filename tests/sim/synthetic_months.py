@@ -98,7 +98,7 @@ def _sweeps(rng: np.random.Generator, per_day: float) -> Floats:
 PROCESSES = (
     Process(name="independent", arrivals=_independent, durations=lambda rng, n: rng.lognormal(8.0, 1.4, n)),
     Process(name="busy days", arrivals=_busy_days, durations=lambda rng, n: rng.lognormal(7.4, 1.8, n)),
-    Process(name="sweeps", arrivals=_sweeps, durations=lambda rng, n: 900 * (1 - rng.random(n)) ** (-1 / 1.3)),
+    Process(name="sweeps", arrivals=_sweeps, durations=lambda rng, n: 2700 * (1 - rng.random(n)) ** (-1 / 1.3)),
     Process(name="weekly", arrivals=_weekly, durations=lambda rng, n: 3600 * rng.weibull(0.5, n), gpus=(1, 1, 1, 2)),
 )
 LONG_BURSTS = Process(name="long bursts", arrivals=_long_bursts, durations=lambda rng, n: rng.lognormal(7.4, 1.8, n))
