@@ -66,10 +66,9 @@ class PreemptiveScheduler:
     def _separate_pairs(self, draft: "_DraftDecision", node_gpus: int) -> None:
         """Move jobs that share to free devices of their own."""
         cluster, separated = draft.cluster, set[str]()
-        paired = [state for state in cluster.running.values() if state.partner is not None]
+        paired = [state for state in cluster.running.values() if state.company]
         for state in in_order(self.order, paired, cluster):
-            partner = state.partner
-            assert partner is not None
+            partner = state.company[0]
             if not separated.isdisjoint((state.job.id, partner.job.id)) or state.job.id in draft.stopped:
                 continue
             if not state.job.preemptible or self._separation_saves_s(state, partner, cluster) <= 0:
