@@ -9,7 +9,7 @@ import pytest
 
 from interfere.policy.groups import problem
 from interfere.policy.solve.planner import plan_pending_jobs
-from tests.policy.oracle.seats import GroupOracle, SeatedCluster
+from tests.policy.oracle.seats import FewKindsCluster, GroupOracle, SeatedCluster
 from tests.policy.oracle.verdicts import MIN_OPTIMAL_SHARE, check_seeds
 
 CLUSTERS, BLOCKS = 300, 3
@@ -31,6 +31,23 @@ def test_bounds_hold_where_not_every_group_is_listed(monkeypatch: pytest.MonkeyP
     tally = check_seeds(range(2_000, 2_060), SeatedCluster, GroupOracle)
     print(tally)
     assert tally.faults == []
+    assert 0.3 < tally.optimal_share < 1.0
+
+
+def test_bounds_hold_where_groups_are_patterns_of_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided, decide = Counter[bool](), problem.use_patterns
+
+    def used(*arguments: object) -> bool:
+        found = decide(*arguments)  # type: ignore[arg-type]
+        decided[found] += 1
+        return found
+
+    monkeypatch.setattr(problem, "MAX_LISTED_JOBS", 4)
+    monkeypatch.setattr(problem, "use_patterns", used)
+    tally = check_seeds(range(3_000, 3_060), FewKindsCluster, GroupOracle)
+    print(tally, decided)
+    assert tally.faults == []
+    assert decided[True] > decided[False]
     assert 0.3 < tally.optimal_share < 1.0
 
 

@@ -4,7 +4,7 @@ The levels are those of `solve.decision_problem`: the weight that waits, priorit
 cost belongs to the job that has it; a resident's added cost counts at its own priority.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.groups.hosts import HostClass, host_classes
 from interfere.policy.groups.listing import GroupList, list_groups
+from interfere.policy.groups.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
 from interfere.policy.groups.tables import GroupCosts, GroupTable
 from interfere.policy.slowdowns import slowdowns_among_residents
 from interfere.records import Job, LevelKind
@@ -58,7 +59,7 @@ class GroupDecision:
     hosts: tuple[Host, ...]
     tables: dict[tuple[int, DeviceClass], GroupTable]
     problem: GroupProblem
-    block: Ints  # int64[c]: the size of jobs of each column, as a place in `candidates`
+    block_of_class: Ints  # int64[k]: the size of jobs of each class, as a place in `candidates`
     waiting: tuple[tuple[LevelKind, int], ...]
     waiting_levels: tuple[GroupLevel, ...]
     costs: tuple[tuple[LevelKind, int | None], ...]
@@ -68,10 +69,26 @@ class GroupDecision:
     floor: float  # the largest cost of a resident as it runs now; -inf without residents
     is_min_max: bool  # is the largest cost of a job minimised, not the sum?
 
+    def block(self, columns: Ints) -> Ints:
+        """int64[n]: the size of jobs of some columns, as a place in `candidates`."""
+        return np.asarray(self.block_of_class[self.problem.members[columns, 0]])
+
     def table_of(self, column: int) -> GroupTable:
         """The table that a column's group was priced with."""
         host = self.hosts[int(self.problem.host[column])]
-        return host.table or self.tables[self.candidates[int(self.block[column])].size, host.device_class]
+        block = int(self.block(np.array([column]))[0])
+        return host.table or self.tables[self.candidates[block].size, host.device_class]
+
+    def extended(self, problem: GroupProblem, levels: Sequence[GroupLevel], total_cost: GroupLevel) -> "GroupDecision":
+        """The decision with columns that were found. `levels`: those of waiting, then those of costs."""
+        waiting = len(self.waiting)
+        return replace(
+            self,
+            problem=problem,
+            waiting_levels=tuple(levels[:waiting]),
+            cost_levels=tuple(levels[waiting:]),
+            total_cost=total_cost,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +142,28 @@ class _Builder:
         self._columns_left = MAX_JOBS_OF_COLUMNS // max(
             device.seats or DEFAULT_SEATS for device in context.snapshot.devices
         )
+        # Patterns of kinds where groups of jobs are too many.
+        first_kind = 0
+        self._kinds: list[JobKinds] = []
+        for each in self.candidates:
+            self._kinds.append(JobKinds.of(each, context, first_kind))
+            first_kind += len(self._kinds[-1].jobs)
+        self._patterns: PatternBuilder | None = None
+        rooms = [
+            [host.room for host in hosts] + [name.seats for name in each.empty_devices]
+            for each, hosts in zip(self.candidates, self._host_classes, strict=True)
+        ]
+        if is_linear(context.objective) and use_patterns(self.candidates, self._kinds, rooms, MAX_LISTED_JOBS):
+            self._patterns = PatternBuilder(classes=len(self.pending))
 
     def decision(self) -> GroupDecision:
         parts = [part for block in range(len(self.candidates)) for part in self._parts(block)]
+        patterns = None
+        if self._patterns is not None:
+            demand = np.concatenate([each.counts for each in self.candidates])
+            patterns = self._patterns.patterns(self._kinds, demand)
         width = max((part.members.shape[1] for part in parts), default=1)
+        width = width if patterns is None else max(width, patterns.members.shape[1])
         k = len(self.pending)
         c = k + sum(len(part.members) for part in parts)
         members = np.full((c, width), NOBODY, dtype=np.int64, order="F")  # read column by column
@@ -147,6 +182,7 @@ class _Builder:
             takes=self._stacked(parts, 0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
             allowed=self._stacked(parts, True, lambda part: part.allowed).astype(bool),
             cutoffs=tuple(self.cutoffs),
+            patterns=patterns,
         )
         blocks = np.concatenate([np.full(len(each.job_classes), b) for b, each in enumerate(self.candidates)])
         return self._with_levels(parts, problem, blocks)
@@ -171,7 +207,8 @@ class _Builder:
         for p in waiting:
             cost = nothing.copy()
             cost[:k] = np.where(priority == p, weight, 0.0)
-            waiting_levels.append(GroupLevel(cost=cost, bounds=free, floor=0.0, is_waiting=True))
+            none = None if self._patterns is None else self._patterns.no_costs()
+            waiting_levels.append(GroupLevel(cost=cost, bounds=free, floor=0.0, is_waiting=True, patterns=none))
         groups: tuple[int | None, ...] = (None,)
         if context.objective.by_priority:
             residents = [job.priority for host in self.hosts if host.places for job in host.places.residents]
@@ -183,7 +220,7 @@ class _Builder:
             hosts=tuple(self.hosts),
             tables=self.tables,
             problem=problem,
-            block=np.concatenate([blocks, *(np.full(len(part.members), part.block) for part in parts)]),
+            block_of_class=blocks.astype(np.int64),
             waiting=tuple((LevelKind.WAITING_WEIGHT, p) for p in waiting),
             waiting_levels=tuple(waiting_levels),
             costs=tuple((LevelKind.COST, group) for group in groups),
@@ -196,8 +233,13 @@ class _Builder:
 
     def _cost_level(self, parts: Sequence[_Part], priority: int | None) -> GroupLevel:
         cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
-        floor = 0.0 if cost.min(initial=0.0) >= 0 else -np.inf
-        return GroupLevel(cost=cost, bounds=self._bounds(priority), floor=floor)
+        costs = None if self._patterns is None else self._patterns.costs(self.pending, priority)
+        least = float(cost.min(initial=0.0))
+        if costs is not None and self._patterns is not None:
+            least = min(least, self._patterns.least_cost(costs))
+        return GroupLevel(
+            cost=cost, bounds=self._bounds(priority), floor=0.0 if least >= 0 else -np.inf, patterns=costs
+        )
 
     def _bounds(self, priority: int | None) -> tuple[PairBound, ...]:
         """What groups of each cutoff cost the pending jobs of a priority at least."""
@@ -231,14 +273,47 @@ class _Builder:
             self.tables[candidates.size, name] = table
             rooms = [each.room for each in on_class]
             rooms += [name.seats] if name in candidates.empty_devices else []
+            if self._patterns is not None:
+                yield from self._patterns_on(block, table, people, on_class, residents, max(rooms))
+                continue
             groups = self._listed(candidates, table, max(rooms))
             if name in candidates.empty_devices:
                 yield from self._on_empty(block, table, groups)
             for host in on_class:
-                places = tuple(residents[keys.of(job)] for job in host.residents)
-                self.hosts.append(Host(device_class=name, places=host, table=table, residents=places))
-                self.supply.append(len(host.places))
+                self._add_host(host, table, [residents[keys.of(job)] for job in host.residents])
                 yield from self._beside(block, table, groups, len(self.hosts) - 1)
+
+    def _add_host(self, host: HostClass, table: GroupTable, residents: Sequence[int]) -> None:
+        """The row of supply of a host class; `residents`: their places in the table."""
+        places = tuple(residents)
+        self.hosts.append(Host(device_class=host.device_class, places=host, table=table, residents=places))
+        self.supply.append(len(host.places))
+
+    def _patterns_on(
+        self,
+        block: int,
+        table: GroupTable,
+        people: Sequence[Job],
+        on_class: Sequence[HostClass],
+        residents: Mapping[object, int],
+        largest: int,
+    ) -> Iterator[_Part]:
+        """Groups on one device class as patterns; jobs alone on empty devices as columns."""
+        candidates, kinds, name = self.candidates[block], self._kinds[block], table.device_class
+        assert self._patterns is not None
+        keys = JobKeys(self._context.snapshot, self._context.custom_objective)
+        of_kinds = GroupTable(kinds.jobs, people, name, table.context)
+        self._patterns.begin_domain(kinds, of_kinds, table, largest, self.first_class[block])
+        total = int(candidates.counts.sum())
+        if name in candidates.empty_devices:
+            host, room = self._empty.index(name), min(name.seats, total)
+            yield self._alone(block, name, host)
+            self._patterns.add(kinds, of_kinds, residents=(), host=host, takes=candidates.size, room=room)
+        for each in on_class:
+            places = [residents[keys.of(job)] for job in each.residents]
+            self._add_host(each, table, places)
+            room, host = min(each.room, total), len(self.hosts) - 1
+            self._patterns.add(kinds, of_kinds, residents=places, host=host, takes=1, room=room)
 
     def _listed(self, candidates: Candidates, table: GroupTable, largest: int) -> GroupList:
         k = len(candidates.pending)
@@ -251,23 +326,27 @@ class _Builder:
         allowed, most = table.pair_allowed[:k, :k], MAX_LISTED_JOBS // largest
         return list_groups(demand, allowed, largest, most, table.is_possible, cost)
 
-    def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[_Part]:
-        candidates, name = self.candidates[block], table.device_class
-        host = self._empty.index(name)
-        priority = np.array([job.priority for job in candidates.pending], dtype=np.int64)
+    def _alone(self, block: int, name: DeviceClass, host: int) -> _Part:
+        """Each job alone on an empty device."""
+        candidates = self.candidates[block]
         solo = candidates.solo_cost[name]
         at = np.flatnonzero(np.isfinite(solo))
-        yield _Part(
+        return _Part(
             block=block,
             host=host,
             takes=candidates.size,
             members=at[:, None],
             allowed=np.ones(len(at), dtype=bool),
             job_cost=solo[at][None, :],
-            priority=priority,
+            priority=np.array([job.priority for job in candidates.pending], dtype=np.int64),
             resident_priority=(),
             largest=solo[at],
         )
+
+    def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[_Part]:
+        candidates, name = self.candidates[block], table.device_class
+        host = self._empty.index(name)
+        yield self._alone(block, name, host)
         self._cut(block, host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
         for members in groups.up_to(name.seats)[1:]:
             costs = table.evaluate(members, pairs_allowed=True)
