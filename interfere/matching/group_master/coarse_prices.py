@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.group_master.formulation import Formulation
+from interfere.matching.group_master.insertion import insert_jobs
 from interfere.matching.group_master.patterns import NO_KIND, PatternCosts
 from interfere.matching.group_master.problem import (
     NOBODY,
@@ -110,29 +111,32 @@ class CoarseProblem:
     def lifted(self, placement: GroupPlacement, formulation: Formulation) -> GroupPlacement | None:
         """A placement of the fine problem in the same patterns: jobs of large slope get the places of small excess.
 
-        None where a job would wait, or a job alone has no column.
+        None where a job that waits there fits nowhere, or a job alone has no column.
         """
         problem, pattern_of = self.formulation.problem, self.formulation.pattern_of_columns()[placement.column]
-        if (problem.host[placement.column] == WAITS).any():
-            return None
         # 1. The jobs of each coarse class in turn, on the places of the columns.
         jobs = [list(np.repeat(at, self._fine.demand[at])) for at in map(self._members_of, range(len(problem.demand)))]
-        groups: list[tuple[int, int, list[int]]] = []  # pattern, column, jobs
-        for column, row, count in zip(
-            placement.column.tolist(), pattern_of.tolist(), placement.count.tolist(), strict=True
-        ):
+        groups: list[tuple[int, int, list[int]]] = []  # pattern, host, jobs
+        waiting: list[int] = []
+        columns_and_counts = placement.column.tolist(), placement.count.tolist()
+        for column, count, row in zip(*columns_and_counts, pattern_of.tolist(), strict=True):
             classes = self.formulation.places_of(column) if row >= 0 else problem.members[column, :1].tolist()
-            groups += [(row, column, [int(jobs[c].pop()) for c in classes]) for _ in range(count)]
+            host = int(problem.host[column])
+            for _ in range(count):
+                taken = [int(jobs[c].pop()) for c in classes]
+                if host == WAITS:
+                    waiting += taken
+                else:
+                    groups.append((row, host, taken))
+        if not insert_jobs(formulation, self._fine_costs, groups, waiting):
+            return None
         # 2. Sorted by slope within each kind and domain.
         self._sort(groups)
         counts: dict[int, int] = {}
-        alone = {
-            (int(h), int(c)): k for k, (h, c) in enumerate(zip(self._fine.host, self._fine.members[:, 0], strict=True))
-        }
-        together = [group for group in groups if group[0] >= 0]
-        found = self._add(together, formulation)
-        for _, column, (job,) in (group for group in groups if group[0] < 0):
-            found.append(alone.get((int(problem.host[column]), job), -1))
+        hosts_and_jobs = zip(self._fine.host.tolist(), self._fine.members[:, 0].tolist(), strict=True)
+        alone = {place: column for column, place in enumerate(hosts_and_jobs)}
+        found = self._add([group for group in groups if group[0] >= 0], formulation)
+        found += [alone.get((host, own[0]), -1) for row, host, own in groups if row < 0]
         for place in found:
             counts[place] = counts.get(place, 0) + 1
         if -1 in counts:

@@ -89,7 +89,7 @@ class Formulation:
         )
 
     def reduced_costs_of_patterns(self, costs: PatternCosts, prices: GroupPrices) -> Floats:
-        """float64[p]: a lower bound on the reduced cost of the best group of each, exact where it is below 0."""
+        """float64[p]: a lower bound on the reduced cost of the best group of each, exact of the lowest."""
         return self.pricing.reduced_costs(costs, prices.jobs, prices.device(self.problem))
 
     def add_best(

@@ -36,11 +36,12 @@ from interfere.time_budget import TimeBudget
 SCALED_SUM = 1e4  # what the sum of a level is scaled to for HiGHS
 NEGATIVE = 1e-9  # of that sum: a reduced cost below -1e-9 of it is negative
 NEAR_COLUMNS = (1_000, 6_000)  # of an integer program: few improve the placement, all up to the gap prove it
-SHARE_OF_ROUNDING = 0.3  # of what is left, for a placement of the coarse problem
+SHARE_OF_ROUNDING = 0.6  # of what is left, for a placement of the coarse problem
 NEAR_COLUMNS_OF_PATTERNS = 3_000  # of the integer program that rounds: few of all groups are columns
 MAX_NODES = (20, 200)  # of its search tree: keeps it deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
+COARSE_LINEAR_GAP = 1e-2  # the same of a coarse problem
 LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved: half of all rounds gain less
 UNAVAILABLE = 10.0  # times the value: price of a job or host that a group may not take
 
@@ -65,6 +66,7 @@ class LevelSearch:
         self.columns = columns[restriction.allowed[columns]]
         self._reduced: Floats = np.zeros(0)
         self._pattern_search = PatternSearch(formulation, place)
+        self._linear_gap = LINEAR_GAP
         self._linear: LinearAnswer | None = None
 
     @property
@@ -156,6 +158,7 @@ class LevelSearch:
                 GroupRestriction.none(coarse.problem),
                 self._budget,
             )
+            search._linear_gap = COARSE_LINEAR_GAP
             search._start_from(coarse.averaged(prices))
             search._generate_columns(coarsely=False)
             if search._linear is None or search.prices is None:
@@ -195,12 +198,12 @@ class LevelSearch:
     def _pattern_columns(self, linear: GroupPrices, limit: float, program: LinearProgram) -> Ints:
         """Columns that could improve the linear program; none where its bound is close enough."""
         search = self._pattern_search
-        found = search.add_columns(linear, self.restriction, limit)
+        found = search.add_columns(linear, self.restriction, limit, near_enough=self._linear_gap)
         self.restriction = self.restriction.extended(self._formulation.levels)
         program.extend(self.problem, self.level, self.restriction)
         self._take_pattern_bound()
         value = dual_bound(self.problem, linear, self.restriction.values)
-        return found[:0] if value - search.bound <= LINEAR_GAP * abs(value) else found
+        return found[:0] if value - search.bound <= self._linear_gap * abs(value) else found
 
     def _counts(self, x: Floats) -> Ints:
         counts = np.zeros(len(self.problem.host), dtype=np.int64)

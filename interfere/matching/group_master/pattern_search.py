@@ -25,7 +25,6 @@ from interfere.matching.group_master.problem import (
 )
 from interfere.matching.group_master.programs import GroupRestriction
 
-NEAR_ENOUGH = 1e-3  # of its value, from the bound of a linear program: then all patterns are looked at
 ACTIVE_PATTERNS = 40_000  # among which columns are looked for first, and as many again, evenly of hosts and sizes
 
 
@@ -40,8 +39,13 @@ class PatternSearch:
 
         self._active: tuple[Ints, PatternPricing] | None = None
 
-    def add_columns(self, prices: GroupPrices, restriction: GroupRestriction, limit: float) -> Ints:
-        """Columns of groups of reduced cost below the limit, new ones too; looks first where the last ones were."""
+    def add_columns(
+        self, prices: GroupPrices, restriction: GroupRestriction, limit: float, *, near_enough: float = 0.0
+    ) -> Ints:
+        """Columns of groups of reduced cost below the limit, new ones too; looks first where the last ones were.
+
+        `near_enough`: at this relative distance of the linear program from its bound all patterns are looked at.
+        """
         formulation = self._formulation
         level = formulation.levels[self._place]
         costs = charged_patterns(level, prices, restriction)
@@ -49,7 +53,7 @@ class PatternSearch:
         if self._active is not None:
             rows, pricing = self._active
             reduced = pricing.reduced_costs(costs.among(rows), prices.jobs, prices.device(formulation.problem))
-            if self._gap(prices, reduced, rows, restriction) > NEAR_ENOUGH:
+            if self._gap(prices, reduced, rows, restriction) > near_enough:
                 found = formulation.add_best(reduced, limit, costs, prices, rows=rows)
                 if len(found):
                     return found

@@ -130,7 +130,7 @@ class PatternPricing:
         return found
 
     def reduced_costs(self, costs: PatternCosts, jobs: Floats, device: Floats) -> Floats:
-        """float64[p]: a lower bound on the reduced cost of the best group of each pattern, exact where it is below 0.
+        """float64[p]: a lower bound on the reduced cost of the best group of each pattern, exact of the lowest.
 
         `jobs` float64[k] and `device` float64[h]: prices of jobs and of one unit of the supply of each host.
         """
@@ -141,6 +141,8 @@ class PatternPricing:
         for place in least:
             reduced += place
         again = np.flatnonzero(self._repeats & (reduced < 0))
+        if len(again) > MAX_EVALUATED:  # at prices far from the best
+            again = again[np.argpartition(reduced[again], MAX_EVALUATED)[:MAX_EVALUATED]]
         rows = CELLS_AT_ONCE // max(1, self._padded.shape[1] * len(least))
         for first in range(0, len(again), max(1, rows)):
             chosen = again[first : first + max(1, rows)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from interfere.matching.group_master.formulation import Formulation
-from interfere.matching.group_master.patterns import NO_KIND
+from interfere.matching.group_master.insertion import PatternLookup
 from interfere.matching.group_master.problem import NOBODY, WAITS, Floats, GroupPlacement, Ints
 from interfere.policy.groups.problem import GroupDecision
 
@@ -32,10 +32,7 @@ def place_greedily_in_patterns(decision: GroupDecision, queue: Sequence[int]) ->
 
 
 class _PatternSearch:
-    """One entry for each device that runs jobs, and for each that was empty and was taken.
-
-    Patterns are found by a sum of random numbers, one for each kind and host.
-    """
+    """One entry for each device that runs jobs, and for each that was empty and was taken."""
 
     def __init__(self, decision: GroupDecision) -> None:
         problem, patterns, costs = decision.problem, decision.problem.patterns, decision.total_cost.patterns
@@ -43,21 +40,12 @@ class _PatternSearch:
         assert costs is not None
         self._problem, self._patterns, self._costs = problem, patterns, costs
         self._column_cost = decision.total_cost.cost
-        rng = np.random.default_rng(0)
-        kinds = int(patterns.kind.max(initial=-1)) + 1
-        self._kind_key, self._host_key = (
-            np.append(rng.integers(-(2**40), 2**40, n), 0) for n in (kinds, len(problem.supply))
-        )
-        keys = self._host_key[patterns.host]
-        for column in patterns.members.T:
-            keys = keys + self._kind_key[column]
-        self._order = np.argsort(keys)
-        self._keys = keys[self._order]
+        self._lookup = PatternLookup(patterns, len(problem.supply))
         self._supply, self._devices = problem.supply.copy(), problem.max_devices
         solo = np.flatnonzero(problem.host != WAITS)
         self._solo = {(int(problem.host[c]), int(problem.members[c, 0])): int(c) for c in solo}
         beside = np.repeat(np.arange(len(problem.supply)), np.where(problem.is_empty, 0, problem.supply))
-        self._host, self._key = beside, self._host_key[beside]
+        self._host, self._key = beside, self._lookup.host_key[beside]
         self._members = np.full((len(beside), patterns.members.shape[1]), NOBODY, dtype=np.int64)
         self._row = np.full(len(beside), -1, dtype=np.int64)  # -1: nobody has joined
         self._cost, self._solo_column = np.zeros(len(beside)), np.full(len(beside), -1, dtype=np.int64)
@@ -97,12 +85,12 @@ class _PatternSearch:
             self._waiting.append(job)
             return
         self._row[best], self._members[best], self._cost[best] = row[best], members[best], cost[best]
-        self._key[best] += self._kind_key[self._patterns.kind[job]]
+        self._key[best] += self._lookup.kind_key[self._patterns.kind[job]]
 
     def _joined(self, job: int) -> tuple[Ints, Ints, Floats]:
         """Of every entry with one more job: its pattern, -1 where there is none, its job classes, its cost."""
         patterns = self._patterns
-        row = self._find(self._key + self._kind_key[patterns.kind[job]])
+        row = self._lookup.find(self._key + self._lookup.kind_key[patterns.kind[job]])
         members = np.column_stack([self._members[:, :-1], np.full(len(row), job)])
         members = np.where(self._members[:, -1:] == NOBODY, members, self._members)  # the full ones have no pattern
         kinds = np.where(members == NOBODY, AFTER_ALL, np.append(patterns.kind, 0)[members])
@@ -116,16 +104,9 @@ class _PatternSearch:
         """One more device, which the job takes alone."""
         members = np.full(self._members.shape[1], NOBODY, dtype=np.int64)
         members[0] = job
-        key = self._host_key[host] + self._kind_key[self._patterns.kind[job]]
+        key = self._lookup.host_key[host] + self._lookup.kind_key[self._patterns.kind[job]]
         self._host, self._key = np.append(self._host, host), np.append(self._key, key)
         self._members = np.vstack([self._members, members])
         self._row = np.append(self._row, -1)
         self._cost = np.append(self._cost, self._column_cost[column])
         self._solo_column = np.append(self._solo_column, column)
-
-    def _find(self, keys: Ints) -> Ints:
-        """int64[n]: the pattern of each key; -1 where there is none."""
-        if not len(self._keys):
-            return np.full(len(keys), -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[at] == keys, self._order[at], NO_KIND)

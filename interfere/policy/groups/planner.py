@@ -6,8 +6,9 @@ from interfere.matching.group_master.problem import WAITS, GroupPlacement
 from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.context import PlanningContext
 from interfere.policy.groups.answer import GroupAnswer, placed_groups
+from interfere.policy.groups.builder import group_decision
 from interfere.policy.groups.greedy import place_around_pairs, place_greedily, waiting_jobs
-from interfere.policy.groups.problem import GroupDecision, group_decision
+from interfere.policy.groups.problem import GroupDecision
 from interfere.policy.groups.solve import GroupSolved, all_proved, largest_cost, solve_groups
 from interfere.policy.solve.decision_problem import decision_problem
 from interfere.policy.solve.greedy import place_greedily as place_pairs_greedily
