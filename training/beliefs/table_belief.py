@@ -52,12 +52,14 @@ def read_table_beliefs(paths: Sequence[Path], tables: Sequence[Table]) -> tuple[
     """One for each table that has first predictions of its jobs. Raises TableError for a damaged file of these."""
     beliefs = []
     for path, table in zip(paths, tables, strict=True):
-        first = read_first_predictions(path)
-        if first is not None:
-            known = [name for name in first.jobs if any(job.workload == name for job in table.jobs)]
-            profiles = site_profiles(table, first.device_type, known)
-            space = site_space(profiles, first)
-            beliefs.append(TableBelief(table=table.name, device_type=first.device_type, mode=first.mode, space=space))
+        if (first := read_first_predictions(path)) is None:
+            continue
+        profiled = {job.workload for job in table.jobs if job.device_type == first.device_type}
+        known = [name for name in first.jobs if name in profiled]
+        if len(known) < 2:  # the table was replaced by one of other jobs
+            continue
+        space = site_space(site_profiles(table, first.device_type, known), first)
+        beliefs.append(TableBelief(table=table.name, device_type=first.device_type, mode=first.mode, space=space))
     return tuple(beliefs)
 
 

@@ -204,6 +204,16 @@ def test_first_predictions_are_kept_for_known_jobs_and_made_for_new_ones(publish
         read_first_predictions(tmp_path)
 
 
+def test_first_predictions_of_other_jobs_than_the_tables_are_none_of_it(published: Published) -> None:
+    table = recorded_table()
+    (belief,) = read_table_beliefs([published.table], [table])
+    assert belief.space.jobs == published.measured.known.jobs
+    (of_seven,) = read_table_beliefs([published.table], [replace(table, jobs=table.jobs[1:])])
+    assert len(of_seven.space.jobs) == 7
+    other = replace(table, jobs=tuple(replace(job, workload=f"new {job.workload}") for job in table.jobs))
+    assert read_table_beliefs([published.table], [other]) == ()
+
+
 def test_without_a_model_the_measurements_and_the_belief_are_reported(published: Published) -> None:
     known = published.measured.known
     answers = believed_answers(known)
