@@ -54,7 +54,7 @@ def blocks_by_pair(table: Path) -> dict[frozenset[str], int]:
 @needs_cores
 @pytest.mark.journey
 @pytest.mark.measuring
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1200)
 def test_killed_three_times_it_measures_the_same_pairs_and_none_twice(tmp_path: Path) -> None:
     programs = {"busy": BUSY, "waiting": WAITING, "slow": SLOW_WAITING, "printing": PRINTING}
     spec, work = site(tmp_path, programs, {"printing": r"step (\d+)"}), tmp_path / "work"
