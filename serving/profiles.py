@@ -147,7 +147,9 @@ class ProfileCatalogue:
         """One profile; raises NotFoundError."""
         if profile_id not in self._by_id:
             raise NotFoundError(
-                "no profile of this id", value=profile_id, remedy="ListProfiles names all; RegisterProfiles adds"
+                "no profile of this id",
+                value=profile_id,
+                remedy="interfere profiles list (ListProfiles) names all; interfere profiles register adds",
             )
         return self._by_id[profile_id]
 
@@ -173,14 +175,11 @@ class ProfileCatalogue:
         """The profile to predict from, or why there is none and what to do."""
         if ref.workload:
             profile = self.of_workload(ref.workload, device_type)
-            remedy = "register one (RegisterProfiles), or measure it: interfere profile solo"
+            remedy = "interfere profiles register (RegisterProfiles), or measure it: interfere profile solo"
             return profile, "" if profile else f"no profile of workload {ref.workload!r} on {device_type}: {remedy}"
         named = ref.profile or self._by_id.get(ref.profile_id)
         if named is None:
-            return (
-                None,
-                f"no profile has the id {ref.profile_id!r}: RegisterProfiles returns ids, ListProfiles lists them",
-            )
+            return None, f"no profile has the id {ref.profile_id!r}: interfere profiles list (ListProfiles) lists them"
         if named.device_type != device_type and not extrapolate:
             remedy = "ask for that device type, or set allow_extrapolation"
             return None, f"the profile of {named.workload!r} is of {named.device_type}, not of {device_type}: {remedy}"

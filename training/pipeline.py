@@ -76,9 +76,10 @@ def train(
 
     `work` is the workspace; `held_out` are unordered pairs that no model is fitted or selected on, and that are scored
     separately. The folder goes to `publish_to`, else to `models/challenger` of the workspace; the first model of a
-    registry that passes the gate also becomes its champion. `tracking` is the address of an MLflow server; without one
-    the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice` is added to the card,
-    where the licence of a table asks for it; without `measured_pairs` the folder holds no measurement of a pair.
+    registry that passes the gate becomes its champion, in `models/champion`, which is served by default. `tracking` is
+    the address of an MLflow server; without one the runs stay in the workspace. `notes` are further texts for the run,
+    by file name. `notice` is added to the card, where the licence of a table asks for it; without `measured_pairs` the
+    folder holds no measurement of a pair.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -148,6 +149,7 @@ def train(
     # 9. Publish the first champion of a registry as such.
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
+        folder = folder if publish_to else model_registry.champion_folder(work)
     return TrainingResult(
         champion=candidates.champion,
         selected_by=candidates.selected_by,

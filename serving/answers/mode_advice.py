@@ -57,7 +57,7 @@ def _raise_targets_without_step_time(jobs: tuple[JobToAdvise, ...]) -> None:
             field=f"jobs[{k}].latency_target_s",
             what="needs the time of one step alone on the device type",
             value=f"{job.latency_target_s!r} of {job.workload!r}",
-            remedy="register a profile with step_time_s (RegisterProfiles), or leave the target out",
+            remedy="register a profile with step_time_s (interfere profiles register), or leave the target out",
         )
         for k, job in enumerate(jobs)
         if not math.isnan(job.latency_target_s) and not job.step_time_s > 0

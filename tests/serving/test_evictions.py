@@ -147,7 +147,7 @@ def window(name: str, workload: str, **given: Any) -> Progress:
 
 
 def living_profiles() -> int:
-    return sum(isinstance(each, JobProfile) for each in gc.get_objects())
+    return sum(type(each) is JobProfile for each in gc.get_objects())
 
 
 HEAPS = """

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,8 @@ from interfere.commands.output import JsonFlag, emit, err, out
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from interfere.commands.quickstart.run import QuickstartResult
@@ -37,7 +39,7 @@ def quickstart(
         emit(result.document(), "", as_json=True)
         return
     out.print(f"\nreport: {report}\ntables, models and runs: {workspace}/", soft_wrap=True)
-    out.print(_next_commands(workspace, Path(result.training["folder"])), soft_wrap=True)
+    out.print(_next_commands(workspace, result.training), soft_wrap=True)
 
 
 def _print_result(result: "QuickstartResult", console: "Console") -> None:
@@ -67,11 +69,12 @@ def _print_result(result: "QuickstartResult", console: "Console") -> None:
         console.print(line, soft_wrap=True)
 
 
-def _next_commands(workspace: Path, model: Path) -> str:
+def _next_commands(workspace: Path, training: "Mapping[str, Any]") -> str:
     work_option = "" if str(workspace) == "interfere-work" else f" --work {workspace}"
+    model_option = "" if training["is_champion"] else f" --model {training['folder']}"  # a champion is the default
     return (
         "\nnext, to copy:\n"
-        f"  interfere serve --model {model}{work_option}\n"
+        f"  interfere serve{model_option}{work_option}\n"
         "  interfere match --example\n"
         f"  interfere ui{work_option}"
     )

@@ -34,7 +34,7 @@ def test_without_a_core_to_pin_it_uses_the_shipped_table_and_says_so_first(tmp_p
     assert done.returncode == 0, done.stderr
     assert "cannot measure" in done.stderr.splitlines()[0]
     assert "shipped table" in done.stderr.splitlines()[0]
-    assert "interfere serve --model" in done.stdout
+    assert f"interfere serve --work {tmp_path / 'work'}\n" in done.stdout, "the first model is served by default"
     assert "interfere match --example" in done.stdout
     assert "interfere ui" in done.stdout
     report = json.loads((tmp_path / "work" / "runs" / "quickstart" / "report.json").read_text())
