@@ -142,9 +142,11 @@ def train(
     # 6. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
     publication = build_publication(
-        believed,
+        candidates,
         source,
         encoder,
+        believed_pairs=believed.pairs,
+        comparisons=believed.comparisons,
         compositions=compositions,
         warnings=warnings,
         notice=notice,

@@ -13,8 +13,8 @@ from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
-from training.beliefs.publish import BelievedCandidates
-from training.candidates import SplitScore
+from training.beliefs.publish import BeliefComparison
+from training.candidates import Candidates, SplitScore
 from training.dataset import METRIC
 from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
 from training.groups.evaluation import DomainComposition
@@ -54,21 +54,22 @@ class Publication:
 
 
 def build_publication(
-    believed: BelievedCandidates,
+    candidates: Candidates,
     source: SourceTables,
     encoder: PairEncoder,
     *,
+    believed_pairs: BelievedPairs | None = None,
+    comparisons: Sequence[BeliefComparison] = (),
     compositions: Sequence[DomainComposition] = (),
     warnings: Sequence[str] = (),
     notice: str = "",
     measured_pairs: bool = True,
 ) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it, but for the `compositions`.
+    """Export the champion, whichever model it is, and fit what is published with it, but for beliefs and compositions.
 
     The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
     Raises ModelError where an exported graph differs from its model.
     """
-    candidates = believed.candidates
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
     completion = completion_of_model(champion, dataset)
     # 1. Export the graph of pairs, and that of matrices where the model factorises; check their parity.
@@ -98,7 +99,7 @@ def build_publication(
         warnings=warnings,
         notice=notice,
         compositions=compositions,
-        beliefs=[each.text(candidates.champion) for each in believed.comparisons],
+        beliefs=[each.text(candidates.champion) for each in comparisons],
     )
     return Publication(
         model=candidates.champion,
@@ -116,7 +117,7 @@ def build_publication(
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
-        believed_pairs=believed.pairs,
+        believed_pairs=believed_pairs,
         measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
         compositions=compositions,

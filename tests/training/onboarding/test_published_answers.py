@@ -79,7 +79,10 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
     candidates = train_candidates(dataset, nothing, CHEAP_MODELS, seed=0, requested="additive")
     beliefs = read_table_beliefs(paths, source.tables)
     believed = with_beliefs(candidates, nothing, beliefs, source.tables)
-    publish(folder / "model", build_publication(believed, source, encoder), dataset, source.tables)
+    made = build_publication(
+        believed.candidates, source, encoder, believed_pairs=believed.pairs, comparisons=believed.comparisons
+    )
+    publish(folder / "model", made, dataset, source.tables)
     answers = published_answers(folder / "model", measured.known.jobs, DEVICE, MODE)
     return Published(folder / "model", folder / "site", measured, believed.comparisons[0], answers)
 
