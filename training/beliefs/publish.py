@@ -3,7 +3,7 @@
 The two are weighted by their out-of-fold errors on the table's own rows, each pair predicted from the rows of the other
 folds alone. On eight programs of which 12, 20 or 28 of 36 pairs were measured the mean error of speed of the rest is
 
-    belief alone .029, .022, .017; champion alone .020, .015, .012; both .020, .015, .012
+    belief alone .029, .022, .017; champion alone .020, .015, .012; both .020, .015, .013
 
 and after the 12 pairs that the belief itself chose .021, .028 and .021: neither alone is good in all cases. The
 champion gets corrections, so that lists, matrices and the exported graphs give these numbers.
