@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.group_master.formulation import Formulation
-from interfere.matching.group_master.insertion import insert_jobs
+from interfere.matching.group_master.insertion import Group, placement_of_groups
 from interfere.matching.group_master.patterns import NO_KIND, PatternCosts
 from interfere.matching.group_master.problem import (
     NOBODY,
@@ -114,9 +114,9 @@ class CoarseProblem:
         None where a job that waits there fits nowhere, or a job alone has no column.
         """
         problem, pattern_of = self.formulation.problem, self.formulation.pattern_of_columns()[placement.column]
-        # 1. The jobs of each coarse class in turn, on the places of the columns.
+        # The jobs of each coarse class in turn, on the places of the columns.
         jobs = [list(np.repeat(at, self._fine.demand[at])) for at in map(self._members_of, range(len(problem.demand)))]
-        groups: list[tuple[int, int, list[int]]] = []  # pattern, host, jobs
+        groups: list[Group] = []
         waiting: list[int] = []
         columns_and_counts = placement.column.tolist(), placement.count.tolist()
         for column, count, row in zip(*columns_and_counts, pattern_of.tolist(), strict=True):
@@ -128,48 +128,10 @@ class CoarseProblem:
                     waiting += taken
                 else:
                     groups.append((row, host, taken))
-        if not insert_jobs(formulation, self._fine_costs, groups, waiting):
-            return None
-        # 2. Sorted by slope within each kind and domain.
-        self._sort(groups)
-        counts: dict[int, int] = {}
-        hosts_and_jobs = zip(self._fine.host.tolist(), self._fine.members[:, 0].tolist(), strict=True)
-        alone = {place: column for column, place in enumerate(hosts_and_jobs)}
-        found = self._add([group for group in groups if group[0] >= 0], formulation)
-        found += [alone.get((host, own[0]), -1) for row, host, own in groups if row < 0]
-        for place in found:
-            counts[place] = counts.get(place, 0) + 1
-        if -1 in counts:
-            return None
-        columns = sorted(counts)
-        return GroupPlacement(column=np.array(columns), count=np.array([counts[column] for column in columns]))
+        return placement_of_groups(formulation, self._fine_costs, groups, waiting)
 
     def _members_of(self, coarse: int) -> Ints:
         return np.flatnonzero(self.class_of == coarse)
-
-    def _sort(self, groups: list[tuple[int, int, list[int]]]) -> None:
-        patterns, slope = self._fine.patterns, self._fine_costs.slope
-        assert patterns is not None
-        places: dict[tuple[int, int], list[tuple[float, int, int]]] = {}  # domain and kind -> excess, group, place
-        for k, (row, _, jobs) in enumerate(groups):
-            for a, job in enumerate(jobs if row >= 0 else ()):
-                key = int(patterns.domain[row]), int(patterns.kind[job])
-                places.setdefault(key, []).append((float(patterns.excess[row, a]), k, a))
-        for (domain, _), of_kind in places.items():
-            jobs = sorted((groups[k][2][a] for _, k, a in of_kind), key=lambda job: -float(slope[domain, job]))
-            for (_, k, a), job in zip(sorted(of_kind), jobs, strict=True):
-                groups[k][2][a] = job
-
-    def _add(self, groups: list[tuple[int, int, list[int]]], formulation: Formulation) -> list[int]:
-        if not groups:
-            return []
-        patterns = self._fine.patterns
-        assert patterns is not None
-        classes = np.full((len(groups), patterns.members.shape[1]), NOBODY, dtype=np.int64)
-        for k, (_, _, jobs) in enumerate(groups):
-            classes[k, : len(jobs)] = jobs
-        columns: list[int] = formulation.add_groups(np.array([row for row, _, _ in groups]), classes).tolist()
-        return columns
 
     def _mean_excess(self, columns: Ints, x: Floats) -> Floats:
         """float64[kinds]: of the places that jobs of each kind have in a solution."""

@@ -28,22 +28,21 @@ from interfere.matching.group_master.residual import (
     best_columns,
     possible_columns,
     residual_problem,
-    with_largest_shares,
 )
+from interfere.matching.group_master.rounding import PatternRounding
 from interfere.matching.master.tolerance import LEVEL_TOLERANCE, level_tolerance
 from interfere.time_budget import TimeBudget
 
 SCALED_SUM = 1e4  # what the sum of a level is scaled to for HiGHS
 NEGATIVE = 1e-9  # of that sum: a reduced cost below -1e-9 of it is negative
 NEAR_COLUMNS = (1_000, 6_000)  # of an integer program: few improve the placement, all up to the gap prove it
-SHARE_OF_ROUNDING = 0.6  # of what is left, for a placement of the coarse problem
-NEAR_COLUMNS_OF_PATTERNS = 3_000  # of the integer program that rounds: few of all groups are columns
+SHARE_OF_COLUMNS = 0.8  # of what is left, where not every group is listed; the rest proves and rounds
+SHARE_OF_ROUNDING = 0.4  # of what is left, for a placement of the coarse problem
 MAX_NODES = (20, 200)  # of its search tree: keeps it deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
 COARSE_LINEAR_GAP = 1e-2  # the same of a coarse problem
 LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved: half of all rounds gain less
-UNAVAILABLE = 10.0  # times the value: price of a job or host that a group may not take
 
 
 class LevelSearch:
@@ -110,8 +109,9 @@ class LevelSearch:
             self._add_coarse_columns()
         program.extend(self.problem, self.level, self.restriction)
         program.add(np.concatenate([self.columns, self.best.column]))
+        budget = self._budget if self._lists_all else self._budget.share(SHARE_OF_COLUMNS)
         while True:
-            linear = program.solve(self._budget)
+            linear = program.solve(budget)
             if linear is None:
                 break
             self._linear, self.columns = linear, program.columns
@@ -119,7 +119,7 @@ class LevelSearch:
                 self._take_bound(linear.prices)
             if np.all(np.abs(linear.x - np.rint(linear.x)) <= 1e-6):
                 self._take(GroupPlacement.of_counts(self._counts(np.rint(linear.x))))
-            if self.is_proved or self._budget.expired:
+            if self.is_proved or budget.expired:
                 break
             limit = -NEGATIVE * scale * SCALED_SUM
             if self.problem.patterns is not None:
@@ -132,6 +132,9 @@ class LevelSearch:
                 break
         if self._linear is not None and self.problem.cutoffs:
             self._take_bound(self._linear.prices)
+        if self.problem.patterns is not None and (coarsely or self.prices is None):
+            self._pattern_search.price_all(self.restriction)
+            self._take_pattern_bound()
         self.columns = program.columns
 
     def _add_coarse_columns(self) -> None:
@@ -159,12 +162,17 @@ class LevelSearch:
                 self._budget,
             )
             search._linear_gap = COARSE_LINEAR_GAP
+            if last is not None:
+                search._pattern_search.look_where(last[1]._pattern_search)
             search._start_from(coarse.averaged(prices))
             search._generate_columns(coarsely=False)
-            if search._linear is None or search.prices is None:
+            best_prices = search._pattern_search.best_prices
+            if search._linear is None or best_prices is None:
                 break
-            prices = coarse.prices(search._linear.prices, search.columns, search._linear.x)
+            prices = coarse.prices(best_prices, search.columns, search._linear.x)
             last = coarse, search
+        if last is not None:
+            self._pattern_search.look_where(last[1]._pattern_search)
         self._start_from(prices)
         if last is not None:
             coarse, search = last
@@ -172,7 +180,6 @@ class LevelSearch:
             search._round()
             lifted = coarse.lifted(search.best, self._formulation)
             self.restriction = self.restriction.extended(self._formulation.levels)
-            self._price_columns()
             if lifted is not None:
                 self._take(lifted)
 
@@ -231,19 +238,30 @@ class LevelSearch:
 
     def _round(self) -> None:
         """Keep the whole part of the linear solution; an integer program over what is left of it."""
-        if self._linear is None:
+        if self._linear is None or self.prices is None:
+            return
+        if self.problem.patterns is not None:
+            rounding = PatternRounding(
+                self._formulation,
+                self.place,
+                self._pattern_search,
+                self.restriction,
+                self._budget,
+                value=self.value,
+                scale=self._scale(),
+            )
+            rounded = rounding.placement(self.columns, self._linear.x, self._linear.prices)
+            self.restriction = self.restriction.extended(self._formulation.levels)
+            self._price_columns()
+            if rounded is not None:
+                self._take(rounded)
             return
         self._price_columns()
         problem, kept = self.problem, self._counts(np.floor(self._linear.x + 1e-6))
-        if problem.patterns is not None:
-            kept = with_largest_shares(problem, kept, self.columns, self._linear.x)
-            kept = self._with_columns_for_rest(kept)
-            problem = self.problem
         residual, limits = residual_problem(problem, kept, self.restriction)
         near = np.flatnonzero(possible_columns(residual) & np.isfinite(self._reduced))
         used = self.columns[self._linear.x > 1e-9]
-        most = NEAR_COLUMNS[0] if problem.patterns is None else NEAR_COLUMNS_OF_PATTERNS
-        near = near[np.argsort(self._reduced[near], kind="stable")[:most]]
+        near = near[np.argsort(self._reduced[near], kind="stable")[: NEAR_COLUMNS[0]]]
         waits = np.flatnonzero((problem.host == WAITS) & self.restriction.allowed)
         columns = np.unique(np.concatenate([near, used[possible_columns(residual)[used]], waits]))
         none = GroupPlacement.of_counts(np.zeros(0, dtype=np.int64))
@@ -261,31 +279,13 @@ class LevelSearch:
             kept[placement.column] += placement.count
             self._take(GroupPlacement.of_counts(kept))
 
-    def _with_columns_for_rest(self, kept: Ints) -> Ints:
-        """Find groups of the jobs and on the hosts that the kept columns leave; returns the kept ones."""
-        prices = self.prices or (self._linear.prices if self._linear else None)
-        if prices is None:
-            return kept
-        residual, _ = residual_problem(self.problem, kept, GroupRestriction.none(self.problem))
-        costs = charged_patterns(self.level, prices, self.restriction)
-        taken = UNAVAILABLE * max(abs(self.value), 1.0)
-        remaining = replace(
-            prices,
-            jobs=np.where(residual.demand > 0, prices.jobs, -taken),
-            hosts=np.where(residual.supply > 0, prices.hosts, -taken),
-        )
-        reduced = self._formulation.reduced_costs_of_patterns(costs, remaining)
-        for most in (None, NEAR_COLUMNS[0]):
-            self._formulation.add_best(reduced, taken / 2, costs, remaining, most=most)
-        self.restriction = self.restriction.extended(self._formulation.levels)
-        self._price_columns()
-        return np.concatenate([kept, np.zeros(len(self.problem.host) - len(kept), dtype=np.int64)])
-
     def _close_gap(self) -> None:
         """The integer program over every listed column that a better placement could use, few of them first."""
         if len(self.problem.host) > LARGE:
             self._budget = self._budget.share(SHARE_OF_CLOSING)
-        if self.problem.patterns is not None and self.prices is not None and not self.is_proved:
+        if self._budget.expired or self.prices is None or self.is_proved:
+            return
+        if self.problem.patterns is not None:
             gap = self.value - self.linear_bound
             costs = charged_patterns(self.level, self.prices, self.restriction)
             reduced = self._formulation.reduced_costs_of_patterns(costs, self.prices)

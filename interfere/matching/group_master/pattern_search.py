@@ -1,7 +1,8 @@
 """Column generation over patterns: which groups to add at given prices, and what the prices prove.
 
 With the price of each job given, that of a device is what the best group there costs beyond its jobs: so every step
-has a bound.
+has a bound. Prices of the linear program leap from one solution to the next; groups are looked for between them and the
+best prices so far (Pessoa, Sadykov, Uchoa and Vanderbeck, 2018), and first among the patterns that were best before.
 """
 
 from dataclasses import replace
@@ -27,6 +28,10 @@ from interfere.matching.group_master.programs import GroupRestriction
 
 ACTIVE_PATTERNS = 40_000  # among which columns are looked for first, and as many again, evenly of hosts and sizes
 
+CENTER = 0.8  # share of the best prices so far in those at which columns are looked for
+FEW_COLUMNS = 20  # so few of these prices: columns are looked for at those of the linear program too
+NEAR_COLUMNS = 1_000  # that are added at once where not each host and job needs some
+
 
 class PatternSearch:
     """The best prices so far at one level of a problem with patterns."""
@@ -36,8 +41,30 @@ class PatternSearch:
         self._formulation, self._place = formulation, place
         self.prices: GroupPrices | None = None  # feasible: no group costs less than they come to
         self.bound = -np.inf  # that they prove
-
+        self._center: GroupPrices | None = None  # the best prices if only the active patterns mattered
+        self._center_bound = -np.inf
         self._active: tuple[Ints, PatternPricing] | None = None
+
+    @property
+    def best_prices(self) -> GroupPrices | None:
+        """Those that prove most if only the patterns mattered among which columns are looked for."""
+        return self._center
+
+    def look_where(self, other: "PatternSearch") -> None:
+        """Look for columns first where a search with other classes of jobs did."""
+        patterns = self._formulation.problem.patterns
+        assert patterns is not None
+        if other._active is not None:
+            rows, pricing = other._active
+            self._active = rows, pricing.of_classes(patterns.among(rows))
+
+    def price_all(self, restriction: GroupRestriction) -> None:
+        """See what the best prices prove."""
+        if self._center is not None and self._center is not self.prices:
+            level = self._formulation.levels[self._place]
+            costs = charged_patterns(level, self._center, restriction)
+            reduced = self._formulation.reduced_costs_of_patterns(costs, self._center)
+            self._take_bound(self._center, self._formulation.least_of_hosts(reduced), restriction)
 
     def add_columns(
         self, prices: GroupPrices, restriction: GroupRestriction, limit: float, *, near_enough: float = 0.0
@@ -46,32 +73,63 @@ class PatternSearch:
 
         `near_enough`: at this relative distance of the linear program from its bound all patterns are looked at.
         """
-        formulation = self._formulation
-        level = formulation.levels[self._place]
+        problem, level = self._formulation.problem, self._formulation.levels[self._place]
         costs = charged_patterns(level, prices, restriction)
-        prices = _no_dearer_than_waiting(formulation.problem, level, prices, restriction)
-        if self._active is not None:
-            rows, pricing = self._active
-            reduced = pricing.reduced_costs(costs.among(rows), prices.jobs, prices.device(formulation.problem))
-            if self._gap(prices, reduced, rows, restriction) > near_enough:
-                found = formulation.add_best(reduced, limit, costs, prices, rows=rows)
-                if len(found):
-                    return found
+        prices = _no_dearer_than_waiting(problem, level, prices, restriction)
+        if self._active is not None and self._center is None:
+            return self._add_active(prices, restriction, limit)
+        if self._active is not None and self._center is not None:
+            # 1. Where patterns of small reduced cost are, between the best prices and those of the linear program.
+            value = dual_bound(problem, prices, restriction.values)
+            found = self._add_active(_between(self._center, prices), restriction, limit)
+            if len(found) < FEW_COLUMNS:
+                found = np.union1d(found, self._add_active(prices, restriction, limit))
+            if len(found) and value - self._center_bound > near_enough * abs(value):
+                return found
+            prices = self._center if len(found) else prices
+            costs = charged_patterns(level, prices, restriction)
+        return self._add_of_all(prices, costs, restriction, limit)
+
+    def add_near(
+        self, prices: GroupPrices, restriction: GroupRestriction, limit: float, *, of_all: bool = False
+    ) -> Ints:
+        """Columns of the best groups among the active patterns, or of all, at prices that are no better than others."""
+        formulation = self._formulation
+        costs = charged_patterns(formulation.levels[self._place], prices, restriction)
+        if self._active is None or of_all:
+            return formulation.add_best(
+                formulation.reduced_costs_of_patterns(costs, prices), limit, costs, prices, most=NEAR_COLUMNS
+            )
+        rows, pricing = self._active
+        reduced = pricing.reduced_costs(costs.among(rows), prices.jobs, prices.device(formulation.problem))
+        return formulation.add_best(reduced, limit, costs, prices, rows=rows)
+
+    def _add_active(self, prices: GroupPrices, restriction: GroupRestriction, limit: float) -> Ints:
+        """The best groups of the active patterns; the prices become the centre where these bound it best."""
+        assert self._active is not None
+        formulation, (rows, pricing) = self._formulation, self._active
+        problem, patterns = formulation.problem, pricing.patterns
+        costs = charged_patterns(formulation.levels[self._place], prices, restriction)
+        reduced = pricing.reduced_costs(costs.among(rows), prices.jobs, prices.device(problem))
+        least = np.zeros(len(problem.supply))
+        least -= prices.hosts
+        np.minimum.at(least, patterns.host, reduced / patterns.takes)
+        bound = dual_bound(problem, prices, restriction.values) + float(problem.supply @ least)
+        if bound > self._center_bound:
+            self._center, self._center_bound = replace(prices, hosts=prices.hosts + least), bound
+        return formulation.add_best(reduced, limit, costs, prices, rows=rows)
+
+    def _add_of_all(
+        self, prices: GroupPrices, costs: PatternCosts, restriction: GroupRestriction, limit: float
+    ) -> Ints:
+        formulation = self._formulation
         reduced = formulation.reduced_costs_of_patterns(costs, prices)
         self._take_bound(prices, formulation.least_of_hosts(reduced), restriction)
+        self._center, self._center_bound = self.prices, self.bound
         found = formulation.add_best(reduced, limit, costs, prices)
         if len(found):
             self._look_near(reduced)
         return found
-
-    def _gap(self, prices: GroupPrices, reduced: Floats, rows: Ints, restriction: GroupRestriction) -> float:
-        """How far the linear program is from its bound if only these patterns mattered, relative."""
-        problem = self._formulation.problem
-        assert problem.patterns is not None
-        least = np.zeros(len(problem.supply))
-        np.minimum.at(least, problem.patterns.host[rows], reduced / problem.patterns.takes[rows])
-        value = dual_bound(problem, prices, restriction.values)
-        return float(-(problem.supply @ least)) / max(abs(value), 1e-300)
 
     def _look_near(self, reduced: Floats) -> None:
         """Look for columns among the patterns of least reduced cost from now on."""
@@ -99,6 +157,16 @@ class PatternSearch:
         bound = dual_bound(problem, feasible, restriction.values)
         if bound > self.bound or self.prices is None:
             self.prices, self.bound = feasible, bound
+
+
+def _between(center: GroupPrices, prices: GroupPrices) -> GroupPrices:
+    """Prices between the best so far and those of a linear program, which leap from one solution to the next."""
+    return GroupPrices(
+        jobs=CENTER * center.jobs + (1 - CENTER) * prices.jobs,
+        hosts=CENTER * center.hosts + (1 - CENTER) * prices.hosts,
+        max_devices=CENTER * center.max_devices + (1 - CENTER) * prices.max_devices,
+        limits=CENTER * center.limits + (1 - CENTER) * prices.limits,
+    )
 
 
 def _smallest(values: Floats, count: int) -> Ints:

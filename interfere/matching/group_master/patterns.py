@@ -92,10 +92,11 @@ class PatternPricing:
         line_set = (patterns.domain * kinds + patterns.members.T)[used]
         if kinds * self._domains <= 1 + np.iinfo(np.uint16).max:
             line_set = line_set.astype(np.uint16)  # sorted in linear time
-        self._order = np.argsort(line_set, kind="stable")
-        self._excess = patterns.excess.T[used][self._order]
+        order = np.argsort(line_set, kind="stable")
+        self._places = np.flatnonzero(used)[order]
+        self._excess = patterns.excess.T.ravel()[self._places]
         self._ends = np.concatenate([[0], np.cumsum(np.bincount(line_set, minlength=kinds * self._domains))])
-        self._used, self._kinds = used, kinds
+        self._kinds = kinds
         self._find_classes()
 
     def _find_classes(self) -> None:
@@ -122,11 +123,14 @@ class PatternPricing:
     def _has_repeats(self) -> NDArray[np.bool_]:
         """bool[p]: has a kind more places than the smallest of its classes has jobs?"""
         members = self.patterns.members
-        least = np.array([int(self.patterns.demand[c].min(initial=1)) for c in self._classes_of] + [1], dtype=np.int64)
+        least = np.array([int(self.patterns.demand[c].min(initial=1)) for c in self._classes_of] + [0], dtype=np.int64)
         found = np.zeros(len(members), dtype=bool)
-        for a in range(members.shape[1]):
-            same = (members == members[:, [a]]).sum(axis=1)
-            found |= (members[:, a] != NO_KIND) & (same > least[members[:, a]])
+        for jobs in range(1, members.shape[1]):  # places of one kind follow one another
+            has_fewer = np.append(least[:-1] == jobs, False)
+            if has_fewer.any():
+                for a in range(members.shape[1] - jobs):
+                    kind = members[:, a]
+                    found |= (kind == members[:, a + jobs]) & has_fewer[kind]
         return found
 
     def reduced_costs(self, costs: PatternCosts, jobs: Floats, device: Floats) -> Floats:
@@ -170,10 +174,8 @@ class PatternPricing:
             for line in lines:
                 np.minimum(smallest, intercepts[line] + slopes[line] * x, out=smallest)
             least[first:last] = smallest
-        unsorted = np.empty(len(least))
-        unsorted[self._order] = least
-        of_places = np.zeros(self._used.shape)
-        of_places[self._used] = unsorted
+        of_places = np.zeros(self.patterns.members.shape[::-1])
+        of_places.ravel()[self._places] = least
         return of_places
 
     def _assigned(self, rows: Ints, costs: PatternCosts, jobs: Floats) -> tuple[Ints, Floats]:

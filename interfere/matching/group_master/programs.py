@@ -137,6 +137,7 @@ def solve_integer_program(
     highs.setOptionValue("mip_feasibility_tolerance", 1e-9)
     highs.setOptionValue("mip_max_nodes", max_nodes)
     if not budget.unlimited:
+        highs.setOptionValue("time_limit", budget.remaining_s)  # the heuristics of HiGHS call nobody back
         highs.cbMipInterrupt += interrupt(budget)
         highs.cbSimplexInterrupt += interrupt(budget)
     place = {column: k for k, column in enumerate(columns.tolist())}

@@ -30,7 +30,7 @@ def with_largest_shares(problem: GroupProblem, kept: Ints, columns: Ints, x: Flo
     """int64[c]: the kept columns, and each that a linear solution has half of at least, if there is room."""
     counts = kept.copy()
     part = x - np.floor(x + 1e-6)
-    for place in np.argsort(-part, kind="stable")[: int((part >= LARGE_SHARE).sum())].tolist():
+    for place in np.argsort(-part, kind="stable")[: max(1, int((part >= LARGE_SHARE).sum()))].tolist():
         counts[columns[place]] += 1
         rest, _ = residual_problem(problem, counts, GroupRestriction.none(problem))
         if min(rest.demand.min(), rest.supply.min(), rest.max_devices) < 0:

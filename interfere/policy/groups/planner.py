@@ -17,6 +17,8 @@ from interfere.records import LevelKind, Plan, PlanLevel, SolveStatus
 
 SHARE_OF_PAIRS = 0.4  # of the budget that is left after the groups are listed
 
+SHARE_OF_SEARCH = 0.95  # of what is left then; the rest is for the answer
+
 
 def plan_groups(context: PlanningContext) -> Plan:
     """The plan of a valid snapshot with pending jobs."""
@@ -30,7 +32,8 @@ def plan_groups(context: PlanningContext) -> Plan:
     start = greedy
     if decision.problem.cutoffs and not context.budget.expired:
         start = min(greedy, _around_pairs(decision, context), key=lambda placement: _levels(decision, placement))
-    solved = solve_groups(decision, start, context.budget, min_max=context.objective.is_min_max)
+    budget = context.budget.share(SHARE_OF_SEARCH)
+    solved = solve_groups(decision, start, budget, min_max=context.objective.is_min_max)
     # 3. The placement as actions, with the rules behind them.
     decision = solved.decision
     answer = GroupAnswer(decision, placed_groups(decision, solved.placement, queue), context)
