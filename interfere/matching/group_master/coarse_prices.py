@@ -1,8 +1,8 @@
 """First prices of many job classes: those of a problem in which classes of about equal costs are one.
 
 The price of a job rises with what a unit of slowdown costs it, the slower the more: heavy jobs get the places of small
-excess. Between classes of the coarse problem it is interpolated, beyond them it rises by the mean excess of places.
-Bounds do not rest on it: they hold at any prices.
+excess. Between classes of the coarse problem it is interpolated, beyond them it rises by the mean excess of the places
+of the outermost. Bounds do not rest on it: they hold at any prices.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from interfere.matching.group_master.formulation import Formulation
 from interfere.matching.group_master.insertion import Group, placement_of_groups
-from interfere.matching.group_master.patterns import NO_KIND, PatternCosts
+from interfere.matching.group_master.patterns import PatternCosts
 from interfere.matching.group_master.problem import (
     NOBODY,
     WAITS,
@@ -24,7 +24,7 @@ from interfere.matching.group_master.problem import (
     Ints,
 )
 
-CLASSES_PER_KIND = (1, 4)  # of the coarse problems, the coarsest first; one for half as many classes is no use
+CLASSES_PER_KIND = ((1, 5e-2), (4, 1e-2))  # of the coarse problems, the coarsest first, and the gap that will do
 WAITING_COST = 10.0  # of a job that waits, beside the mean cost of a job: the coarse problem may always wait
 
 
@@ -94,7 +94,7 @@ class CoarseProblem:
         assert costs is not None
         rise = self._mean_excess(columns, x)
         jobs = np.empty(len(self._fine.demand))
-        for kind in range(len(rise)):
+        for kind in range(int(patterns.kind.max()) + 1):
             fine = np.flatnonzero(patterns.kind == kind)
             points = np.unique(self.class_of[fine])
             slopes = costs.slope[:, points].max(axis=0)
@@ -102,10 +102,9 @@ class CoarseProblem:
             points, slopes = points[order], slopes[order]
             own = self._fine_costs.slope[:, fine].max(axis=0)
             above_base = coarse.jobs[points] - costs.base[:, points].max(axis=0)
-            beyond = own - np.clip(own, slopes[0], slopes[-1])
-            jobs[fine] = (
-                np.interp(own, slopes, above_base) + beyond * rise[kind] + self._fine_costs.base[:, fine].max(axis=0)
-            )
+            below, beyond = np.minimum(own - slopes[0], 0.0), np.maximum(own - slopes[-1], 0.0)
+            price = np.interp(own, slopes, above_base) + below * rise[points[0]] + beyond * rise[points[-1]]
+            jobs[fine] = price + self._fine_costs.base[:, fine].max(axis=0)
         return replace(coarse, jobs=jobs)
 
     def lifted(self, placement: GroupPlacement, formulation: Formulation) -> GroupPlacement | None:
@@ -134,18 +133,22 @@ class CoarseProblem:
         return np.flatnonzero(self.class_of == coarse)
 
     def _mean_excess(self, columns: Ints, x: Floats) -> Floats:
-        """float64[kinds]: of the places that jobs of each kind have in a solution."""
-        patterns = self.problem.patterns
+        """float64[k]: of the places that jobs of each coarse class have in a solution; those of its kind without any.
+
+        By so much its price rises with what a unit of excess costs.
+        """
+        problem, patterns = self.problem, self.problem.patterns
         assert patterns is not None
-        kinds = int(patterns.kind.max(initial=-1)) + 1
-        total, count = np.zeros(kinds), np.full(kinds, 1e-300)
-        row = self.formulation.pattern_of_columns()[columns]
-        used = np.flatnonzero((row >= 0) & (x > 0))
-        for members, excess in zip(patterns.members[row[used]].T, patterns.excess[row[used]].T, strict=True):
-            at = members != NO_KIND
-            np.add.at(total, members[at], (excess * x[used])[at])
-            np.add.at(count, members[at], x[used][at])
-        return np.asarray(total / count)
+        total, count = np.zeros(len(problem.demand)), np.zeros(len(problem.demand))
+        row = self.formulation.pattern_of_columns()
+        for column, share in zip(columns[x > 0].tolist(), x[x > 0].tolist(), strict=True):
+            for place, job in enumerate(self.formulation.places_of(column) if row[column] >= 0 else ()):
+                total[job] += share * float(patterns.excess[row[column], place])
+                count[job] += share
+        of_kind = np.bincount(patterns.kind, weights=total) / np.maximum(
+            np.bincount(patterns.kind, weights=count), 1e-300
+        )
+        return np.where(count > 0, total / np.maximum(count, 1e-300), of_kind[patterns.kind])
 
 
 def first_prices(problem: GroupProblem, level: GroupLevel, value: float) -> GroupPrices:

@@ -41,7 +41,6 @@ SHARE_OF_ROUNDING = 0.4  # of what is left, for a placement of the coarse proble
 MAX_NODES = (20, 200)  # of its search tree: keeps it deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
-COARSE_LINEAR_GAP = 1e-2  # the same of a coarse problem
 LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved: half of all rounds gain less
 
 
@@ -142,7 +141,7 @@ class LevelSearch:
         prices = first_prices(self.problem, self.level, self.value)
         last: tuple[CoarseProblem, LevelSearch] | None = None
         waiting_cost = WAITING_COST * abs(self.value) / int(self.problem.demand.sum())
-        for per_kind in CLASSES_PER_KIND:
+        for per_kind, linear_gap in CLASSES_PER_KIND:
             coarse = CoarseProblem(
                 self._formulation,
                 self.place,
@@ -161,7 +160,7 @@ class LevelSearch:
                 GroupRestriction.none(coarse.problem),
                 self._budget,
             )
-            search._linear_gap = COARSE_LINEAR_GAP
+            search._linear_gap = linear_gap
             if last is not None:
                 search._pattern_search.look_where(last[1]._pattern_search)
             search._start_from(coarse.averaged(prices))

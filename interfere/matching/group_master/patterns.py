@@ -88,14 +88,14 @@ class PatternPricing:
         self.patterns = patterns
         kinds = int(patterns.kind.max(initial=-1)) + 1
         # Every place of every pattern, those of one domain and kind together.
-        used = patterns.members.T != NO_KIND
-        line_set = (patterns.domain * kinds + patterns.members.T)[used]
-        if kinds * self._domains <= 1 + np.iinfo(np.uint16).max:
-            line_set = line_set.astype(np.uint16)  # sorted in linear time
-        order = np.argsort(line_set, kind="stable")
-        self._places = np.flatnonzero(used)[order]
+        sets = kinds * self._domains
+        small = sets < np.iinfo(np.uint16).max
+        number = np.uint16 if small else np.int64  # the small ones are sorted in linear time
+        line_set = (patterns.domain * kinds).astype(number) + patterns.members.T.astype(number)
+        line_set[patterns.members.T == NO_KIND] = sets  # after all others
+        self._ends = np.concatenate([[0], np.cumsum(np.bincount(line_set.ravel(), minlength=sets)[:sets])])
+        self._places = np.argsort(line_set, axis=None, kind="stable")[: self._ends[-1]]
         self._excess = patterns.excess.T.ravel()[self._places]
-        self._ends = np.concatenate([[0], np.cumsum(np.bincount(line_set, minlength=kinds * self._domains))])
         self._kinds = kinds
         self._find_classes()
 
