@@ -64,11 +64,5 @@ class TimeBudget:
             return self
         return TimeBudget(fraction * self.remaining_s)
 
-    def without(self, reserve_s: float) -> "TimeBudget":
-        """A budget of what is left but for some seconds."""
-        if self.unlimited:
-            return self
-        return TimeBudget(max(0.0, self.remaining_s - reserve_s))
-
 
 UNLIMITED = TimeBudget()

@@ -1,6 +1,6 @@
 """How good and how fast decisions about devices of four seats are: 300 jobs of 40 workloads on 200 devices.
 
-CPU seconds of one core without a limit of time; the gap is that of the objective, with as few jobs waiting as possible.
+CPU seconds of one core at a budget of two seconds; the gap is that of the objective, with the fewest jobs waiting.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tests.tables import TablePredictor, context, profile, resolver
 
 pytestmark = pytest.mark.bench
 WORKLOADS, JOBS, SEATS, BUDGET_S = 40, 300, 4, 2.0
-MAX_GAP = 0.02
+MAX_GAP, MAX_OVERRUN = 0.02, 1.1
 GIB = 2.0**30
 Draw = Callable[[np.random.Generator], int]
 
@@ -35,7 +35,7 @@ class Crowd:
     weights: str = "one"
     max_slowdown: float = math.nan  # of every job
     with_memory: bool = False  # jobs of 5 to 35 GiB on devices of 80 GiB
-    max_gap: float = MAX_GAP  # larger where the budget ends the search: 300 weights, or many for few seats
+    max_gap: float = MAX_GAP  # larger where the budget ends the search: many weights for few seats
 
 
 def weights_of(name: str, rng: np.random.Generator, jobs: int) -> list[float]:
@@ -116,7 +116,7 @@ CASES: dict[str, Crowd] = {
     "75 x 4 empty: all seats needed, three weights": Crowd(devices=75, residents=none, weights="three"),
     "200 x 4, 140 residents, three weights": Crowd(residents=one_in_most, weights="three"),
     "200 x 4, up to three residents, three weights": Crowd(residents=up_to_three, weights="three"),
-    "100 x 4, 70 residents, three weights": Crowd(devices=100, residents=one_in_most, weights="three", max_gap=0.1),
+    "100 x 4, 70 residents, three weights": Crowd(devices=100, residents=one_in_most, weights="three", max_gap=0.03),
     "200 x 4, up to three residents, three weights, caps": Crowd(
         residents=up_to_three, weights="three", max_slowdown=2.5
     ),
@@ -125,13 +125,11 @@ CASES: dict[str, Crowd] = {
     ),
     "200 x 4 empty, all weights differ": Crowd(residents=none, weights="all differ"),
     "75 x 4 empty: all seats needed, all weights differ": Crowd(
-        devices=75, residents=none, weights="all differ", max_gap=0.1
+        devices=75, residents=none, weights="all differ", max_gap=0.03
     ),
-    "200 x 4, up to three residents, all weights differ": Crowd(
-        residents=up_to_three, weights="all differ", max_gap=0.1
-    ),
+    "200 x 4, up to three residents, all weights differ": Crowd(residents=up_to_three, weights="all differ"),
     "100 x 4, 70 residents, all weights differ": Crowd(
-        devices=100, residents=one_in_most, weights="all differ", max_gap=0.3
+        devices=100, residents=one_in_most, weights="all differ", max_gap=0.05
     ),
 }
 
@@ -158,3 +156,4 @@ def test_gaps_and_times_of_decisions_about_groups(case: str) -> None:
     )
     record(f"seats {case}", {"cpu_s": cpu_s, "gap": found.gap, "reference_s": reference_s()})
     assert found.gap <= CASES[case].max_gap
+    assert cpu_s <= MAX_OVERRUN * BUDGET_S

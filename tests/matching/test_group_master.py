@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from interfere.matching.group_master import level_search
 from interfere.matching.group_master.formulation import Formulation
+from interfere.matching.group_master.insertion import groups_of, placement_of_groups
 from interfere.matching.group_master.patterns import PatternCosts, PatternPricing, Patterns
 from interfere.matching.group_master.problem import (
     NOBODY,
@@ -307,3 +308,37 @@ def test_reduced_costs_of_patterns_are_those_of_the_best_group_one_by_one() -> N
         groups = PatternPricing(patterns).best_groups(at, costs, jobs)
         paid = np.append(jobs, 0.0)[groups].sum(axis=1) + device[patterns.host[at]]
         assert costs.of_groups(patterns, at, groups) - paid == pytest.approx(least[at], abs=1e-9)
+
+
+def test_groups_that_another_search_found_are_placed_with_all_their_jobs_and_those_that_waited() -> None:
+    joined = 0
+    for seed in range(20):
+        small = PatternProblem(seed)
+        every, rng = small.with_every_group(), np.random.default_rng(seed)
+        costs, k = small.levels[1].patterns, len(small.problem.demand)
+        assert costs is not None
+        pairs = np.flatnonzero((every.problem.members >= 0).sum(axis=1) == 2)
+        counts = np.zeros(len(every.problem.host), dtype=np.int64)
+        left = small.problem.demand.copy()
+        for column in rng.permutation(pairs).tolist():
+            jobs = every.problem.members[column, :2]
+            if (np.bincount(jobs, minlength=k) <= left).all():
+                left -= np.bincount(jobs, minlength=k)
+                counts[column] += 1
+        counts[:k] = left
+        elsewhere = Formulation(every.problem, every.levels)  # knows columns, not where they came from
+        groups, waiting = groups_of(elsewhere, counts)
+        assert sorted(waiting) == np.repeat(np.arange(k), left).tolist()
+        placement = placement_of_groups(elsewhere, costs, groups, waiting)
+        if placement is None:  # no group has room
+            continue
+        joined += len(waiting)
+        placed = np.zeros(k, dtype=np.int64)
+        for column, count in zip(placement.column.tolist(), placement.count.tolist(), strict=True):
+            members = elsewhere.problem.members[column]
+            placed += count * np.bincount(members[members >= 0], minlength=k)
+        assert placed.tolist() == small.problem.demand.tolist()
+        if not waiting:
+            before = float(every.levels[1].cost @ counts)
+            assert placement.value(elsewhere.levels[1]) <= before + 1e-9
+    assert joined > 5
