@@ -1,7 +1,5 @@
 """The search of one level: linear programs over more and more columns, then integer programs over the best ones."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from interfere.matching.group_master.bound import dual_bound, feasible_prices
@@ -9,7 +7,6 @@ from interfere.matching.group_master.coarse_prices import CLASSES_PER_KIND, WAIT
 from interfere.matching.group_master.formulation import Formulation
 from interfere.matching.group_master.pattern_search import PatternSearch, charged_patterns
 from interfere.matching.group_master.problem import (
-    WAITS,
     Floats,
     GroupLevel,
     GroupPlacement,
@@ -24,11 +21,7 @@ from interfere.matching.group_master.programs import (
     LinearProgram,
     solve_integer_program,
 )
-from interfere.matching.group_master.residual import (
-    best_columns,
-    possible_columns,
-    residual_problem,
-)
+from interfere.matching.group_master.residual import best_columns, rounded_columns
 from interfere.matching.group_master.rounding import PatternRounding
 from interfere.matching.master.tolerance import LEVEL_TOLERANCE, level_tolerance
 from interfere.time_budget import TimeBudget
@@ -256,27 +249,18 @@ class LevelSearch:
                 self._take(rounded)
             return
         self._price_columns()
-        problem, kept = self.problem, self._counts(np.floor(self._linear.x + 1e-6))
-        residual, limits = residual_problem(problem, kept, self.restriction)
-        near = np.flatnonzero(possible_columns(residual) & np.isfinite(self._reduced))
-        used = self.columns[self._linear.x > 1e-9]
-        near = near[np.argsort(self._reduced[near], kind="stable")[: NEAR_COLUMNS[0]]]
-        waits = np.flatnonzero((problem.host == WAITS) & self.restriction.allowed)
-        columns = np.unique(np.concatenate([near, used[possible_columns(residual)[used]], waits]))
-        none = GroupPlacement.of_counts(np.zeros(0, dtype=np.int64))
-        placement, _ = solve_integer_program(
-            residual,
+        rounded = rounded_columns(
+            self.problem,
             self.level,
-            replace(self.restriction, limits=limits),
-            columns,
+            self.restriction,
+            self.columns,
+            self._linear.x,
+            self._reduced,
             scale=self._scale(),
             budget=self._budget,
-            start=none,
-            max_nodes=MAX_NODES[0],
         )
-        if placement is not None:
-            kept[placement.column] += placement.count
-            self._take(GroupPlacement.of_counts(kept))
+        if rounded is not None:
+            self._take(rounded)
 
     def _close_gap(self) -> None:
         """The integer program over every listed column that a better placement could use, few of them first."""

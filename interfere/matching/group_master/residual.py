@@ -1,4 +1,4 @@
-"""What a linear solution leaves when some of its columns are kept whole: the rest of the problem."""
+"""What a linear solution leaves when some of its columns are kept whole: the rest of the problem, and its solution."""
 
 from dataclasses import replace
 
@@ -11,11 +11,14 @@ from interfere.matching.group_master.problem import (
     Bools,
     Floats,
     GroupLevel,
+    GroupPlacement,
     GroupProblem,
     Ints,
 )
-from interfere.matching.group_master.programs import GroupRestriction
+from interfere.matching.group_master.programs import GroupRestriction, solve_integer_program
+from interfere.time_budget import TimeBudget
 
+MAX_COLUMNS, MAX_NODES = 1_000, 20  # of the integer program over the rest, and nodes of its search tree
 LARGE_SHARE = 0.5  # of a column in a linear solution over patterns: it is kept as a whole
 
 
@@ -62,3 +65,41 @@ def possible_columns(problem: GroupProblem) -> Bools:
     host = np.append(problem.supply, np.iinfo(np.int64).max)[problem.host]
     limit = np.where(np.append(problem.is_empty, False)[problem.host], problem.max_devices, np.iinfo(np.int64).max)
     return np.asarray(left & (problem.takes <= np.minimum(host, limit)))
+
+
+def rounded_columns(
+    problem: GroupProblem,
+    level: GroupLevel,
+    restriction: GroupRestriction,
+    columns: Ints,
+    x: Floats,
+    reduced: Floats,
+    *,
+    scale: float,
+    budget: TimeBudget,
+) -> GroupPlacement | None:
+    """The whole part of a linear solution `x` over columns, and an integer program over what is left of it.
+
+    `reduced` float64[c]: the reduced cost of every column, inf of those that are not allowed.
+    """
+    kept = np.zeros(len(problem.host), dtype=np.int64)
+    kept[columns] = np.floor(x + 1e-6).astype(np.int64)
+    residual, limits = residual_problem(problem, kept, restriction)
+    possible = possible_columns(residual)
+    near, used = np.flatnonzero(possible & np.isfinite(reduced)), columns[x > 1e-9]
+    near = near[np.argsort(reduced[near], kind="stable")[:MAX_COLUMNS]]
+    waits = np.flatnonzero((problem.host == WAITS) & restriction.allowed)
+    placement, _ = solve_integer_program(
+        residual,
+        level,
+        replace(restriction, limits=limits),
+        np.unique(np.concatenate([near, used[possible[used]], waits])),
+        scale=scale,
+        budget=budget,
+        start=GroupPlacement.of_counts(np.zeros(0, dtype=np.int64)),
+        max_nodes=MAX_NODES,
+    )
+    if placement is None:
+        return None
+    kept[placement.column] += placement.count
+    return GroupPlacement.of_counts(kept)

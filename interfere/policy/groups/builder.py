@@ -1,7 +1,7 @@
 """Every group that may start, of the pending jobs of all sizes, as the columns or the patterns of one problem."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,10 @@ from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.groups.hosts import HostClass, host_classes
 from interfere.policy.groups.listing import GroupList, list_groups
+from interfere.policy.groups.parts import GroupPart, groups_on_host, jobs_alone
 from interfere.policy.groups.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
 from interfere.policy.groups.problem import GroupDecision, Host
-from interfere.policy.groups.tables import GroupCosts, GroupTable
+from interfere.policy.groups.tables import GroupTable
 from interfere.policy.slowdowns import slowdowns_among_residents
 from interfere.records import Job, LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
@@ -35,31 +36,6 @@ from interfere.records.cluster import DEFAULT_SEATS
 MAX_LISTED_JOBS = 600_000  # members of all groups listed for one device class: 150,000 groups of four
 SHARE_OF_LISTING = 0.4  # of the budget: after it devices with residents get one job more each
 MAX_JOBS_OF_COLUMNS = 4_400_000  # members of all columns, empty places counted: 1,100,000 groups of four
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """Groups of one size on one host."""
-
-    block: int
-    host: int
-    takes: int
-    members: Ints  # int64[g, m]
-    allowed: Bools
-    job_cost: Floats  # float64[m + r, g]
-    priority: Ints  # int64 of each class of pending jobs
-    resident_priority: tuple[int, ...]  # r
-    largest: Floats
-
-    def cost(self, priority: int | None) -> Floats:
-        """float64[g]: of the jobs of one priority, of all without."""
-        m = self.members.shape[1]
-        if priority is None:
-            return np.asarray(self.job_cost.sum(axis=0))
-        total = np.where(self.priority[self.members.T] == priority, self.job_cost[:m], 0.0).sum(axis=0)
-        for cost, of in zip(self.job_cost[m:], self.resident_priority, strict=True):
-            total += cost if of == priority else 0.0
-        return np.asarray(total)
 
 
 def group_decision(context: PlanningContext, *, by_start_weight: bool) -> GroupDecision:
@@ -134,12 +110,12 @@ class _Builder:
         return self._with_levels(parts, problem, blocks)
 
     def _stacked(
-        self, parts: Sequence[_Part], waiting: float, of_part: Callable[[_Part], NDArray[Any]]
+        self, parts: Sequence[GroupPart], waiting: float, of_part: Callable[[GroupPart], NDArray[Any]]
     ) -> NDArray[Any]:
         """The values of waiting, then those of each part."""
         return np.concatenate([np.full(len(self.pending), waiting), *(of_part(part) for part in parts)])
 
-    def _with_levels(self, parts: list[_Part], problem: GroupProblem, blocks: Ints) -> GroupDecision:
+    def _with_levels(self, parts: list[GroupPart], problem: GroupProblem, blocks: Ints) -> GroupDecision:
         context, k = self._context, len(self.pending)
         weight = np.concatenate([each.start_weight for each in self.candidates])
         priority = np.array([job.priority for job in self.pending], dtype=np.int64)
@@ -177,7 +153,7 @@ class _Builder:
             is_min_max=context.objective.is_min_max,
         )
 
-    def _cost_level(self, parts: Sequence[_Part], priority: int | None) -> GroupLevel:
+    def _cost_level(self, parts: Sequence[GroupPart], priority: int | None) -> GroupLevel:
         cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
         costs = None if self._patterns is None else self._patterns.costs(self.pending, priority)
         least = float(cost.min(initial=0.0))
@@ -200,7 +176,7 @@ class _Builder:
 
     # --- the groups of one size of jobs -----------------------------------------------------------------------------
 
-    def _parts(self, block: int) -> Iterator[_Part]:
+    def _parts(self, block: int) -> Iterator[GroupPart]:
         candidates = self.candidates[block]
         context = context_of_size(self._context, candidates.size)
         hosts_of: dict[DeviceClass, list[HostClass]] = {name: [] for name in candidates.empty_devices}
@@ -243,7 +219,7 @@ class _Builder:
         on_class: Sequence[HostClass],
         residents: Mapping[object, int],
         largest: int,
-    ) -> Iterator[_Part]:
+    ) -> Iterator[GroupPart]:
         """Groups on one device class as patterns; jobs alone on empty devices as columns."""
         candidates, kinds, name = self.candidates[block], self._kinds[block], table.device_class
         assert self._patterns is not None
@@ -253,7 +229,7 @@ class _Builder:
         total = int(candidates.counts.sum())
         if name in candidates.empty_devices:
             host, room = self._empty.index(name), min(name.seats, total)
-            yield self._alone(block, name, host)
+            yield jobs_alone(candidates, name, block=block, host=host)
             self._patterns.add(kinds, of_kinds, residents=(), host=host, takes=candidates.size, room=room)
         for each in on_class:
             places = [residents[keys.of(job)] for job in each.residents]
@@ -272,33 +248,18 @@ class _Builder:
         allowed, most = table.pair_allowed[:k, :k], MAX_LISTED_JOBS // largest
         return list_groups(demand, allowed, largest, most, table.is_possible, cost)
 
-    def _alone(self, block: int, name: DeviceClass, host: int) -> _Part:
-        """Each job alone on an empty device."""
-        candidates = self.candidates[block]
-        solo = candidates.solo_cost[name]
-        at = np.flatnonzero(np.isfinite(solo))
-        return _Part(
-            block=block,
-            host=host,
-            takes=candidates.size,
-            members=at[:, None],
-            allowed=np.ones(len(at), dtype=bool),
-            job_cost=solo[at][None, :],
-            priority=np.array([job.priority for job in candidates.pending], dtype=np.int64),
-            resident_priority=(),
-            largest=solo[at],
-        )
-
-    def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[_Part]:
+    def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[GroupPart]:
         candidates, name = self.candidates[block], table.device_class
         host = self._empty.index(name)
-        yield self._alone(block, name, host)
+        yield jobs_alone(candidates, name, block=block, host=host)
         self._cut(block, host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
         for members in groups.up_to(name.seats)[1:]:
             costs = table.evaluate(members, pairs_allowed=True)
-            yield self._part(block, host, candidates.size, members, costs, table, ())
+            self._columns_left -= len(members)
+            takes = candidates.size
+            yield groups_on_host(candidates, members, costs, table, (), block=block, host=host, takes=takes)
 
-    def _beside(self, block: int, table: GroupTable, groups: GroupList, host: int) -> Iterator[_Part]:
+    def _beside(self, block: int, table: GroupTable, groups: GroupList, host: int) -> Iterator[GroupPart]:
         candidates, here = self.candidates[block], self.hosts[host]
         assert here.places is not None
         k = len(candidates.pending)
@@ -311,42 +272,14 @@ class _Builder:
                 listed = min(listed, size - 1)
                 break
             costs = table.evaluate(members, here.residents, pairs_allowed=True)
-            yield self._part(block, host, 1, members, costs, table, here.residents)
+            self._columns_left -= len(members)
+            yield groups_on_host(candidates, members, costs, table, here.residents, block=block, host=host, takes=1)
         self._cut(block, host, 1, listed, room)
 
     def _cut(self, block: int, host: int, takes: int, listed: int, largest: int) -> None:
         if listed < largest:
             self._block_of_cut.append(block)
             self.cutoffs.append(Cutoff(host=host, takes=takes, listed_size=listed, largest_size=largest))
-
-    def _part(
-        self,
-        block: int,
-        host: int,
-        takes: int,
-        members: Ints,
-        costs: GroupCosts,
-        table: GroupTable,
-        residents: Sequence[int],
-    ) -> _Part:
-        """The groups that no rule forbids."""
-        keep: Bools | slice = costs.allowed
-        k = len(self.candidates[block].pending)
-        priority = np.array([job.priority for job in table.jobs.jobs], dtype=np.int64)
-        if costs.allowed.all():
-            keep = slice(None)
-        self._columns_left -= len(members)
-        return _Part(
-            block=block,
-            host=host,
-            takes=takes,
-            members=members[keep],
-            allowed=costs.allowed[keep],
-            job_cost=costs.cost[:, keep],
-            priority=priority[:k],
-            resident_priority=tuple(priority[[k + place for place in residents]].tolist()),
-            largest=costs.largest[keep],
-        )
 
 
 def _resident_floor(context: PlanningContext) -> float:
