@@ -23,6 +23,7 @@ from interfere.matching.group_master.problem import (
     GroupProblem,
     PairBound,
 )
+from interfere.matching.group_master.programs import GroupRestriction, LinearProgram
 from interfere.matching.group_master.search import solve_group_levels
 from interfere.matching.group_master.verify import verify_group_levels
 from interfere.matching.master.tolerance import is_proved
@@ -342,3 +343,18 @@ def test_groups_that_another_search_found_are_placed_with_all_their_jobs_and_tho
             before = float(every.levels[1].cost @ counts)
             assert placement.value(elsewhere.levels[1]) <= before + 1e-9
     assert joined > 5
+
+
+def test_a_linear_solution_keeps_its_own_columns_when_further_ones_are_added() -> None:
+    small = SmallProblem(3)
+    problem, level = small.problem, small.solver_levels[-1]
+    restriction = GroupRestriction.none(problem)
+    program = LinearProgram(problem, level, restriction, scale=1.0)
+    program.add(np.flatnonzero(problem.host == WAITS))
+    answer = program.solve(UNLIMITED)
+    assert answer is not None
+    assert program.add(np.arange(len(problem.host))) > 0  # as where the budget ends before they are solved
+    assert len(answer.columns) == len(answer.x)
+    placed = np.zeros(len(problem.demand))
+    np.add.at(placed, problem.members[answer.columns, 0], answer.x)
+    assert placed == pytest.approx(problem.demand)

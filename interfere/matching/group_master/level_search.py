@@ -30,7 +30,8 @@ SCALED_SUM = 1e4  # what the sum of a level is scaled to for HiGHS
 NEGATIVE = 1e-9  # of that sum: a reduced cost below -1e-9 of it is negative
 NEAR_COLUMNS = (1_000, 6_000)  # of an integer program: few improve the placement, all up to the gap prove it
 SHARE_OF_COLUMNS = 0.8  # of what is left, where not every group is listed; the rest proves and rounds
-SHARE_OF_ROUNDING = 0.4  # of what is left, for a placement of the coarse problem
+SHARE_OF_COARSE_COLUMNS = 0.6  # the same of a coarse problem
+SHARE_OF_ROUNDING = 0.6  # of what is left, for a placement of the coarse problem
 MAX_NODES = (20, 200)  # of its search tree: keeps it deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
@@ -101,7 +102,11 @@ class LevelSearch:
             self._add_coarse_columns()
         program.extend(self.problem, self.level, self.restriction)
         program.add(np.concatenate([self.columns, self.best.column]))
-        budget = self._budget if self._lists_all else self._budget.share(SHARE_OF_COLUMNS)
+        budget = (
+            self._budget
+            if self._lists_all
+            else self._budget.share(SHARE_OF_COLUMNS if coarsely else SHARE_OF_COARSE_COLUMNS)
+        )
         while True:
             linear = program.solve(budget)
             if linear is None:
@@ -161,7 +166,7 @@ class LevelSearch:
             best_prices = search._pattern_search.best_prices
             if search._linear is None or best_prices is None:
                 break
-            prices = coarse.prices(best_prices, search.columns, search._linear.x)
+            prices = coarse.prices(best_prices, search._linear.columns, search._linear.x)
             last = coarse, search
         if last is not None:
             self._pattern_search.look_where(last[1]._pattern_search)
@@ -242,7 +247,7 @@ class LevelSearch:
                 value=self.value,
                 scale=self._scale(),
             )
-            rounded = rounding.placement(self.columns, self._linear.x, self._linear.prices)
+            rounded = rounding.placement(self._linear.columns, self._linear.x, self._linear.prices)
             self.restriction = self.restriction.extended(self._formulation.levels)
             self._price_columns()
             if rounded is not None:
@@ -253,7 +258,7 @@ class LevelSearch:
             self.problem,
             self.level,
             self.restriction,
-            self.columns,
+            self._linear.columns,
             self._linear.x,
             self._reduced,
             scale=self._scale(),

@@ -26,7 +26,7 @@ from interfere.matching.master.restricted_master import interrupt, new_highs
 from interfere.time_budget import TimeBudget
 
 PRIMAL_SIMPLEX = 4  # of the option simplex_strategy: added columns leave the basis feasible
-ITERATIONS = 2_000  # of the simplex between two looks at the budget
+ITERATIONS = 500  # of the simplex between two looks at the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,8 @@ class GroupRestriction:
 class LinearAnswer:
     """A solution of the linear program."""
 
-    x: Floats  # float64[columns at hand]
+    columns: Ints  # int64[n]: those at hand then
+    x: Floats  # float64[n]
     prices: GroupPrices
 
 
@@ -111,7 +112,8 @@ class LinearProgram:
             return None
         solution = highs.getSolution()
         dual = np.asarray(solution.row_dual, dtype=np.float64) * self._scale
-        return LinearAnswer(x=np.asarray(solution.col_value, dtype=np.float64), prices=self._rows.prices(dual))
+        x = np.asarray(solution.col_value, dtype=np.float64)
+        return LinearAnswer(columns=self.columns, x=x, prices=self._rows.prices(dual))
 
 
 def solve_integer_program(

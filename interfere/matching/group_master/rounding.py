@@ -91,10 +91,13 @@ class PatternRounding:
             start=GroupPlacement.of_counts(np.zeros(0, dtype=np.int64)),
             max_nodes=MAX_NODES,
         )
-        if placement is None:
-            return None
         kept = self._as_long(kept)
-        kept[placement.column] += placement.count
+        if placement is not None:
+            kept[placement.column] += placement.count
+        elif not restriction.limits and restriction.allowed[waits].all():  # all who are left wait, or join
+            kept[waits] += residual.demand[residual.members[waits, 0]]
+        else:
+            return None
         if not joins:
             return GroupPlacement.of_counts(kept)
         groups, waiting = groups_of(self._formulation, kept)
