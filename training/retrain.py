@@ -26,11 +26,13 @@ from training.dataset import build_dataset, require_min_pairs
 from training.evaluation.drift import DriftReport, measure_drift
 from training.evaluation.gating.gate import Verdict
 from training.evaluation.gating.published_champion import PublishedChampion, read_champion
+from training.groups.evaluation import DomainComposition
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
-from training.observations import OBSERVED_TABLE, ObservedPairs, read_observed_pairs
+from training.observations import OBSERVED_TABLE, ObservedMeasurements, read_observations
 from training.pipeline import TrainingResult, train
 from training.publishing import model_registry
+from training.publishing.group_compositions import read_group_tables
 from training.publishing.tracking import prepare_workspace
 from training.source_tables import SourceTables, read_source_tables
 
@@ -67,12 +69,13 @@ class RetrainResult:
     outcome: RetrainOutcome
     reason: str  # one line
     inputs: str  # sha256 over everything that a training depends on
-    observed: ObservedPairs
-    drift: DriftReport | None  # None without observations, or with nothing new
+    observed: ObservedMeasurements
+    drift: DriftReport | None  # None without observed pairs, or with nothing new
     verdict: Verdict | None = None
     registered: int | None = None  # version in the registry
     run_id: str = ""
     folder: Path | None = None  # the published champion
+    compositions: tuple[DomainComposition, ...] = ()  # of groups of three and more, as trained
 
 
 def retrain(
@@ -81,6 +84,7 @@ def retrain(
     *,
     store: Path,
     seed: int = 0,
+    groups: Sequence[Path] = (),
     tracking: str | None = None,
     dry_run: bool = False,
     champion: str = "",
@@ -89,7 +93,7 @@ def retrain(
 ) -> RetrainResult:
     """Run the job once on the base `tables` and the observations in `store`; a dry run writes nothing.
 
-    `champion` names the model to publish; without it the one with the lowest error is.
+    `champion` names the model to publish; without it the one with the lowest error is. `groups` as in `train`.
     Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace,
     and what `train` raises.
     """
@@ -98,12 +102,13 @@ def retrain(
         prepare_workspace(work, tracking)
     with _workspace_lock(work / FOLDER, create=not dry_run):
         # 1. Read the base tables and the observations.
-        source = read_source_tables(tables)
-        observed = read_observed_pairs(store, tuple(profile for table in source.tables for profile in table.profiles))
+        source, beside = read_source_tables(tables), read_group_tables(groups)
+        observed = read_observations(store, tuple(profile for table in source.tables for profile in table.profiles))
         report(_summary(source, observed))
 
         # 2. Stop if the last run had the same inputs.
-        inputs = _inputs_digest(source, observed, models, seed=seed, tracking=tracking, champion=champion)
+        digests = (*source.digests, *(beside.digests if beside else ()))
+        inputs = _inputs_digest(digests, observed, models, seed=seed, tracking=tracking, champion=champion)
         if reason := _nothing_new(work, inputs):
             return RetrainResult(
                 outcome=RetrainOutcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None
@@ -122,6 +127,7 @@ def retrain(
             work,
             seed=seed,
             name="retrain",
+            groups=groups,
             tracking=tracking,
             champion=champion,
             models=models,
@@ -145,18 +151,22 @@ def retrain(
             registered=trained.registered.number,
             run_id=trained.run_id,
             folder=folder,
+            compositions=trained.compositions,
         )
 
 
-def _summary(source: SourceTables, observed: ObservedPairs) -> str:
+def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
     """One line for people on what was read."""
     omitted = f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
-    return f"{len(source.tables)} base tables; {observed.pairs} observed pairs from {observed.windows} windows{omitted}"
+    rows = f"{observed.pairs} observed pairs"
+    if observed.group_rows:
+        rows += f" and {observed.group_rows} rows of groups of three and more"
+    return f"{len(source.tables)} base tables; {rows} from {observed.windows} windows{omitted}"
 
 
 def _inputs_digest(
-    source: SourceTables,
-    observed: ObservedPairs,
+    table_digests: Sequence[str],
+    observed: ObservedMeasurements,
     models: Mapping[str, ModelSettings],
     *,
     seed: int,
@@ -165,7 +175,7 @@ def _inputs_digest(
 ) -> str:
     """sha256 over everything that a training depends on."""
     fingerprint = FeatureEncoder().fingerprint
-    parts = [interfere.__version__, fingerprint, str(seed), str(tracking), observed.digest, *source.digests]
+    parts = [interfere.__version__, fingerprint, str(seed), str(tracking), observed.digest, *table_digests]
     parts += [repr(settings) for settings in models.values()] + ([f"champion {champion}"] if champion else [])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -180,16 +190,18 @@ def _nothing_new(work: Path, inputs: str) -> str:
     return f"nothing new since the last run, which ended: {last_run['outcome']}"
 
 
-def _measure_drift(source: SourceTables, observed: ObservedPairs, work: Path) -> DriftReport | None:
-    """The drift of the observations; None where there are none."""
-    if observed.table is None:
+def _measure_drift(source: SourceTables, observed: ObservedMeasurements, work: Path) -> DriftReport | None:
+    """The drift of the observed pairs; None where there are none."""
+    if observed.table is None or not observed.pairs:
         return None
     encoder, folder = FeatureEncoder(), model_registry.champion_folder(work)
     champion: PublishedChampion | None = read_champion(0, "", folder, encoder) if folder.exists() else None
     return measure_drift(source.tables, observed.table, encoder, champion)
 
 
-def _dry_result(source: SourceTables, observed: ObservedPairs, drift: DriftReport | None, inputs: str) -> RetrainResult:
+def _dry_result(
+    source: SourceTables, observed: ObservedMeasurements, drift: DriftReport | None, inputs: str
+) -> RetrainResult:
     """What a training would be fitted on. Raises UnfitError for too few pairs."""
     tables = source.tables if observed.table is None else (*source.tables, observed.table)
     dataset = build_dataset(tables, FeatureEncoder())
@@ -200,7 +212,7 @@ def _dry_result(source: SourceTables, observed: ObservedPairs, drift: DriftRepor
     )
 
 
-def _write_observed_table(work: Path, observed: ObservedPairs) -> tuple[Path, ...]:
+def _write_observed_table(work: Path, observed: ObservedMeasurements) -> tuple[Path, ...]:
     """Write the observations as a table of the workspace; returns its folder, or nothing without observations."""
     if observed.table is None:
         return ()

@@ -181,7 +181,7 @@ class PolicyClient:
         allow_extrapolation: bool = False,
         risk: float = DEFAULT_RISK,
     ) -> ModeAdvice:
-        """What two or more jobs would do on one device under each sharing mode, which one to take, what to measure.
+        """What two or more jobs would do on one device under each mode it can have, which to take, and what to measure.
 
         `latency_targets_s`: of some jobs, by their place in `jobs`; no mode is recommended under which one that is kept
         alone is missed with a probability above `risk`. Of a mode of which nothing is known no number is told.

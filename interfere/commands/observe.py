@@ -149,11 +149,13 @@ def export(
 
     observed = _observed(load_settings(store=store, work=work).store_path, model, name=out.resolve().name)
     write_table(out, observed.table)
-    counts = {"pairs": len(observed.table.pairs), "jobs": len(observed.table.jobs), "windows": observed.windows}
-    text = f"{out}: {counts['pairs']} pairs of {counts['jobs']} jobs from {counts['windows']} windows"
+    table = observed.table
+    counts = {"pairs": len(table.pairs), "group_rows": len(table.groups), "jobs": len(table.jobs)}
+    of_groups = f" and {counts['group_rows']} rows of groups" if table.groups else ""
+    text = f"{out}: {counts['pairs']} pairs{of_groups} of {counts['jobs']} jobs from {observed.windows} windows"
     if observed.without_facts:
         text += f"; left out for want of a profile: {', '.join(observed.without_facts)}"
-    document = {"table": str(out), **counts, "without_facts": list(observed.without_facts)}
+    document = {"table": str(out), **counts, "windows": observed.windows, "without_facts": list(observed.without_facts)}
     emit(document, escape(text), as_json=as_json)
 
 
@@ -169,12 +171,12 @@ def _observed(store_path: Path, model: Path | None, *, name: str) -> "ObservedTa
         observed = observed_table(store, shipped_profiles(model) if model else (), name=name)
     finally:
         store.close()
-    if not observed.table.pairs:
+    if not observed.table.measurements:
         missing = ", ".join(observed.without_facts[:5])
         raise UnfitError(
             "nothing observed can become a table",
             value=store_path,
-            remedy=f"register profiles of {missing}, or give --model DIR" if missing else "report windows of pairs",
+            remedy=f"register profiles of {missing}, or give --model DIR" if missing else "report windows in company",
         )
     return observed
 

@@ -22,6 +22,7 @@ class DeviceType:
     memory_bytes: float = NAN
     multiprocessors: float = NAN
     l2_bytes: float = NAN
+    has_mig: bool = False  # can be divided into MIG slices: "Supported GPUs" of the NVIDIA MIG user guide
     aliases: tuple[str, ...] = ()  # product names that NVML reports, in lower case
     source: str = ""  # where the figures come from
 
@@ -36,6 +37,7 @@ def gpu(
     memory_gib: float,
     multiprocessors: int,
     l2_mib: float,
+    has_mig: bool = False,
     aliases: tuple[str, ...],
     source: str,
 ) -> DeviceType:
@@ -49,6 +51,7 @@ def gpu(
         memory_bytes=memory_gib * GIB,
         multiprocessors=float(multiprocessors),
         l2_bytes=l2_mib * MIB,
+        has_mig=has_mig,
         aliases=aliases,
         source=source,
     )

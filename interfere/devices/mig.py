@@ -43,6 +43,7 @@ def _slice(gpu: DeviceType, compute_slices: int) -> DeviceType:
         memory_bytes=gpu.memory_bytes * memory,
         multiprocessors=float(multiprocessors),
         l2_bytes=gpu.l2_bytes * memory,
+        has_mig=False,
         aliases=(),
         source=f"{gpu.source}; its share of compute and memory by the NVIDIA MIG user guide, A100 MIG profiles",
     )

@@ -98,6 +98,7 @@ WORKSTATION_GPUS = (
         memory_gib=24,
         multiprocessors=56,
         l2_mib=24,
+        has_mig=True,
         aliases=("nvidia a30",),
         source="NVIDIA A30 datasheet",
     ),

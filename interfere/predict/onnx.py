@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.data.facts import combine_profiles
 from interfere.errors import UnfitError
+from interfere.predict.believed_pairs import read_believed_pairs
 from interfere.predict.completion import read_completion
 from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
@@ -22,10 +23,14 @@ from interfere.predict.graphs.model_graphs import ModelGraphs
 from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY
 from interfere.predict.manifest import Manifest, read_manifest
+from interfere.predict.measured import contradicts
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
 from interfere.records import MODES, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95
 MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probability
@@ -45,10 +50,12 @@ class OnnxPredictor:
         profiles = shipped_profiles(folder)
         combined = combine_profiles(profiles)
         self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in combined.jobs}
+        self._step_times = {key: profile.step_time_s for key, profile in self.profiles.items()}
         self.profile_sources = profiles  # what each source says, oldest first
         with np.load(folder / "arrays.npz") as arrays:
             self._partners = arrays["partners"]
             completion = read_completion(arrays)
+            self._believed = read_believed_pairs(arrays)
             self._job_space = (
                 JobSpace(**{f.name: arrays[f"space_{f.name}"] for f in fields(JobSpace)})
                 if "space_points" in arrays
@@ -107,9 +114,9 @@ class OnnxPredictor:
         log_median = self._graphs.run_pairs(rows, identities, domain, i, j)
         novelty = pair_novelty(job_novelty[i], job_novelty[j])
         partners = np.minimum(self._partners[domain, identities[i]], self._partners[domain, identities[j]])
-        shifts = self.manifest.intervals.quantiles(
-            (LOWER_LEVEL, 0.5, UPPER_LEVEL), novelty=novelty, partners=partners, domain=domain
-        )
+        levels = (LOWER_LEVEL, 0.5, UPPER_LEVEL)
+        shifts = self.manifest.intervals.quantiles(levels, novelty=novelty, partners=partners, domain=domain)
+        shifts, believed = self._believed_shifts(shifts, levels, domain, batch.jobs, i, j)
         lower, median, upper = (np.exp(log_median + shift) for shift in shifts)
         answer = Prediction(
             median=median,
@@ -119,7 +126,7 @@ class OnnxPredictor:
             source=(Source.MODEL,) * p,
             reason=("",) * p,
         )
-        abstains = self.manifest.intervals.abstains(novelty, log_median)
+        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~believed
         if batch.allow_extrapolation or not abstains.any():
             return answer
         return _with_abstentions(answer, batch, job_novelty, abstains)
@@ -153,17 +160,19 @@ class OnnxPredictor:
         shift = self.manifest.intervals.quantile(
             quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
         )
+        i, j = np.arange(v)[:, None], np.arange(v, v + n)[None, :]
+        (victim_shift,), believed = self._believed_shifts((shift,), (quantile,), domain, jobs, i, j)
+        (neighbour_shift,), _ = self._believed_shifts((shift,), (quantile,), domain, jobs, j, i)
         if not batch.allow_extrapolation:
             log_victim, log_neighbour = (
-                np.where(self.manifest.intervals.abstains(novelty, log), np.nan, log)
+                np.where(self.manifest.intervals.abstains(novelty, log) & ~believed, np.nan, log)
                 for log in (log_victim, log_neighbour)
             )
         shares = _memory_shares(jobs, batch.device_memory_bytes)
-        i, j = np.arange(v)[:, None], np.arange(v, v + n)[None, :]
         fit_probability = self._fit_probability(shares, identities, i, j)
         return MatrixPrediction(
-            victim_slowdown=np.exp(log_victim + shift).astype(np.float32),
-            neighbour_slowdown=np.exp(log_neighbour + shift).astype(np.float32),
+            victim_slowdown=np.exp(log_victim + victim_shift).astype(np.float32),
+            neighbour_slowdown=np.exp(log_neighbour + neighbour_shift).astype(np.float32),
             feasible=(~(fit_probability < MIN_FIT_PROBABILITY)).astype(np.uint8),
             feasibility=fit_probability,
         )
@@ -173,6 +182,28 @@ class OnnxPredictor:
         row = self.encoded_jobs.rows([profile], profile.device_type, MODES[0])
         if np.isinf(row).any() or np.isinf(self._encoder.encode_pairs(row, row)).any():
             raise not_encodable(profile, "a number is too large")
+
+    def _believed_shifts(
+        self,
+        shifts: tuple[Floats, ...],
+        levels: tuple[float, ...],
+        domain: int,
+        jobs: Sequence[JobProfile],
+        victim: Ints,
+        neighbour: Ints,
+    ) -> tuple[tuple[Floats, ...], NDArray[np.bool_]]:
+        """(log residuals at the levels, whether a pair is believed): those of believed pairs replace `shifts`.
+
+        A job whose profile contradicts the shipped one is another job, of which nothing is believed. `victim` and
+        `neighbour` index into the jobs.
+        """
+        if self._believed is None:
+            return shifts, np.zeros(shifts[0].shape, dtype=bool)
+        names = ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
+        identities = np.array([self._identity.get(name, 0) for name in names], dtype=np.int64)
+        found = self._believed.quantiles(levels, domain, identities[victim], identities[neighbour])
+        believed = np.isfinite(found[0])
+        return tuple(np.where(believed, own, shift) for own, shift in zip(found, shifts, strict=True)), believed
 
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)

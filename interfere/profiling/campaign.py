@@ -5,131 +5,39 @@ gone when the call returns, however it returns.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
-from interfere.errors import InvalidInputError
-from interfere.profiling import affinity, workloads
+from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
-from interfere.profiling.design.placement import CPU_MODES, choose_layout
+from interfere.profiling.design.campaign_config import CampaignConfig
+from interfere.profiling.design.placement import choose_layout
 from interfere.profiling.intervals import has_converged
 from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
 from interfere.profiling.quality_gates import WARN_STEAL
 from interfere.profiling.schedule import (
-    BlockSchedule,
-    all_pairs,
     is_unstable,
     pending_blocks,
     remaining_blocks,
     slowdowns_per_side,
 )
 from interfere.profiling.worker_pool import WorkerPool
-from interfere.profiling.workload_profiler import SOLO_S, SOURCE, WorkloadProfiler, shared_window_s
+from interfere.profiling.workload_profiler import SOURCE, WorkloadProfiler, shared_window_s
 from interfere.protocols import Profiler
 from interfere.records import (
-    DEFAULT_MODE,
     BlockRequest,
-    JobProfile,
     MeasuredBlock,
     WorkloadGroup,
-    WorkloadPair,
-    group_key,
 )
 
-BLOCK_S = 2.2  # four windows of 0.55 s
 WINDOWS_PER_BLOCK = 4
 BLOCK_OVERHEAD_S = 0.15  # clock probes, last steps and collecting of traces; measured on the built-in workloads
 START_S, BUILD_S, FACTS_S = 3.0, 0.8, 0.6  # imports, once; building and facts, of each workload
-PASSES, MAX_BLOCKS = 2, 6
 WARN_EVERY_S = 30.0
 REPEATS_BEFORE = 1.18  # 914 blocks of the shipped table for 771 accepted ones; weighs as ten blocks
 COST_LEARNING_RATE = 0.1  # of the mean duration of a block, for the time left
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignConfig:
-    """What to measure, and where to put it."""
-
-    out: Path
-    workloads: tuple[str, ...]  # built-in names or module:factory
-    passes: int = PASSES  # blocks of every pair
-    block_s: float = BLOCK_S
-    solo_s: float = SOLO_S  # of each workload alone
-    max_blocks: int = MAX_BLOCKS  # of a pair whose interval stays wide; equal to `passes` for a quick run
-    seed: int = 0
-    core: int | None = None  # None: the idlest one
-    pairs: tuple[WorkloadPair, ...] | None = None  # None: all with self pairs, in mode priority both ways; (): none
-    groups: tuple[WorkloadGroup, ...] = ()  # of three jobs or more
-    mode: str = DEFAULT_MODE  # how jobs share: interfere.profiling.design.placement
-    campaign: str = "campaign"
-    resume: bool = True
-    profiles: tuple[JobProfile, ...] = ()  # known already: their workloads are not profiled again
-
-    def __post_init__(self) -> None:
-        workloads.check_names(self.workloads)
-        known = set(self.workloads)
-        if unlisted := sorted({name for members in (*(self.pairs or ()), *self.groups) for name in members} - known):
-            raise InvalidInputError("a pair names a workload that is not listed", value=unlisted, remedy="add it")
-        check_distinct_pairs(self.pairs or (), self.mode)
-        if self.mode not in CPU_MODES:
-            remedy = f"one of {', '.join(CPU_MODES)}"
-            raise InvalidInputError("this mode is not measured on CPU cores", value=self.mode, remedy=remedy)
-        if self.groups and self.mode != DEFAULT_MODE:
-            raise InvalidInputError(
-                f"groups of three and more are measured in mode {DEFAULT_MODE} alone",
-                value=self.mode,
-                remedy="measure pairs in this mode",
-            )
-        check_minimums(
-            ("passes", self.passes, 1),
-            ("max_blocks", self.max_blocks, self.passes),
-            ("block_s", self.block_s, 0.4),
-            ("solo_s", self.solo_s, 0.4),
-            ("seed", self.seed, 0),
-            ("workloads", len(self.workloads), 1),
-        )
-
-    @property
-    def schedule(self) -> BlockSchedule:
-        """The pairs and groups, and how often each is measured."""
-        pairs = all_pairs(self.workloads, self.mode) if self.pairs is None else self.pairs
-        return BlockSchedule(
-            groups=(*pairs, *self.groups),
-            passes=self.passes,
-            max_blocks=self.max_blocks,
-            seed=self.seed,
-            mode=self.mode,
-        )
-
-    @property
-    def command(self) -> str:
-        """The command line that measures the same again."""
-        sizes = Counter(map(len, self.groups))
-        options = [
-            f"interfere profile campaign --device cpu --workloads {','.join(self.workloads)} --passes {self.passes}",
-            f"--max-blocks {self.max_blocks} --seed {self.seed}",
-            *([f"--mode {self.mode}"] if self.mode != DEFAULT_MODE else []),
-            *([f"--block-s {self.block_s:g}"] if self.block_s != BLOCK_S else []),
-            *(f"--groups {size} --group-count {count}" for size, count in sorted(sizes.items())),
-        ]
-        return " ".join(options)
-
-
-def check_distinct_pairs(pairs: tuple[WorkloadPair, ...], mode: str = DEFAULT_MODE) -> None:
-    """Raise InvalidInputError when a pair is listed twice; in whichever order, unless the first has priority."""
-    if len({group_key(pair, mode) for pair in pairs}) != len(pairs):
-        raise InvalidInputError("a pair is listed twice", value=pairs, remedy="list it once; its order does not matter")
-
-
-def check_minimums(*settings: tuple[str, float, float]) -> None:
-    """Raise InvalidInputError for the first (name, value, minimum) whose value is below its minimum or NaN."""
-    for name, value, minimum in settings:
-        if not value >= minimum:
-            raise InvalidInputError(f"{name} is too small", value=value, remedy=f"at least {minimum}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,17 +216,29 @@ def _write_table(config: CampaignConfig, measurement: _Measurement) -> Table:
         ),
         passes=config.passes,
         command=config.command,
-        note=_summary(config, blocks_by_group),
+        note=_summary(blocks_by_group),
     )
 
 
-def _summary(config: CampaignConfig, blocks_by_group: BlocksByGroup) -> str:
-    """One line about how the measuring went, for the card."""
+def _summary(blocks_by_group: BlocksByGroup) -> str:
+    """One line about how the measuring went, for the card: of pairs, and of groups of each size."""
     blocks = [block for blocks in blocks_by_group.values() for block in blocks]
     rejected = sum(not block.accepted for block in blocks)
-    wide = sum(not has_converged(slowdowns_per_side(blocks)) for blocks in blocks_by_group.values())
+    sizes = sorted({len(members) for members in blocks_by_group})
+    of_sizes = ", ".join(
+        _wide_intervals(size, [blocks for members, blocks in blocks_by_group.items() if len(members) == size])
+        for size in sizes
+    )
     return (
         f"{len(blocks)} blocks measured, {rejected} of them refused by a gate and repeated; "
-        f"{wide} of {len(blocks_by_group)} pairs and groups ended after {config.max_blocks} blocks or fewer "
-        "with an interval wider than ±3 %"
+        f"an interval wider than ±3 % is left to {of_sizes}"
     )
+
+
+def _wide_intervals(size: int, blocks_of_groups: Sequence[Sequence[MeasuredBlock]]) -> str:
+    """How many groups of one size kept a wide interval, of how many, and how many accepted blocks these have."""
+    counts = [sum(block.accepted for block in blocks) for blocks in blocks_of_groups]
+    wide = sum(not has_converged(slowdowns_per_side(blocks)) for blocks in blocks_of_groups)
+    name = "pairs" if size == 2 else f"groups of {size}"
+    range_text = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    return f"{wide} of {len(counts)} {name} ({range_text} blocks each)"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.sim.ratio_interval import DaySums
 from interfere.sim.replay import Replayed
-from interfere.sim.uncertainty import DaySums
 from interfere.sim.world import DAY_S, HOUR_S, LATE_S
 
 Floats = NDArray[np.float64]

@@ -19,6 +19,7 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Truth
+from interfere.sim.ratio_interval import POSITIVE, RELATIVE_CHANGE, SHARE, SHARE_CHANGE
 from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.names import deadline_baseline_of, name_of_pairs, parse_name, reference_of
 from interfere.sim.score import (
@@ -32,7 +33,7 @@ from interfere.sim.score import (
 )
 from interfere.sim.study_runs import Make, Run, TracePlan, run_all
 from interfere.sim.trace_worlds import days_spanned
-from interfere.sim.uncertainty import MIN_DAYS, UncertainMean, mean_over_days
+from interfere.sim.uncertainty import MIN_SPREAD_DAYS, UncertainMean, mean_over_days
 from interfere.sim.world import World
 
 
@@ -89,13 +90,13 @@ def study(
 
     `tie_draws`: further orders of jobs of one second, for traces that have any. `prepare`: what is done to each trace
     after its days are drawn and its arrivals stretched, as adding an edge.
-    `cap`: slowdown past which a pair counts in `Score.past_cap`. `references`: also replay the reference of every
-    scheduler that shares. `known_runs`: of schedulers that need no replay, on the same traces. Raises InvalidInputError
-    where there is no scheduler.
+    `cap`: slowdown past which a pair counts in `Score.past_cap`. `references`: also replay what schedulers are compared
+    with: each that shares without sharing, each with more than two seats with two. `known_runs`: of schedulers that
+    need no replay, on the same traces. Raises InvalidInputError where there is no scheduler.
     """
     names = list(dict.fromkeys(policies))
     if references:
-        names = list(dict.fromkeys(name for policy in names for name in (reference_of(policy), policy) if name))
+        names = list(dict.fromkeys(name for policy in names for name in (*_references(policy), policy)))
     if not names:
         raise InvalidInputError("no policy to replay", value="none", remedy="name one with --policy")
     plan = TracePlan(worlds=worlds, draws=draws, tie_draws=tie_draws, load=load, prepare=prepare, seed=seed)
@@ -121,6 +122,12 @@ def study(
     )
 
 
+def _references(policy: str) -> tuple[str, ...]:
+    """What a scheduler is compared with."""
+    pairs = name_of_pairs(policy) if parse_name(policy).seats > DEFAULT_SEATS else ""
+    return tuple(name for name in (reference_of(policy), pairs) if name)
+
+
 def _lines(runs: Sequence[Run], names: Sequence[str], cap: float) -> tuple[Line, ...]:
     if not runs:
         return ()
@@ -139,10 +146,13 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
     satisfaction = best_effort = satisfaction_change = None
     if has_deadlines:
         satisfaction = mean_over_days(
-            [deadlines_met_by_day(replayed) for replayed in recorded], traces=_traces(runs, _satisfaction(runs))
+            [deadlines_met_by_day(replayed) for replayed in recorded],
+            SHARE,
+            traces=_traces(runs, _satisfaction(runs)),
         )
         best_effort = mean_over_days(
             [best_effort_by_day(replayed) for replayed in recorded],
+            POSITIVE,
             traces=_traces(runs, [run.score.best_effort_jct_s for run in runs]),
         )
     if baseline in by_name and baseline != name:
@@ -150,6 +160,7 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
         differences = np.subtract(_satisfaction(runs), _satisfaction(others)).tolist()
         satisfaction_change = mean_over_days(
             [deadlines_met_by_day(*pair) for pair in zip(recorded, _recorded(others), strict=True)],
+            SHARE_CHANGE,
             traces=_traces(runs, differences),
         )
     return Line(
@@ -159,10 +170,12 @@ def _line(name: str, by_name: dict[str, list[Run]], cap: float) -> Line:
         change=_change(runs, [run for run in by_name.get(against, []) if run.tie == 0]),
         completion_s=mean_over_days(
             [completion_by_day(replayed) for replayed in recorded],
+            POSITIVE,
             traces=_traces(runs, [run.score.mean_completion_s for run in runs]),
         ),
         worst_slowdown=mean_over_days(
             [worst_slowdown_by_day(replayed) for replayed in recorded],
+            POSITIVE,
             traces=_traces(runs, [run.score.worst_slowdown for run in runs]),
         ),
         against_pairs=pairs if pairs in by_name else "",
@@ -184,7 +197,7 @@ def _traces(runs: Sequence[Run], figures: Sequence[float]) -> list[float]:
     """Figures of whole traces, for the spread over them: only where days were redrawn, or traces are shorter than days
     that tell anything."""
     redrawn = any(run.draw for run in runs)
-    if not redrawn and sum(days_spanned(replayed.world) for replayed in _recorded(runs)) >= MIN_DAYS:
+    if not redrawn and sum(days_spanned(replayed.world) for replayed in _recorded(runs)) >= MIN_SPREAD_DAYS:
         return []
     return [figure for figure in figures if not math.isnan(figure)]
 
@@ -204,6 +217,7 @@ def _change(runs: Sequence[Run], references: Sequence[Run]) -> UncertainMean | N
     ]
     return mean_over_days(
         [completion_change_by_day(*pair) for pair in zip(_recorded(runs), _recorded(references), strict=True)],
+        RELATIVE_CHANGE,
         traces=_traces(runs, shares),
         subtract=1.0,
     )

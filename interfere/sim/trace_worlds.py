@@ -30,7 +30,8 @@ class TraceWorlds:
         jobs = sum(len(world.jobs) for world in self.worlds)
         left_out = "".join(f"; left out: {count} {reason}" for reason, count in self.left_out)
         loads = ", ".join(f"{world.name} {len(world.jobs)} jobs load {world.load:.2f}" for world in self.worlds)
-        return f"trace: {jobs} jobs in {len(self.worlds)} worlds ({loads}){left_out}"
+        worlds = "1 world" if len(self.worlds) == 1 else f"{len(self.worlds)} worlds"
+        return f"trace: {jobs} jobs in {worlds} ({loads}){left_out}"
 
 
 def worlds_of(

@@ -1,15 +1,17 @@
 """A measurement table built from the stored observations, ready to be trained on.
 
-One row per (victim, neighbour, device type, mode); every reported window of the pair's present level is one pass of it.
-Provenance: source `observed`, campaign = the range of the log, time of the newest window. Windows of an earlier level,
-outliers, those of muted reporters or rolled back, and those without a solo rate to compare with are left out; windows
-that were told to be outliers count where others agree with them. A job without a profile gets one from its solo rate,
-which holds nothing but its step time. Law: equal logs and profiles give equal tables.
+One row per victim, company, device type and mode: of a pair where the company is one job, else of a group. Every
+reported window of its present level is one pass of it. Provenance: source `observed`, campaign = the range of the log,
+time of the newest window. Windows of an earlier level, outliers, those of muted reporters or rolled back, and those
+without a solo rate to compare with are left out; windows that were told to be outliers count where others agree with
+them. A job without a profile gets one from its solo rate, which holds nothing but its step time. Law: equal logs and
+profiles give equal tables.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from interfere.data.tables import Table
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
+    GroupMeasurement,
     JobProfile,
     ObservationResult,
     PairMeasurement,
@@ -25,15 +28,13 @@ from interfere.records import (
     Progress,
     ReporterWeight,
 )
+from interfere.store.present_level import WindowSlowdowns, present_level
 from interfere.store.protocols import Store
 
 SOURCE = "observed"
-UNNAMED_CAMPAIGN = "log "  # begins the campaign of pairs whose windows named none: the range of the log
+UNNAMED_CAMPAIGN = "log "  # begins the campaign of rows whose windows named none: the range of the log
 MAX_PASSES = 200  # newest windows of one row: more of them would not shrink the interval of its mean noticeably
-LEVEL_WINDOWS = 9  # newest windows whose median is the present level of a pair
-LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
-MAX_OTHER_LEVEL = 3  # consecutive windows off on one side: what is older belongs to another level
-UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single number describes the pair
+UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single number describes the row
 # 97.5 % quantile of Student's t by degrees of freedom (any table); beyond 20, the normal value is within 2 %.
 _T_QUANTILE_975 = {
     1: 12.71,
@@ -50,8 +51,16 @@ _T_QUANTILE_975 = {
     20: 2.09,
 }
 
-_PairKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
 _JobKey = tuple[str, str]  # workload, device type
+
+
+class _RowKey(NamedTuple):
+    """What makes a row of the table."""
+
+    victim: str
+    company: tuple[str, ...]  # sorted
+    device_type: str
+    mode: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +70,7 @@ class ObservedTable:
     table: Table
     without_facts: tuple[str, ...]
     windows: int  # number of windows that became passes
-    held_windows: int = 0  # windows of known pairs that became none: outliers, and those of earlier levels
-
-
-@dataclass(slots=True)
-class _PairPasses:
-    log_slowdowns: list[float] = field(default_factory=list)
-    contradicting: list[bool] = field(default_factory=list)  # told to be outliers when they came
-    campaigns: list[str] = field(default_factory=list)
-    newest_s: float = 0.0
+    held_windows: int = 0  # windows of known pairs and groups that became none: outliers, and those of earlier levels
 
 
 def observed_table(
@@ -82,49 +83,59 @@ def observed_table(
     # 1. Read the windows that count, and the steps per second of each job alone.
     windows, last_sequence = _valid_windows(store, up_to)
     solo_rates = _solo_rates(windows)
-    # 2. Group the slowdowns of windows with one neighbour by pair.
-    passes_by_pair: dict[_PairKey, _PairPasses] = {}
-    for window, is_outlier in windows:
-        slowdown = _window_slowdown(window, solo_rates)
-        if len(window.company) == 1 and MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
-            key = (window.workload, window.company[0], window.device_type, window.mode)
-            passes = passes_by_pair.setdefault(key, _PairPasses())
-            passes.log_slowdowns.append(math.log(slowdown))
-            passes.contradicting.append(is_outlier)
-            passes.campaigns.append(window.campaign)
-            passes.newest_s = max(passes.newest_s, window.end_s)
-    # 3. Keep the pairs of which both jobs have a profile.
+    # 2. Group the slowdowns by victim and company.
+    slowdowns_by_row = _slowdowns_by_row(windows, solo_rates)
+    # 3. Keep the rows of which all jobs have a profile.
     combined = combine_profiles((*profiles, *store.profiles.all()))
     known_profiles = {(job.workload, job.device_type): job for job in combined.jobs}
     jobs: dict[_JobKey, JobProfile] = {}
     without_facts: set[str] = set()
-    pairs = []
+    rows: list[PairMeasurement | GroupMeasurement] = []
     held_windows = 0
-    for (victim, neighbour, device_type, mode), passes in passes_by_pair.items():
-        slowdowns = _present_level(passes)
-        held_windows += len(passes.log_slowdowns) - len(slowdowns)
+    for key, reported in slowdowns_by_row.items():
+        slowdowns = present_level(reported)
+        held_windows += len(reported.log_slowdowns) - len(slowdowns)
         if not slowdowns:
             continue
         profile_of = {
-            workload: _profile(workload, device_type, known_profiles, solo_rates) for workload in (victim, neighbour)
+            workload: _profile(workload, key.device_type, known_profiles, solo_rates)
+            for workload in (key.victim, *key.company)
         }
-        pair_jobs = [job for job in profile_of.values() if job is not None]
+        known_jobs = [job for job in profile_of.values() if job is not None]
         without_facts |= {workload for workload, job in profile_of.items() if job is None}
-        if len(pair_jobs) == len(profile_of):
-            jobs.update({(job.workload, job.device_type): job for job in pair_jobs})
-            campaign = passes.campaigns[-1] or f"{UNNAMED_CAMPAIGN}1-{last_sequence}"
-            pairs.append(_measurement(victim, neighbour, device_type, mode, slowdowns, passes.newest_s, campaign))
+        if len(known_jobs) == len(profile_of):
+            jobs.update({(job.workload, job.device_type): job for job in known_jobs})
+            campaign = reported.campaigns[-1] or f"{UNNAMED_CAMPAIGN}1-{last_sequence}"
+            rows.append(_measurement(key, slowdowns, reported.newest_s, campaign))
     return ObservedTable(
         table=Table(
             name=name,
             jobs=tuple(jobs.values()),
-            pairs=tuple(pairs),
+            pairs=tuple(row for row in rows if isinstance(row, PairMeasurement)),
+            groups=tuple(row for row in rows if isinstance(row, GroupMeasurement)),
             sources=tuple(source for source in combined.sources if (source.workload, source.device_type) in jobs),
         ),
         without_facts=tuple(sorted(without_facts)),
-        windows=sum(len(pair.passes) for pair in pairs),
+        windows=sum(len(row.passes) for row in rows),
         held_windows=held_windows,
     )
+
+
+def _slowdowns_by_row(
+    windows: Iterable[tuple[Progress, bool]], solo_rates: dict[_JobKey, float]
+) -> dict[_RowKey, WindowSlowdowns]:
+    """The slowdowns that the windows in company report, by the row of the table that they belong to."""
+    by_row: dict[_RowKey, WindowSlowdowns] = {}
+    for window, is_outlier in windows:
+        slowdown = _window_slowdown(window, solo_rates)
+        if window.company and MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
+            key = _RowKey(window.workload, tuple(sorted(window.company)), window.device_type, window.mode)
+            reported = by_row.setdefault(key, WindowSlowdowns())
+            reported.log_slowdowns.append(math.log(slowdown))
+            reported.contradicting.append(is_outlier)
+            reported.campaigns.append(window.campaign)
+            reported.newest_s = max(reported.newest_s, window.end_s)
+    return by_row
 
 
 def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress, bool]], int]:
@@ -142,40 +153,6 @@ def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress
         elif isinstance(observation, Progress) and observation.reporter not in muted:
             windows.append((observation, entry.result is ObservationResult.QUARANTINED))
     return windows, last_sequence
-
-
-def _present_level(passes: _PairPasses) -> list[float]:
-    """Slowdowns of the newest windows that agree with one another; none where only one window speaks, an outlier.
-
-    Windows of another campaign than the newest, of an earlier level, and outliers are left out.
-    """
-    newest_campaign = passes.campaigns[-1]
-    of_campaign = [k for k, campaign in enumerate(passes.campaigns) if campaign == newest_campaign]
-    logs = np.array([passes.log_slowdowns[k] for k in of_campaign])
-    # 1. The present level, and how far its windows usually lie from it.
-    newest = logs[-LEVEL_WINDOWS:]
-    trusted = ~np.array([passes.contradicting[k] for k in of_campaign])[-LEVEL_WINDOWS:]
-    if 2 * trusted.sum() >= len(newest):
-        newest = newest[trusted]
-    level = float(np.median(newest))
-    deviation = 1.4826 * float(np.median(np.abs(newest - level)))
-    distance = max(LEVEL_DEVIATIONS * deviation, MIN_LEVEL_DISTANCE)
-    # 2. Go back from the newest window until several in a row lie off on one side.
-    kept: list[int] = []
-    off: list[float] = []
-    for k in range(len(logs) - 1, -1, -1):
-        difference = float(logs[k]) - level
-        if abs(difference) <= distance:
-            kept.append(k)
-            off = []
-            continue
-        off = [*off, difference] if off and off[-1] * difference > 0 else [difference]
-        if len(off) >= MAX_OTHER_LEVEL:
-            break
-    # 3. A single window that contradicted what was believed proves nothing.
-    if len(kept) == 1 and passes.contradicting[of_campaign[kept[0]]]:
-        return []
-    return [math.exp(logs[k]) for k in reversed(kept)]
 
 
 def _solo_rates(windows: Iterable[tuple[Progress, bool]]) -> dict[_JobKey, float]:
@@ -208,14 +185,8 @@ def _profile(
 
 
 def _measurement(
-    victim: str,
-    neighbour: str,
-    device_type: str,
-    mode: str,
-    all_slowdowns: list[float],
-    newest_s: float,
-    campaign: str,
-) -> PairMeasurement:
+    key: _RowKey, all_slowdowns: list[float], newest_s: float, campaign: str
+) -> PairMeasurement | GroupMeasurement:
     """Geometric mean of the windows with its 95 % interval. Windows that disagree are kept, but marked unstable."""
     slowdowns = all_slowdowns[-MAX_PASSES:]
     logs = np.log(slowdowns)
@@ -223,21 +194,23 @@ def _measurement(
     sd = float(logs.std(ddof=1)) if n > 1 else math.nan
     half_width = _t_quantile_975(n - 1) * sd / math.sqrt(n) if n > 1 else math.nan
     unstable = sd > UNSTABLE_SD
-    return PairMeasurement(
-        victim=victim,
-        neighbour=neighbour,
-        device_type=device_type,
-        mode=mode,
-        slowdown=math.exp(mean),
-        lower=math.exp(mean - half_width),
-        upper=math.exp(mean + half_width),
-        passes=tuple(slowdowns),
-        status=PairStatus.UNSTABLE if unstable else PairStatus.OK,
-        reason=f"its windows disagree: standard deviation {sd:.2f} of log slowdown" if unstable else "",
-        source=SOURCE,
-        campaign=campaign,
-        measured_at_s=newest_s,
-    )
+    columns: dict[str, Any] = {
+        "victim": key.victim,
+        "device_type": key.device_type,
+        "mode": key.mode,
+        "slowdown": math.exp(mean),
+        "lower": math.exp(mean - half_width),
+        "upper": math.exp(mean + half_width),
+        "passes": tuple(slowdowns),
+        "status": PairStatus.UNSTABLE if unstable else PairStatus.OK,
+        "reason": f"its windows disagree: standard deviation {sd:.2f} of log slowdown" if unstable else "",
+        "source": SOURCE,
+        "campaign": campaign,
+        "measured_at_s": newest_s,
+    }
+    if len(key.company) == 1:
+        return PairMeasurement(neighbour=key.company[0], **columns)
+    return GroupMeasurement(company=key.company, **columns)
 
 
 def _t_quantile_975(degrees_of_freedom: int) -> float:

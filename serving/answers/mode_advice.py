@@ -6,11 +6,12 @@ Law: an answer is made from one `ServedState`; slowdowns of groups are those tha
 import math
 from dataclasses import replace
 
+from interfere.devices.possible_modes import possible_modes
 from interfere.errors import InvalidInputError, Violation
 from interfere.policy.modes.advice import advise
 from interfere.policy.modes.questions import JobToAdvise
 from interfere.policy.modes.slices import slice_types
-from interfere.records import Prediction
+from interfere.records import MODES, Prediction
 from interfere.records.mode_advice import ModeAdvice
 from interfere.wire.messages import PairQuery
 from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
@@ -19,7 +20,10 @@ from serving.state import ServedState
 
 
 def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:
-    """Every sharing mode for these jobs on one device. Raises InvalidInputError for a target without a step time."""
+    """The sharing modes that a device can have, for these jobs.
+
+    Raises InvalidInputError for a target without a step time.
+    """
     device_type = served_device_type(state, query.device_type)
     jobs = tuple(_job(state, job, device_type, query) for job in query.jobs)
     _raise_targets_without_step_time(jobs)
@@ -35,7 +39,14 @@ def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:
     def predict(mode: str) -> Prediction:
         return predict_pairs(state, replace(question, mode=mode)).prediction
 
-    return replace(advise(jobs, device_type, predict, risk=query.risk), model_version=state.version)
+    advice = advise(jobs, device_type, predict, risk=query.risk, modes=_modes(state, device_type))
+    return replace(advice, model_version=state.version)
+
+
+def _modes(state: ServedState, device_type: str) -> tuple[str, ...]:
+    """The modes that the device can have by its type, and those of which the model was trained on measurements."""
+    possible = possible_modes(device_type)
+    return tuple(mode for mode in MODES if mode in possible or not state.predictor.knows(device_type, mode))
 
 
 def _job(state: ServedState, job: ModeJob, device_type: str, query: ModeQuery) -> JobToAdvise:

@@ -81,9 +81,14 @@ def listen(
     return listening
 
 
+def target(host: str, port: int) -> str:
+    """HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
 def _bind(server: grpc.Server, host: str, port: int) -> int:
     try:
-        bound = int(server.add_insecure_port(f"{host}:{port}"))
+        bound = int(server.add_insecure_port(target(host, port)))
     except RuntimeError:
         bound = 0
     if bound == 0:

@@ -25,7 +25,7 @@ from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receiv
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.02
-OBEY_S = 0.5  # until a worker that was interrupted and computes on is killed
+OBEY_S = 3.0  # until a worker that was interrupted and computes on is killed; it obeys in milliseconds of a processor
 RESTART_S = 1.0  # after a worker ended before it was ready
 _Worker = subprocess.Popen[bytes]
 

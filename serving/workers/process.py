@@ -68,11 +68,12 @@ class Worker:
     def answer(self, ask: Ask) -> Answered | Failed:
         """The answer to one request."""
         self._metrics.counts.clear()
+        self._computation.begin_request()
         try:
             self._catch_up(ask.knowing)
             request = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name[ask.method].input_type.name
             message = getattr(pb, request).FromString(ask.request)
-            with self._computation.interruptible():  # only now: what was learned half would be learned twice
+            with self._computation.interruptible():  # what was learned half would be learned twice
                 answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
         except InterfereError as error:
             return Failed(code=error.code, status=status_of(error).SerializeToString())
@@ -97,20 +98,24 @@ class _Computation:
         self._running = self._interrupted = False
         signal.signal(signal.SIGUSR1, self._interrupt)
 
+    def begin_request(self) -> None:
+        """Forget signals that came after the last request was answered."""
+        self._interrupted = False
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let the signal interrupt the block."""
-        self._interrupted = False
+        """Let the signal interrupt the block, at once where it came earlier in this request."""
         self._running = True
         try:
+            self._check()
             with interruptible(self._check):
                 yield
         finally:
             self._running = False
 
     def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
         if self._running:
-            self._interrupted = True
             self._check()
 
     def _check(self) -> None:

@@ -9,16 +9,22 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from features.pair import FeatureEncoder
 from interfere.config import SHIPPED_MODEL
 from interfere.data.loading import load_table
+from interfere.predict.groups import DEFAULT_COMPOSITION
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch, PairMeasurement, Progress, Source
 from serving.state import load_served_model
 from tests.bench.history import record
+from training.dataset import build_dataset
+from training.groups.cases import FindPair, PairSlowdown, group_cases, measured_groups, measured_pairs
+from training.groups.choice import group_folds
+from training.groups.fit import covered, fit_composition
 from training.speed import speed
 
 pytestmark = pytest.mark.bench
@@ -72,6 +78,74 @@ def test_the_shipped_model_learns_the_second_machine(as_served: bool) -> None:
     for fewer, more in pairwise(OBSERVED):
         assert figures[more][0] < figures[fewer][0], "observing more pairs lowers the error"
         assert figures[more][1] > figures[fewer][1], "and the intervals hold more"
+
+
+@pytest.mark.parametrize("as_served", [True, False])
+def test_the_shipped_composition_predicts_the_groups_of_the_second_machine(as_served: bool) -> None:
+    """Fitted to groups with the pairs of their own machine, judged with the shipped model's pairs, groups held out."""
+    table = load_table("cpu-groups")
+    inner = load_model(SHIPPED_MODEL, FeatureEncoder())
+    model = load_served_model(SHIPPED_MODEL).untaught() if as_served else inner
+    groups = measured_groups([table])
+    own = group_cases(groups, [table], measured_pairs(build_dataset([table], FeatureEncoder())))
+    cases = group_cases(groups, [table], predicted_pairs(model, table.jobs))
+    assert len(cases) == len(own) == len(groups)
+    shipped, fold = inner.composition("cpu-core", "timeslice"), group_folds(own)
+    assert fold is not None
+    held_out = np.full(len(cases), np.nan)
+    for k in np.unique(fold).tolist():
+        composition = fit_composition(own.take(fold != k))
+        held_out[fold == k] = cases.take(fold == k).predicted(composition)
+    default = cases.speed_errors(cases.predicted(DEFAULT_COMPOSITION))
+    low, high = difference_interval(cases.speed_errors(held_out) - default, cases.members)
+    inside, before = (covered(cases, cases.predicted(each), each) for each in (shipped, DEFAULT_COMPOSITION))
+    source = "as served" if as_served else "model alone"
+    figures = {
+        "default": float(default.mean()),
+        "held out": float(cases.speed_errors(held_out).mean()),
+        "sum": float(cases.speed_errors(1 + cases.excess).mean()),
+        "product": float(cases.speed_errors(cases.product).mean()),
+        "coverage": float(inside.mean()),
+        "coverage of default": float(before.mean()),
+    }
+    print(f"\n{source}, {len(cases)} victims in groups:", {name: round(value, 4) for name, value in figures.items()})
+    print(f"  held out - default: {low:+.4f} to {high:+.4f}")
+    record(f"second machine, groups, {source}", figures)
+    assert high < 0
+    assert 0.85 <= figures["coverage"] <= 0.97
+
+
+def predicted_pairs(model: Predictor, jobs: Sequence[JobProfile]) -> FindPair:
+    """What a model says of each ordered pair of the jobs on one CPU core."""
+    names = [job.workload for job in jobs]
+    victim, neighbour = (side.ravel() for side in np.indices((len(jobs), len(jobs))))
+    batch = PairBatch(jobs=tuple(jobs), victim=victim, neighbour=neighbour, device_type="cpu-core", mode="timeslice")
+    answer = model.predict_pairs(batch)
+    found = {
+        (names[i], names[j]): PairSlowdown(*ends)
+        for i, j, *ends in zip(
+            victim.tolist(),
+            neighbour.tolist(),
+            answer.median.tolist(),
+            answer.lower.tolist(),
+            answer.upper.tolist(),
+            strict=True,
+        )
+    }
+    return lambda victim, neighbour, domain: found.get((victim, neighbour))
+
+
+def difference_interval(
+    difference: NDArray[np.float64], members: Sequence[frozenset[str]], resamples: int = 2_000
+) -> tuple[float, float]:
+    """The 90 % interval of the mean of a difference, by a bootstrap over whole groups."""
+    groups = sorted({tuple(sorted(each)) for each in members})
+    place = np.array([groups.index(tuple(sorted(each))) for each in members])
+    sums, counts = (np.bincount(place, weights=each) for each in (difference, np.ones(len(difference))))
+    drawn = np.random.default_rng(0).integers(len(groups), size=(resamples, len(groups)))
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    low, high = np.quantile(means, [0.05, 0.95])
+    return float(low), float(high)
 
 
 def observe(model: OnlineModel, jobs: Sequence[JobProfile], row: PairMeasurement) -> None:

@@ -21,9 +21,12 @@ from training.speed import speed
 pytestmark = pytest.mark.bench
 STEPS, SEEDS, SUGGESTED, CANDIDATE_SHARE = (0, 5, 20, 60), range(10), 12, 0.7
 # Aimed at: .040 on the K80 after 20 pairs, .035 everywhere after 60. The P100 stays above: a fifth of its slowdowns is
-# published as exactly 1 where it was less, and after four fifths of all its pairs its error is still .035.
+# published as exactly 1 where it was less. From its own pairs alone the published ensemble errs .051 after 60 of them,
+# .035 after 200 and .033 after 270 of all 337.
 MAX_ERROR_20 = {"k80": 0.040, "p100": 0.066, "v100": 0.064}
-MAX_ERROR_60 = {"k80": 0.035, "p100": 0.050, "v100": 0.039}
+MAX_ERROR_60 = {"k80": 0.035, "p100": 0.047, "v100": 0.035}
+# Of the error after 20 random pairs, that after 12 suggested ones: aimed at 1.
+MAX_SUGGESTED = {"k80": 1.0, "p100": 1.15, "v100": 1.05}
 MIN_COVERAGE = 0.85
 Pair = tuple[str, str]
 
@@ -81,9 +84,11 @@ def test_the_curves_of_each_device_type() -> None:
             figures |= {f"{device_type} error {k}": error, f"{device_type} coverage {k}": coverage}
             print(f"{device_type}, {k} pairs: error {error:.4f}, coverage {coverage:.3f}")
         figures |= {f"{device_type} suggested {SUGGESTED}": float(np.mean(chosen))}
+        figures |= {f"{device_type} suggested / random": float(np.mean(chosen) / np.mean(by_chance))}
         print(f"{device_type}: {SUGGESTED} suggested {np.mean(chosen):.4f}, 20 at random {np.mean(by_chance):.4f}")
     record("transfer", figures)
     for device_type, limit in MAX_ERROR_20.items():
         assert figures[f"{device_type} error 20"] <= limit
         assert figures[f"{device_type} error 60"] <= MAX_ERROR_60[device_type]
         assert all(figures[f"{device_type} coverage {k}"] >= MIN_COVERAGE for k in STEPS)
+        assert figures[f"{device_type} suggested / random"] <= MAX_SUGGESTED[device_type]

@@ -1,6 +1,5 @@
 """With nobody at the other end: an error, or with a fallback the same records saying so."""
 
-import socket
 from dataclasses import replace
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from interfere.client import AloneFallback, PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import ActionKind, Device, Job, Limits, ObservationResult, Progress, Snapshot, Source
+from tests.waiting import free_port
 
 SNAPSHOT = Snapshot(
     pending=tuple(Job(id=f"j{k}", workload="w", memory_peak_bytes=bytes_) for k, bytes_ in enumerate((8e9, 1e9, 1e9))),
@@ -22,9 +22,7 @@ SNAPSHOT = Snapshot(
 @pytest.fixture
 def nobody() -> str:
     """An address at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def test_without_a_fallback_it_raises(nobody: str) -> None:

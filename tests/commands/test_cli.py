@@ -52,7 +52,7 @@ def run(*arguments: str, folder: Path | None = None, **environment: str) -> subp
         cwd=folder,
         check=False,
         env={**os.environ, **environment},
-        timeout=120,
+        timeout=240,
     )
 
 
@@ -104,7 +104,7 @@ def test_help_and_completion_import_no_command() -> None:
         "except SystemExit: pass\n"
         "print(sorted(name for name in sys.modules if '.commands.' in name or name in ('grpc', 'numpy', 'torch')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -160,7 +160,7 @@ def test_a_missing_library_of_no_extra_is_named() -> None:
 
 def test_a_reader_that_leaves_early_sees_no_traceback() -> None:
     command = f"{sys.executable} -m interfere --help | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=240)
     assert "Traceback" not in done.stderr
 
 
@@ -210,7 +210,7 @@ def test_a_real_bash_completes_with_the_shown_script(tmp_path: Path) -> None:
     ask = 'COMP_WORDS=(interfere ma); COMP_CWORD=1; _interfere_completion interfere; echo "${COMPREPLY[@]}"'
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     shell = ["bash", "--norc", "-c", f"{script}\n{ask}"]
-    done = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60, env={**os.environ, **path})
+    done = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=240, env={**os.environ, **path})
     assert done.stdout.split() == ["match"]
 
 

@@ -108,6 +108,14 @@ def test_the_webhook_stops_nobody() -> None:
     assert selectors == [{"namespaceSelector"}, {"objectSelector"}], "a namespace or a pod opts in"
 
 
+def test_an_uninstall_releases_every_pod_before_anything_goes() -> None:
+    """The hook is helm's alone: kubectl would run it at once."""
+    (job,) = [each for each in documents(render("mode=gate").stdout) if each["kind"] == "Job"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    assert "Job" not in {each["kind"] for each in documents(path_of("gate").read_text(encoding="utf-8"))}
+    assert "Job" not in {each["kind"] for each in documents(render().stdout)}, "nothing is gated in mode observe"
+
+
 def test_cron_jobs_never_overlap() -> None:
     jobs = [each for each in documents(render(*FULL).stdout) if each["kind"] == "CronJob"]
     assert len(jobs) == 2

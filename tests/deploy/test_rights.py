@@ -11,11 +11,12 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
+from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.https.certificates import CertificateKeeper
 from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.releasing import release_pods
+from serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.server import RunningServer
 from tests.deploy.manifests import documents, render
@@ -23,6 +24,7 @@ from tests.serving.adapters.kubernetes.conftest import api_server, controller, p
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SECRET, WEBHOOK, ApiServer, Call
 from tests.serving.adapters.kubernetes.facts import pod, settings
 from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
+from tests.waiting import PATIENCE_S, wait_until
 
 __all__ = ["api_server", "controller", "policy_server"]  # fixtures
 Start = Callable[[KubernetesSettings], Controller]
@@ -53,8 +55,9 @@ def unused(rules: list[Rule], calls: set[Call]) -> set[tuple[str, str]]:
 
 
 def check(rules: list[Rule], calls: set[Call]) -> None:
+    """Every call is allowed, and every right is used, as soon as the watches have begun."""
+    wait_until(lambda: unused(rules, set(calls)) == set(), f"unused: {unused(rules, set(calls))}")
     assert [call for call in calls if not any(allows(rule, call) for rule in rules)] == []
-    assert unused(rules, calls) == set()
 
 
 def follow(replica: Controller) -> None:
@@ -62,7 +65,6 @@ def follow(replica: Controller) -> None:
     replica._lease._renewed_s = -1e18
     replica._lease.try_hold()
     replica._check_device_class()
-    time.sleep(0.5)  # the watches have begun
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -84,7 +86,6 @@ def test_the_controllers_rights(
         follow(replica)
     else:
         replica._lease.try_hold()
-        time.sleep(0.5)
     check(rules_of("interfere-controller", f"mode={mode}"), api_server.calls)
 
 
@@ -100,17 +101,31 @@ def test_the_webhooks_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPa
     check(rules_of("interfere-webhook", "mode=gate"), api_server.calls)
 
 
+def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CronJob's account is that of the uninstall too."""
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    monkeypatch.setattr("serving.adapters.kubernetes.releasing.PAUSE_S", 0.0)
+    two_nodes(api_server, "dra")
+    api_server.add(POD, pod("gated"))
+    api_server.add(POD, pod("placed", gated=False, notes={names.STATE: "placed"}))
+    metadata = {"name": "placed-gpu", "namespace": "ml", "labels": {names.MANAGED_BY: names.MANAGER}}
+    api_server.add(CLAIM, {"metadata": metadata | {"annotations": {names.CLAIM_FOR: "n0/GPU-n0-0"}}})
+    api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": []})
+    done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), ControllerMetrics(), "interfere")
+    assert (done.released, done.still_gated) == (2, 0)
+    check(rules_of("interfere-release", "mode=gate"), api_server.calls)
+
+
 def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.advisor import GPU_PATHS
     from serving.adapters.kubernetes.api_server.watching import Cluster
 
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     stop = threading.Event()
-    cluster = Cluster(ClusterApi(10.0, 100.0, 100), PATHS, stop)
+    cluster = Cluster(ClusterApi(10.0, 100.0, 100), GPU_PATHS, stop)
     cluster.start()
-    assert all(each.wait_listed(20.0) for each in cluster.collections.values())
-    time.sleep(0.5)  # the watches have begun
-    stop.set()
+    assert all(each.wait_listed(PATIENCE_S) for each in cluster.collections.values())
     check(rules_of("interfere-extender", "extender.enabled=true"), api_server.calls)
+    stop.set()

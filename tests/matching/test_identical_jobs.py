@@ -106,9 +106,9 @@ def test_jobs_of_few_classes_end_in_time_and_with_a_bound_that_holds() -> None:
     best = match_pairs(cost)
     assert best.status is SolveStatus.OPTIMAL
     for limit_s in (0.02, 0.06, 0.12):
-        began = time.perf_counter()
+        began = time.process_time()
         found = match_pairs(cost, time_limit_s=limit_s)
-        took_s = time.perf_counter() - began
+        took_s = time.process_time() - began
         assert took_s < 1.0, limit_s
         assert found.lower_bound <= best.cost * (1 + 1e-9)
         assert found.cost >= best.cost * (1 - 1e-9)

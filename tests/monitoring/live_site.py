@@ -24,9 +24,10 @@ from interfere.config import Settings
 from interfere.records import Progress
 from serving.server import start_server
 from tests.models import publish
-from tests.monitoring.prometheus_server import free_port, running_prometheus
+from tests.monitoring.prometheus_server import running_prometheus
 from tests.monitoring.simulated_site import PRODUCT, WORKLOADS, SimulatedSite, inside, steps_shown
 from tests.monitoring.test_watcher import reported
+from tests.waiting import PATIENCE_S, free_port, wait_until
 
 UNIT = 1 / 30
 INTERVAL = "500ms"
@@ -69,7 +70,7 @@ def run_live(folder: Path, seconds: float, seed: int) -> LiveRun:
             site.prometheus_down.append((outage_s, time.time()))
             _sleep_until(site.end_s)
             watcher.terminate()
-            status = watcher.wait(30)
+            status = watcher.wait(PATIENCE_S)
     log_text = (folder / "watch.log").read_text()
     assert status == 0, log_text[-3000:]
     with PolicyClient(server.address) as client:
@@ -87,10 +88,7 @@ def _command(url: str, port: int, folder: Path) -> list[str]:
 
 def _wait_for_line(log: Path, text: str) -> None:
     """Until a log holds a line: the watcher asks only when a cell is over."""
-    deadline_s = time.monotonic() + 30
-    while text not in log.read_text():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
+    wait_until(lambda: text in log.read_text(), text)
 
 
 def _sleep_until(at_s: float) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,6 +14,7 @@ import pytest
 
 from interfere.monitoring.samples import SampleBlock
 from tests.monitoring.simulated_site import write_openmetrics
+from tests.waiting import PATIENCE_S, free_port
 
 
 def needs_prometheus() -> None:
@@ -36,13 +36,6 @@ def backfill(block: SampleBlock, folder: Path) -> int:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     text.unlink()
     return series
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -77,11 +70,11 @@ def running_prometheus(
         yield f"http://{address}"
     finally:
         process.kill()
-        process.wait(20)
+        process.wait()
 
 
 def _wait_ready(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         assert process.poll() is None, log.read_text()[-2000:]
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/-/ready", timeout=2) as answer:

@@ -11,7 +11,7 @@ def descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-def all_gone(processes: Sequence[psutil.Process], within_s: float = 10.0) -> bool:
+def all_gone(processes: Sequence[psutil.Process], within_s: float = 60.0) -> bool:
     """Whether all have ended before the time is up; one that nobody has waited for has ended too."""
 
     def alive(process: psutil.Process) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import pytest
 
 from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
-from interfere.profiling.campaign import CampaignConfig, CampaignProgress, run_campaign
+from interfere.profiling.campaign import CampaignProgress, run_campaign
+from interfere.profiling.design.campaign_config import CampaignConfig
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
-from interfere.records import PairStatus
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, PairStatus
 from tests.profiling.processes import all_gone, descendants
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
 BUSY, WAITING = "tests.profiling.sample_workloads:BUSY", "tests.profiling.sample_workloads:waiting"
@@ -40,7 +43,7 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
         (WAITING, WAITING),
     }
     for pair in table.pairs:  # another program may have had the core: then the row says so and holds nothing
-        assert (pair.status is PairStatus.OK) == (0.5 < pair.slowdown < 20)
+        assert (pair.status is PairStatus.OK) == (MIN_SLOWDOWN <= pair.slowdown <= MAX_SLOWDOWN)
         assert pair.source == "cpu"
         assert pair.device_name
         assert pair.campaign == "campaign"
@@ -76,9 +79,9 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
 def test_a_finished_campaign_measures_nothing_again(tmp_path: Path) -> None:
     done = config(tmp_path / "t", workloads=(WAITING,), passes=1, max_blocks=1)
     first = run_campaign(done, lambda now: None)
-    begin = time.monotonic()
+    begin_s = time.process_time()
     again = run_campaign(done, lambda now: pytest.fail(f"measured {now.text}"))
-    assert time.monotonic() - begin < 2.0
+    assert time.process_time() - begin_s < 2.0
     assert [p.passes for p in again.pairs] == [p.passes for p in first.pairs]
     more = run_campaign(replace(done, passes=2, max_blocks=2), lambda now: None)
     assert len(more.pairs[0].passes) >= len(first.pairs[0].passes)
@@ -109,11 +112,15 @@ def test_groups_join_a_table_of_pairs_and_a_finished_one_is_not_measured_again(t
         (WAITING, tuple(sorted((BUSY, WAITING)))),
     ]
     for row in table.groups:  # another program may have had the core: then the row says so and holds nothing
-        assert (row.status is PairStatus.OK) == (0.5 < row.slowdown < 20)
+        assert (row.status is PairStatus.OK) == (MIN_SLOWDOWN <= row.slowdown <= MAX_SLOWDOWN)
         assert len(row.passes) % row.copies == 0
     raw = pq.read_table(tmp_path / "t" / "raw_groups.parquet").to_pylist()
     assert len(raw) == 3 * sum(len(block.sides) == 3 for block in MeasurementLog(tmp_path / "t" / "raw").blocks())
-    assert "--groups 3 --group-count 1" in (tmp_path / "t" / "card.md").read_text()
+    card = (tmp_path / "t" / "card.md").read_text()
+    assert "--groups 3 --group-count 1" in card
+    assert re.search(
+        r"wider than ±3 % is left to \d of 3 pairs \(\S+ blocks each\), \d of 1 groups of 3 \(\d blocks each\)", card
+    )
     again = run_campaign(chosen, lambda now: pytest.fail(f"measured {now.text}"))
     assert [row.passes for row in again.groups] == [row.passes for row in table.groups]
 
@@ -156,20 +163,19 @@ def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) ->
     ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as process:
-        until = time.monotonic() + 60
-        while len(log.blocks()) < 2:
+        try:
+            wait_until(lambda: len(log.blocks()) >= 2 or process.poll() is not None, "two blocks")
             assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        workers = descendants(process.pid)
-        assert len(workers) == 5, "one parent, two workloads, their two twins"
-        process.send_signal(signal.SIGKILL)
+            workers = descendants(process.pid)
+            assert len(workers) == 5, "one parent, two workloads, their two twins"
+        finally:
+            process.send_signal(signal.SIGKILL)
     assert all_gone(workers), "workers end when their controller is gone"
     kept = log.blocks()
     assert len(kept) >= 2
     with log.blocks_path.open("a") as file:
         file.write('{"pass_index": 1, "torn')
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert log.blocks()[: len(kept)] == kept, "nothing that was measured is lost or measured again"
     document = json.loads(done.stdout)
@@ -209,19 +215,20 @@ def test_a_stolen_core_is_warned_about_and_never_becomes_a_slowdown(tmp_path: Pa
             thief.kill()
     assert any("other programs took" in warning for warning in warnings)
     assert table.pairs[0].status is PairStatus.UNSTABLE
-    assert "other processes took" in table.pairs[0].reason
+    assert "other processes took" in table.pairs[0].reason or "needed" in table.pairs[0].reason
     assert any("is unstable" in warning for warning in warnings)
 
 
 def test_interrupted_on_the_command_line_it_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "interfere", "profile", "solo", "--workloads", "gemm,stream", "--out", "t"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        until = time.monotonic() + 30
-        while not (tmp_path / "t" / "raw" / "workers.log").exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        workers = descendants(process.pid)
-        process.send_signal(signal.SIGINT)
-        message = process.stderr.read() if process.stderr else ""
+        try:
+            wait_until(lambda: (tmp_path / "t" / "raw" / "workers.log").exists() or process.poll() is not None)
+            workers = descendants(process.pid)
+            process.send_signal(signal.SIGINT)
+            message = process.stderr.read() if process.stderr else ""
+        finally:
+            process.kill()
     assert process.returncode != 0
     assert "the same command goes on" in message
     assert "Traceback" not in message

@@ -31,7 +31,7 @@ def nap():
 def interfere(*arguments: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "interfere", "profile", *map(str, arguments)]
     environment = {**os.environ, **env}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_workloads_lists_the_built_ins(tmp_path: Path) -> None:

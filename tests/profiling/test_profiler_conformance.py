@@ -21,7 +21,7 @@ from interfere.profiling.static.profiler import StaticProfiler
 from interfere.profiling.worker_pool import WorkerPool
 from interfere.profiling.workload_profiler import WorkloadProfiler
 from interfere.protocols import Profiler, SoloProfiler
-from interfere.records import BlockRequest, MeasuredBlock
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, BlockRequest, MeasuredBlock
 from tests.profiling.processes import all_gone, descendants
 from tests.profiling.programs.sample_programs import BUSY, WAITING, leftovers, program
 
@@ -110,7 +110,7 @@ def test_a_repeated_profile_is_of_the_same_workload(tmp_path: Path, harness: Har
     with harness.open(tmp_path, (workload,)) as profiler:
         first, second = (profiler.profile_solo(workload).profile for _ in range(2))
     assert (first.workload, first.device_type, first.source) == (second.workload, second.device_type, second.source)
-    assert 0.2 < first.step_time_s / second.step_time_s < 5
+    assert 0.02 < first.step_time_s / second.step_time_s < 50
 
 
 @solo_profilers
@@ -155,8 +155,8 @@ def check_block(block: MeasuredBlock, pair: tuple[str, str]) -> None:
     assert block.started_at_s > 1.7e9
     assert block.window_s > 0
     if block.accepted:
-        assert all(0.3 < side.slowdown < 20 for side in block.sides)
+        assert all(MIN_SLOWDOWN <= side.slowdown <= MAX_SLOWDOWN for side in block.sides)
         assert all(side.overlap_frac > 0.9 for side in block.sides)
         assert all(len(chunks) > 0 for chunks in block.chunks)
     else:  # third processes had the core, or its clock changed: the reason says so
-        assert any(part in block.reason for part in ("other processes took", "clock drifted", "needed"))
+        assert any(part in block.reason for part in ("other processes took", "clock drifted", "needed", "out of ["))

@@ -23,9 +23,9 @@ def test_a_built_in_runs_and_waits_alike_in_every_step(name: str) -> None:
     assert waits[0] == waits[1] == waits[2], "steps must be alike, or windows are not comparable"
     assert all(0 < wait <= 0.008 for wait in waits[0])
     assert ("always busy" in workload.description) == (not waits[0])
-    begin = time.perf_counter()
+    begin_s = time.process_time()
     step(waits[-1].append)
-    assert time.perf_counter() - begin < 1.0
+    assert time.process_time() - begin_s < 1.0
 
 
 def test_half_of_the_built_ins_wait() -> None:

@@ -12,6 +12,7 @@ from interfere.config import Settings
 from interfere.v1 import policy_pb2_grpc as rpc
 from serving.server import RunningServer, start_server
 from tests.models import publish
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +46,7 @@ def server(serve: Callable[..., RunningServer]) -> RunningServer:
 
 @pytest.fixture
 def client(server: RunningServer) -> Iterator[PolicyClient]:
-    with PolicyClient(server.address) as client:
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
         yield client
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.commands.advise.command import app
 from interfere.errors import InvalidInputError
-from interfere.records import Device, Job, JobProfile, Progress, Snapshot
+from interfere.records import MODES, Device, Job, JobProfile, Progress, Snapshot
 from interfere.records.mode_advice import ModeAdvice, ModeOutlook, ModeReasonKind, ModeSource
 from interfere.wire.json_input import read_snapshot
 from interfere.wire.json_output import snapshot_document
@@ -36,9 +36,28 @@ def test_a_known_mode_is_told_as_it_is_predicted_and_the_others_are_not_guessed(
     predicted = client.predict(["infer", "stream"]).prediction
     assert [job.upper for job in timeslice.jobs] == pytest.approx(predicted.upper.tolist())
     assert {each.mode for each in advice.modes if each.known} == {"timeslice"}
-    assert all("import or measure" in outlook(advice, mode).reason for mode in ("mps", "stream", "priority"))
+    assert all("import or measure" in outlook(advice, mode).reason for mode in ("priority", "spatial"))
     assert advice.recommendation.mode in ("timeslice", "")
     assert advice.model_version == client.model().version
+
+
+@pytest.mark.parametrize(
+    ("device_type", "modes"),
+    [
+        (DEVICE_TYPE, {"timeslice", "priority", "spatial"}),
+        (GPU, {"timeslice", "mps", "mig", "stream", "priority"}),
+        ("v100", {"timeslice", "mps", "stream", "priority"}),
+        ("a site's own accelerator", set(MODES)),
+    ],
+)
+def test_only_modes_that_the_device_can_have_are_compared_and_measured(
+    client: PolicyClient, device_type: str, modes: set[str]
+) -> None:
+    for extrapolate in (False, True):
+        advice = client.advise_mode(["infer", "stream"], device_type=device_type, allow_extrapolation=extrapolate)
+        assert {each.mode for each in advice.modes} == modes
+        assert {each.mode for each in advice.measure} <= modes | {""}
+        assert advice.recommendation.mode in modes | {""}
 
 
 def test_three_jobs_are_told_as_a_group(client: PolicyClient) -> None:
@@ -106,6 +125,8 @@ def test_the_command_prints_a_table_and_json(server: RunningServer) -> None:
     assert document["modes"][0]["mode"] == "timeslice"
     assert 0 <= document["modes"][0]["jobs"][0]["miss_probability"] <= 1
     assert document["modes"][1]["throughput"] is None
+    assert not {"mps", "mig", "stream"} & {each["mode"] for each in document["modes"]}
+    assert "mps" not in page.output
     wrong = CliRunner().invoke(app, [*options, "--latency-target", "gemm=0.1"])
     assert wrong.exit_code == 2
     assert math.isfinite(document["recommendation"]["throughput"])

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 
 from interfere.data.tables import read_table
 from tests.models import DEVICE_TYPE, WORKLOADS, expected
+from tests.waiting import PATIENCE_S, free_port
 
 INTERFERE = (sys.executable, "-m", "interfere")
 
@@ -25,7 +25,7 @@ def interfere(*arguments: str, stdin: str = "", cwd: Path, **environ: str) -> su
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         cwd=cwd,
         env=os.environ | environ,
         check=False,
@@ -53,7 +53,7 @@ def served(model_folder: Path, folder: Path) -> Iterator[dict[str, Any]]:
     line = process.stdout.readline()
     yield json.loads(line) if line else pytest.fail(process.communicate()[1])
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, "")
     assert "Traceback" not in err
 
@@ -318,9 +318,7 @@ def test_wrong_usage_and_bad_input_have_one_clear_message(
 
 
 def test_nobody_listens(folder: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        target = f"127.0.0.1:{probe.getsockname()[1]}"
+    target = f"127.0.0.1:{free_port()}"
     ran = interfere("match", "--example", "--target", target, cwd=folder)
     assert ran.returncode == 1
     assert "interfere serve" in ran.stderr

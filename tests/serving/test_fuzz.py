@@ -8,6 +8,7 @@ import grpc
 from interfere.client import PolicyClient
 from serving.server import RunningServer
 from tests.serving.fuzzing import Fuzzer
+from tests.waiting import PATIENCE_S
 
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "2000"))
 FAULTS = {
@@ -24,7 +25,7 @@ def run(stub: Any, fuzzer: Fuzzer, count: int) -> dict[str, int]:
     for number, (method, request) in enumerate(fuzzer.requests(count)):
         code = "OK"
         try:
-            answer = getattr(stub, method)(request, timeout=20.0)
+            answer = getattr(stub, method)(request, timeout=PATIENCE_S)
             if method == "Match" and answer.decision_id:
                 fuzzer.decision_ids = [*fuzzer.decision_ids[-9:], answer.decision_id]
         except grpc.RpcError as error:

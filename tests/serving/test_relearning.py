@@ -1,7 +1,6 @@
 """A log that is learned again beside the present model, and a server that learns its log before it is ready."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.models import WORKLOADS, profile
 from tests.serving.test_catch_up import answers
 from tests.serving.test_observations import window
 from tests.soak.processes import shared
+from tests.waiting import PATIENCE_S, free_port, wait_until
 
 
 def windows(first: int, count: int) -> list[Progress]:
@@ -49,7 +49,7 @@ class Paused:
 
         def model_after(fold: LogFold, upto: int) -> object:
             if threading.current_thread().name == "relearning":
-                assert self.go.wait(20)
+                assert self.go.wait(PATIENCE_S)
             return original(fold, upto)
 
         monkeypatch.setattr(log_fold.LogFold, "model_after", model_after)
@@ -80,10 +80,7 @@ def make_core(model_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Poli
 
 
 def until_learned(core: PolicyCore) -> None:
-    end_s = time.monotonic() + 20
-    while core.state.learned.relearning:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    wait_until(lambda: not core.state.learned.relearning, "the log is learned again")
 
 
 def rollback(name: str, **given: object) -> Rollback:
@@ -158,15 +155,15 @@ def test_a_replica_waits_for_the_result_and_takes_it(make_core: Callable[..., Po
 def test_health_answers_while_a_server_learns_its_log(
     serve: Callable[..., RunningServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = serve()
+    port = free_port()
+    first = serve(replace(settings, port=port))
     with PolicyClient(first.address) as client:
         client.observe([shared(str(k), k) for k in range(20)])
-    port = first.port
     first.stop()
     go, original, found = threading.Event(), LogFold.model_after, []
 
     def slow(fold: LogFold, upto: int) -> object:
-        assert go.wait(20)
+        assert go.wait(PATIENCE_S)
         return original(fold, upto)
 
     monkeypatch.setattr(log_fold.LogFold, "model_after", slow)
@@ -176,7 +173,9 @@ def test_health_answers_while_a_server_learns_its_log(
         health = health_pb2_grpc.HealthStub(channel)
 
         def status(name: str) -> int:
-            return health.Check(health_pb2.HealthCheckRequest(service=name), timeout=20, wait_for_ready=True).status
+            return health.Check(
+                health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S, wait_for_ready=True
+            ).status
 
         try:
             assert status("") == health_pb2.HealthCheckResponse.SERVING  # alive
@@ -185,7 +184,7 @@ def test_health_answers_while_a_server_learns_its_log(
                 client.model()
         finally:
             go.set()
-            starting.join(20)
+            starting.join()
         assert status(SERVICE) == health_pb2.HealthCheckResponse.SERVING
         assert client.model().online.observations == 20
     found[0].stop()

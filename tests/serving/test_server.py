@@ -40,8 +40,13 @@ def violations(error: grpc.RpcError) -> list[str]:
 
 def scrape(server: RunningServer) -> str:
     """The page of metrics as Prometheus gets it."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
-        return answer.read().decode()
+    assert server.metrics_port is not None
+    return metrics_page(server.metrics_port)
+
+
+def metrics_page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return str(answer.read().decode())
 
 
 def in_flight(method: str, calls: float) -> str:
@@ -214,7 +219,7 @@ def test_health_says_so_before_the_server_goes(server: RunningServer) -> None:
         stopping.start()
         assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()
-        stopping.join(10)
+        stopping.join()
 
 
 def test_more_requests_than_allowed_are_refused(serve: Callable[..., RunningServer], settings: Settings) -> None:
@@ -229,12 +234,13 @@ def test_more_requests_than_allowed_are_refused(serve: Callable[..., RunningServ
             except LimitError:
                 outcomes.append("refused")
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(outcomes) == {"answered", "refused"}
+    while "refused" not in outcomes:  # as fast as they are sent, they may be answered
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert "answered" in outcomes
 
 
 def test_stop_lets_a_running_request_end(serve: Callable[..., RunningServer], settings: Settings) -> None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from interfere.sim.uncertainty import DaySums, mean_over_days
+from interfere.sim.ratio_interval import RELATIVE_CHANGE, DaySums
+from interfere.sim.uncertainty import mean_over_days
 
 PLANTED = -0.1
 DAYS = 30
@@ -24,6 +25,6 @@ def covered(months: int) -> float:
     """Share of months whose interval covers the planted gain."""
     inside = 0
     for seed in range(months):
-        interval = mean_over_days([month(seed)], subtract=1.0, seed=seed).interval
+        interval = mean_over_days([month(seed)], RELATIVE_CHANGE, subtract=1.0).interval
         inside += interval.low <= PLANTED <= interval.high
     return inside / months

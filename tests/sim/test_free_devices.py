@@ -1,6 +1,7 @@
 """Free devices: found by best fit, whatever the order in which they came free."""
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,6 +35,21 @@ def test_devices_span_as_few_nodes_as_the_servers_choice(sizes: list[int], gpus:
         assert len({device.id for device in found}) == gpus
         assert len({device.node for device in found}) == len(nodes)
         assert all(device.id in free for device in found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 4), st.randoms())
+def test_counts_of_nodes_tell_whether_devices_would_be_found(sizes: list[int], gpus: int, node_gpus: int, rng) -> None:  # type: ignore[no-untyped-def]
+    devices = [replace(device, pool=f"p{k % 2}") for k, device in enumerate(cluster(sizes))]
+    busy = [device for device in devices if rng.random() < 0.7]
+    free = FreeDevices(DevicePlaces(devices), (device for device in devices if device not in busy))
+    counts = free.node_counts()
+    for device in (None, *busy):
+        if device is not None:
+            free.add([device])
+            counts.add([device.id])
+        for pools in ((), ("p1",), ("p0", "p1")):
+            assert counts.holds(gpus, pools, node_gpus) is bool(free.find(gpus, pools, node_gpus))
 
 
 def test_the_choice_does_not_depend_on_the_past() -> None:

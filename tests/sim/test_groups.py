@@ -198,7 +198,7 @@ def test_a_study_compares_seats_with_pairs_and_tells_the_worst_slowdown_of_each_
     assert seated.change_to_pairs.mean == pytest.approx(
         seated.completion_s.mean / lines["policy"].completion_s.mean - 1
     )
-    assert seated.worst_slowdown.interval.population == "mean over 6 recorded days"
+    assert seated.worst_slowdown.interval.population == "mean over periods like this one (6 recorded days)"
     assert lines["policy-alone"].worst_slowdown.mean == 1.0
     assert lines["policy"].worst_slowdown.mean == pytest.approx(1.1)
     assert 1.1 < seated.worst_slowdown.mean <= 1.2
@@ -218,3 +218,12 @@ def test_the_worst_slowdown_of_a_day_is_of_the_jobs_that_arrived_on_it() -> None
     sums = worst_slowdown_by_day(done)
     assert sums.numerator.tolist() == pytest.approx([1.1, 1.0])
     assert sums.denominator.tolist() == [1.0, 1.0]
+
+
+def test_more_than_two_seats_are_compared_with_two_though_nobody_asked_for_these() -> None:
+    jobs = (job("a", 0, 10, "light"), job("b", 0, 20, "light"), job("c", 1, 5, "light"))
+    told = settings(LIGHT)
+    done = study([world(*jobs)], TableTruth([LIGHT]), ["policy+seats-3"], lambda name: make_scheduler(name, told))
+    lines = {line.policy: line for line in done.stable or done.overloaded}
+    assert list(lines) == ["policy-alone", "policy", "policy+seats-3"]
+    assert lines["policy+seats-3"].change_to_pairs is not None

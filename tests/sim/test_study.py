@@ -130,18 +130,18 @@ def test_jobs_of_one_second_in_further_orders_show_a_range() -> None:
 
 
 def test_redraws_change_the_spread_and_not_the_interval_of_the_mean() -> None:
-    """A week of jobs; the mean and its interval are of the days as recorded, however many redraws there are."""
+    """Two weeks of jobs; the mean and its interval are of the days as recorded, however many redraws there are."""
     rng = np.random.default_rng(3)
-    arrivals = np.sort(rng.uniform(0, 7 * 24 * HOUR_S, 300)).tolist()
-    week = World(
-        name="week",
+    arrivals = np.sort(rng.uniform(0, 14 * 24 * HOUR_S, 600)).tolist()
+    weeks = World(
+        name="weeks",
         devices=devices(2),
         jobs=tuple(job(f"j{k}", at, float(rng.exponential(0.8 * HOUR_S)), "light") for k, at in enumerate(arrivals)),
     )
 
     def change(draws: int) -> UncertainMean:
         result = study(
-            [week],
+            [weeks],
             TableTruth([USUAL]),
             ["fifo+first-fit+greedy"],
             lambda name: make_scheduler(name, SETTINGS),
@@ -155,7 +155,7 @@ def test_redraws_change_the_spread_and_not_the_interval_of_the_mean() -> None:
     assert none.mean < 0
     assert none.interval.is_known
     assert (four.mean, four.interval) == (none.mean, none.interval)
-    assert none.spread.population == "7 recorded days"
+    assert none.spread.population == "14 recorded days"
     assert four.spread.population.endswith("traces")
 
 

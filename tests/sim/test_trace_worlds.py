@@ -1,6 +1,7 @@
 """Worlds from traces: nothing lost, loads as asked."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,12 @@ def test_every_job_is_somewhere() -> None:
         "without a duration": 1,
     }
     assert "left out: 1 larger" in found.note()
+
+
+def test_a_note_counts_worlds_in_words_that_agree() -> None:
+    trace = replace(TRACE, clusters=())
+    one = worlds_of(trace, device_type="v", mode="mps", clusters=(VirtualCluster(vc="x", nodes=1, gpus_per_node=8),))
+    assert "jobs in 1 world (" in one.note()
 
 
 def test_ties_in_the_order_of_the_trace_or_of_a_seed() -> None:

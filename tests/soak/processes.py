@@ -14,6 +14,7 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError
 from interfere.records import ObservationResult, Progress
 from tests.models import DEVICE_TYPE, expected
+from tests.waiting import PATIENCE_S
 
 PAIRS = [(v, n) for v in ("infer", "stream", "gemm", "train") for n in ("infer", "stream", "gemm")]
 
@@ -59,7 +60,7 @@ def serving_with(folder: Path, **settings: object) -> Iterator[Served]:
         yield Served(process, json.loads(line)["address"])
     finally:
         process.terminate()
-        assert process.wait(30) == 0, (folder / "server.log").read_text()[-5000:]
+        assert process.wait(PATIENCE_S) == 0, (folder / "server.log").read_text()[-5000:]
 
 
 def start(model: Path, store: Path) -> subprocess.Popen[str]:
@@ -116,7 +117,7 @@ class Reporter(threading.Thread):
 
     def run(self) -> None:
         k = 0
-        with PolicyClient(self.address, timeout_s=20.0) as client:
+        with PolicyClient(self.address, timeout_s=PATIENCE_S) as client:
             while True:
                 batch = [shared(f"{self.prefix}-{k + i}", k + i) for i in range(1 + k % 9)]
                 k += len(batch)

@@ -12,6 +12,7 @@ from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import ObservationResult
 from tests.soak.processes import serving, shared, start
+from tests.waiting import PATIENCE_S
 
 MIB = 2**20
 
@@ -34,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_unavailable_and_the_server_recovers_by_itself(model_folder: Path, small_disk: Path) -> None:
     store, filler = small_disk / "store.db", small_disk / "filler"
-    with serving(model_folder, store) as served, PolicyClient(served.address, timeout_s=20.0) as client:
+    with serving(model_folder, store) as served, PolicyClient(served.address, timeout_s=PATIENCE_S) as client:
         stored = 0
         client.observe([shared(f"before-{k}", k) for k in range(50)])
         stored += 50
@@ -55,7 +56,7 @@ def test_a_full_disk_is_unavailable_and_the_server_recovers_by_itself(model_fold
         assert {one.result for one in answers} == {ObservationResult.APPLIED}
         online = client.model().online
         assert online.observations == stored + 500
-    with serving(model_folder, store) as served, PolicyClient(served.address, timeout_s=20.0) as client:
+    with serving(model_folder, store) as served, PolicyClient(served.address, timeout_s=PATIENCE_S) as client:
         assert client.model().online == online
 
 
@@ -71,7 +72,7 @@ def test_a_second_server_on_the_same_store_refuses_with_the_reason(model_folder:
     store = tmp_path / "store.db"
     with serving(model_folder, store) as served:
         second = start(model_folder, store)
-        out, err = second.communicate(timeout=60)
+        out, err = second.communicate(timeout=PATIENCE_S)
         assert second.returncode == 1
         assert f"another server (process {served.process.pid}) has this store open" in err + out
         assert "remedy" in err + out

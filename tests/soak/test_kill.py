@@ -9,6 +9,7 @@ from interfere.client import PolicyClient
 from interfere.records import ObservationResult
 from interfere.store.sqlite import SqliteStore
 from tests.soak.processes import Reporter, serving
+from tests.waiting import PATIENCE_S, wait_until
 
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "3"))  # make soak: 50
 REPORTERS = 3
@@ -23,10 +24,12 @@ def test_every_acknowledged_observation_is_there_exactly_once(model_folder: Path
             reporters = [Reporter(served.address, f"{number}-{k}") for k in range(REPORTERS)]
             for one in reporters:
                 one.start()
+            if not number:
+                wait_until(lambda: any(one.acknowledged for one in reporters), "something is acknowledged")  # noqa: B023
             time.sleep(rng.uniform(0.05, 1.0))
             served.kill()
             for one in reporters:
-                one.join(timeout=30)
+                one.join(timeout=PATIENCE_S)
         sent = {name for one in reporters for name in one.sent}
         acknowledged = {name for one in reporters for name, result in one.acknowledged.items() if result in KEPT}
         assert acknowledged == {name for one in reporters for name in one.acknowledged}

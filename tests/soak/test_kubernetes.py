@@ -26,6 +26,7 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, PO
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod
 from tests.serving.adapters.kubernetes.worlds import two_nodes
+from tests.waiting import PATIENCE_S
 
 __all__ = ["api_server"]  # a fixture
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "5"))  # make soak: 50
@@ -58,7 +59,7 @@ class World:
         self.started = self.advised = 0
         self.created_s: dict[str, float] = {}
         self.schedulable_s: dict[str, float] = {}
-        self.away_s = 0.0
+        self.away_s = self.slowest_start_s = 0.0
 
     def start(self) -> None:
         """One more replica."""
@@ -72,9 +73,11 @@ class World:
     def kill(self, k: int) -> None:
         """kill -9 of one replica, once the other lives: a process takes seconds to start on a busy machine."""
         _, log = self.replicas[1 - k]
-        end_s = time.monotonic() + 90
-        while b"gate c" not in log.read_bytes() and time.monotonic() < end_s:
+        begin_s = time.monotonic()
+        while b"gate c" not in log.read_bytes():
+            assert time.monotonic() < begin_s + PATIENCE_S, log.read_text()
             self.watch(0.2)
+        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - begin_s)
         process, _ = self.replicas.pop(k)
         process.kill()
         process.wait()
@@ -134,7 +137,7 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
             world.watch(rng.uniform(0.0, 1.0))
             world.start()
         world.watch(WINDOW_S + SLACK_S)
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + PATIENCE_S
         while api_server.rows(POD) and time.monotonic() < end_s:
             world.watch(1.0)
     finally:
@@ -142,10 +145,11 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
             replica.kill()
             replica.wait()
     log = "".join(path.read_text(errors="replace") for _, path in world.replicas)[-3000:]
+    in_time_s = WINDOW_S + SLACK_S + world.away_s + 2 * world.slowest_start_s
     late = {
         name: world.schedulable_s.get(name, float("inf")) - created_s
         for name, created_s in world.created_s.items()
-        if world.schedulable_s.get(name, float("inf")) - created_s > WINDOW_S + SLACK_S + world.away_s
+        if world.schedulable_s.get(name, float("inf")) - created_s > in_time_s
     }
     assert late == {}, log
     uids = [uid for uid, _ in world.scheduler.bound]
@@ -160,7 +164,7 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
 def _await_leader(world: World) -> None:
     """Wait until a replica decides."""
     world.submit("first", "gemm")
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + PATIENCE_S
     while not world.scheduler.bound and time.monotonic() < end_s:
         world.watch(0.2)
     world.created_s["first"] = time.monotonic()  # before that there was no replica
@@ -174,13 +178,14 @@ def test_the_release_command_alone_makes_overdue_pods_schedulable(api_server: Ap
     for k in range(20):
         api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
     time.sleep(2.1)
-    started_s = time.monotonic()
+    before = os.times()
     command = [*COMMAND, "release", "--overdue", "--json", "--config", str(config)]
     environment: dict[str, Any] = {**os.environ, "KUBECONFIG": str(api_server.kubeconfig)}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
-    took_s = time.monotonic() - started_s
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=240)
+    after = os.times()
     assert done.returncode == 0, done.stderr
     assert '"released": 20' in done.stdout
     assert all("schedulingGates" not in row["spec"] for row in api_server.rows(POD))
     assert len(api_server.rows(CLAIM)) == 20
-    assert took_s < 30.0
+    took_s = after.children_user + after.children_system - before.children_user - before.children_system
+    assert took_s < 30.0, "CPU seconds"

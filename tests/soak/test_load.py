@@ -17,6 +17,7 @@ from serving.learning.ledger import ObservationLedger
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
 from tests.models import DEVICE_TYPE, profile
+from tests.serving.workers.test_pool import cpu_s
 from tests.soak.processes import serving, shared
 
 LONG = "SOAK_ROUNDS" in os.environ  # make soak
@@ -49,20 +50,22 @@ def test_a_thousand_observations_a_second_on_one_core_with_predictions_going_on(
         asking.start()
         try:
             with PolicyClient(served.address, timeout_s=20.0) as client:
-                sent, start_s = 0, time.perf_counter()
+                sent, start_s, before_s = 0, time.perf_counter(), cpu_s(served.process.pid)
                 while (taken_s := time.perf_counter() - start_s) < SECONDS:
                     client.observe([shared(str(sent + k), sent + k) for k in range(BATCH)])
                     sent += BATCH
                 assert client.model().online.observations == sent
+                used_s = cpu_s(served.process.pid) - before_s
         finally:
             over.set()
             asking.join()
     slow_ms = sorted(asked)[int(0.95 * len(asked))] * 1e3
-    print(
-        f"{sent / taken_s:.0f} observations/s for {taken_s:.0f} s; {len(asked)} predictions, 95 % in {slow_ms:.0f} ms"
-    )
-    assert sent / taken_s >= RATE
-    assert len(asked) > SECONDS
+    rate = sent / taken_s
+    print(f"{rate:.0f} observations/s for {taken_s:.0f} s; {len(asked)} predictions, 95 % in {slow_ms:.0f} ms")
+    assert sent / used_s >= RATE / 2, "a CPU second, predictions included; half for a slow machine"
+    if LONG:
+        assert rate >= RATE
+    assert asked
 
 
 def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
@@ -84,12 +87,11 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
         if ledger.state_is_due:
             ledger.store_state()
     store.close()  # and no snapshot at the end
-    start_s = time.perf_counter()
     with serving(model_folder, path) as served:
-        taken_s = time.perf_counter() - start_s
+        taken_s = cpu_s(served.process.pid)
         with PolicyClient(served.address, timeout_s=20.0) as client:
             assert client.model().online.observations == ENTRIES
-    print(f"{ENTRIES} observations of {JOBS} jobs: served after {taken_s:.1f} s")
+    print(f"{ENTRIES} observations of {JOBS} jobs: served after {taken_s:.1f} CPU s")
     assert taken_s <= RESTART_S
 
 

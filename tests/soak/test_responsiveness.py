@@ -107,6 +107,6 @@ def test_decisions_take_nothing_from_predictions(tmp_path: Path) -> None:
         over.set()
         print(f"idle {idle}, busy {busy} ms, decided {decided}")
         for thread in threads:
-            thread.join(timeout=30)
+            thread.join()  # a server that computes is ended by force after its grace
     if LONG:
         assert all(busy[name] <= MAX_RATIO * idle[name] for name in busy)

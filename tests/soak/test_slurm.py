@@ -30,7 +30,7 @@ def test_jobs_start_once_whenever_the_advisor_dies(cluster: Callable[..., Cluste
         advisor.kill()
         advisor.wait()
     slurm.advise(settings)
-    slurm.wait_ended(ids, 2 * slurm.window_s + ROUNDS)
+    slurm.wait_ended(ids)
     assert set(slurm.states(ids)) == {"COMPLETED"}
     runs = slurm.runs()
     assert [len(runs[one]) for one in ids] == [1] * len(ids)

@@ -70,8 +70,33 @@ def test_invalid_windows_are_left_out_and_jobs_without_facts_are_named(store: Sq
     append(store, window(5, "a", "b", slowdown=9.0), Rollback(observation_id="r", to_sequence=4, reason="why"))
     found = observed_table(store, [profile("a"), profile("b")])
     assert [p.passes for p in found.table.pairs] == [(1.5,)]
-    assert (found.without_facts, found.windows) == (("nobody",), 1)
+    assert (found.table.groups, found.without_facts, found.windows) == ((), ("c", "nobody"), 1)
     assert observed_table(store, up_to=0).table.pairs == ()
+
+
+def test_windows_in_company_of_two_and_more_are_rows_of_groups(store: SqliteStore, tmp_path: Path) -> None:
+    append(store, window(1, "a", "c", "b", slowdown=2.0), window(2, "a", "b", "c", slowdown=2.2))
+    append(store, window(3, "a", "b", "b", slowdown=2.5), window(4, "b", "a", "a", "c", slowdown=3.0))
+    found = observed_table(store, [profile(name) for name in "abc"])
+    rows = {(row.victim, row.company): row for row in found.table.groups}
+    assert set(rows) == {("a", ("b", "c")), ("a", ("b", "b")), ("b", ("a", "a", "c"))}
+    two_windows = rows["a", ("b", "c")]
+    assert two_windows.passes == pytest.approx((2.0, 2.2))
+    assert (two_windows.source, two_windows.campaign, two_windows.measured_at_s) == ("observed", "log 1-4", 30.0)
+    assert two_windows.lower < two_windows.slowdown == pytest.approx((2.0 * 2.2) ** 0.5)
+    assert (found.table.pairs, found.windows) == ((), 4)
+    write_table(tmp_path / "t", found.table)
+    assert repr(read_table(tmp_path / "t").groups) == repr(found.table.groups)
+
+
+def test_an_outlier_of_a_group_and_what_was_rolled_back_teach_nothing(store: SqliteStore) -> None:
+    append(store, *(window(k, "a", "b", "c", slowdown=2.0) for k in range(5)))
+    outlier = window(6, "a", "b", "c", slowdown=60.0)
+    store.observations.append([NewObservation(observation=outlier, result=ObservationResult.QUARANTINED)], 0.0)
+    append(store, window(7, "a", "b", "b", slowdown=9.0), Rollback(observation_id="r", to_sequence=6, reason="why"))
+    found = observed_table(store, [profile(name) for name in "abc"])
+    assert [(row.company, row.slowdown) for row in found.table.groups] == [(("b", "c"), pytest.approx(2.0))]
+    assert (found.windows, found.held_windows) == (5, 1)
 
 
 def test_the_profiles_of_the_store_are_newer_than_those_given(store: SqliteStore) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table
+from tests.waiting import PATIENCE_S
 
 INTERFERE = (sys.executable, "-m", "interfere")
 JOBS = 8
@@ -36,10 +37,13 @@ def served(cwd: Path) -> Iterator[str]:
     command = [*INTERFERE, "serve", "--port", "0", "--json", "--model", "interfere-work/models/champion"]
     process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, text=True, env=os.environ)
     assert process.stdout is not None
-    yield str(json.loads(process.stdout.readline())["address"])
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-    process.stdout.close()
+    try:
+        yield str(json.loads(process.stdout.readline())["address"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def fill(path: Path, cells: dict[tuple[str, str], dict[str, float]]) -> None:

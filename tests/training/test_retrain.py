@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from interfere.records import Progress
 from interfere.store.protocols import NewObservation
 from interfere.store.sqlite import SqliteStore
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
+from tests.waiting import wait_until
 from training.publishing.model_registry import champion_folder
 from training.publishing.tracking import mlflow_connection
 from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError, RetrainOutcome, RetrainResult, retrain
@@ -101,7 +101,7 @@ def test_a_dry_run_reports_drift_and_writes_nothing(place: Place, capsys: pytest
     document = json.loads(said.out)
     assert contents(place.work) == before
     assert document["outcome"] == "would_train"
-    assert document["observed"] == {"pairs": 4, "windows": 12, "without_facts": []}
+    assert document["observed"] == {"pairs": 4, "group_rows": 0, "windows": 12, "without_facts": []}
     assert [p["drifted"] for p in document["drift"]["pairs"]] == [True] * 4
     assert "drift: 4 of 4 observed pairs" in said.err
 
@@ -182,12 +182,8 @@ def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(small_folde
     command = [sys.executable, "-P", "-m", "interfere", "retrain", "--data", str(small_folder), "--work", str(work)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
         try:
-            deadline = time.monotonic() + 60
-            while not (lock.exists() and lock.read_text()):
-                assert first.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            second = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=120)
+            wait_until(lambda: first.poll() is not None or (lock.exists() and lock.read_text()), "the lock")
+            second = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=240)
             assert first.poll() is None, "the first must still be at work"
         finally:
             first.kill()

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,20 +21,18 @@ from interfere.data.tables import Table
 from interfere.errors import UnavailableError, UnfitError
 from interfere.predict.manifest import read_manifest
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
+from tests.waiting import PATIENCE_S, free_port
 from training.pipeline import TrainingResult, train
 from training.publishing.mlflow_ui import serve_ui
 from training.publishing.model_registry import MODEL, champion_folder, promote
 from training.publishing.tracking import mlflow_connection
-
-PATIENCE_S = 90
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a server with a database and artifacts of its own."""
     root = tmp_path_factory.mktemp("server")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     scripts = Path(sys.executable).parent
     environ = {
         **os.environ,
@@ -58,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             os.killpg(started.pid, signal.SIGTERM)
             try:
-                started.wait(10)
+                started.wait(60)
             except subprocess.TimeoutExpired:
                 os.killpg(started.pid, signal.SIGKILL)
                 started.wait()
@@ -66,7 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/health", timeout=2):
+        with urllib.request.urlopen(f"{address}/health", timeout=10):
             return True
     except OSError:
         return False
@@ -149,7 +146,6 @@ def test_nothing_is_started_for_a_tracking_server(server: str, tmp_path: Path) -
 
 
 def test_a_server_that_is_down_is_reported_before_any_work(small_folder: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with pytest.raises(UnavailableError, match=r"(?s)does not answer.*--tracking"):
         train([small_folder], tmp_path / "work", tracking=f"http://127.0.0.1:{port}", report=pytest.fail)

@@ -72,11 +72,11 @@ def test_what_is_within_passes_and_what_is_not_finite_is_left_to_others() -> Non
 
 def test_violations_are_few_and_quick() -> None:
     message = pb.MatchRequest(pending=[pb.Job(id=LONG, workload=LONG) for _ in range(10_000)])
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     with pytest.raises(InvalidInputError) as caught:
         check_bounds(message)
     assert MAX_VIOLATIONS <= len(caught.value.violations) <= MAX_VIOLATIONS + 2
-    assert time.perf_counter() - start_s < 0.1
+    assert time.process_time() - start_s < 0.5, "10,000 jobs"
 
 
 def test_a_long_name_in_many_reasons_is_refused_before_they_are_built(server: RunningServer, stub: Any) -> None:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from training.evaluation.score_table import SCORE_COLUMNS
 from training.evaluation.scores import Scores
+from training.groups.evaluation import DomainComposition
 
 SHOWN = {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"}  # what fits into 80 columns
 SHOWN_COLUMNS = tuple(column for column in SCORE_COLUMNS if column[0] in SHOWN)
@@ -24,6 +25,11 @@ def scores_document(scores: Sequence[tuple[str, str, Scores]]) -> dict[str, dict
     for split, model, model_scores in scores:
         by_split.setdefault(split, {})[model] = asdict(model_scores)
     return by_split
+
+
+def compositions_document(compositions: Sequence[DomainComposition]) -> list[dict[str, Any]]:
+    """Return how groups are composed in each domain, whether that was fitted anew, and how well it does."""
+    return [each.to_json() for each in compositions]
 
 
 def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> Table:

@@ -66,11 +66,13 @@ def evaluate(
 
     The same models are scored on all facts, on all but those traced from the architecture (where a table has such), and
     on utilisation and memory alone: what every site has without changing its jobs. The published model is the one that
-    training would choose from the training rows alone. Nothing is written but plots.
+    training would choose from the training rows alone. Groups of three and more, where the tables hold some, are scored
+    beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots.
     """
     from training.evaluation.fact_ablation import FactSet
     from training.evaluation.leaderboard import (
         evaluate_named_tables,
+        folders_by_name,
         leaderboard_documents,
         leaderboards_markdown,
         score_published_on_poor_profiles,
@@ -78,12 +80,13 @@ def evaluate(
     from training.evaluation.plots import make_figure_folder, save_leaderboard_figures
     from training.evaluation.poor_profiles import poor_profiles_markdown
     from training.evaluation.splits import SELECTION_SPLITS
+    from training.groups.leaderboard import evaluate_groups, groups_markdown
 
     if plots is not None:
         make_figure_folder(plots)
+    folders = folders_by_name(data, workspace(work))
     leaderboards = evaluate_named_tables(
-        data,
-        workspace(work),
+        folders,
         seeds=tuple(seed or (0,)),
         models=models,
         splits=tuple(split or SELECTION_SPLITS),
@@ -94,6 +97,11 @@ def evaluate(
     if plots is not None:
         progress_note("\n".join(map(str, save_leaderboard_figures(leaderboards, plots))))
     documents, text = leaderboard_documents(leaderboards), leaderboards_markdown(leaderboards)
+    if groups := evaluate_groups(leaderboards, folders):
+        text = "\n".join([text, "", groups_markdown(groups)])
+        for document in documents:
+            of_document = (each for each in groups if each.data == document["data"])
+            document["groups"] = [each.document() for each in of_document if each.split in ("group", document["split"])]
     if poor_profiles:
         scored = score_published_on_poor_profiles(leaderboards, folds, progress_note)
         text = "\n".join([text, "", *(poor_profiles_markdown(title, scores) for _, title, scores in scored)])

@@ -14,6 +14,9 @@ from interfere.errors import InvalidInputError
 from training.commands.options import Seed, Tracking, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from training.onboarding.answers import PairAnswer
     from training.onboarding.run import Measured
     from training.pipeline import TrainingResult
 
@@ -61,6 +64,7 @@ def onboard(
     from interfere.config import load_settings
     from interfere.profiling.programs.campaign import ProgramCampaignConfig
     from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
+    from training.onboarding.answers import believed_answers, published_answers
     from training.onboarding.run import OnboardingConfig, measure_site
 
     settings = load_settings(work=work)
@@ -93,7 +97,11 @@ def onboard(
         measured = measure_site(config, report, progress_note)
     tables = [*(beside if beside is not None else ["cpu"] if device == "cpu-core" else []), str(out)]
     trained = _train(tables, settings.work, measured, seed, tracking)
-    emit(_document(out, measured, trained), _summary(measured, trained), as_json=as_json)
+    if trained is None:
+        answers = believed_answers(measured.known)
+    else:
+        answers = published_answers(trained.folder, measured.known.jobs, device, mode)
+    emit(_document(out, measured, answers, trained), _summary(measured, answers, trained), as_json=as_json)
     if measured.failures:
         raise typer.Exit(1)
 
@@ -124,12 +132,12 @@ def _train(
         return None
 
 
-def _summary(measured: "Measured", trained: "TrainingResult | None") -> Grid:
+def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None") -> Grid:
     """What is known of every job, as people read it."""
     from training.onboarding.run import suggestion_text
 
     grid = Grid("job", "alone", "slowed by others", "slows others", "known to ±", caption_justify="left")
-    for job in measured.knowledge:
+    for job in measured.knowledge(answers):
         grid.add_row(
             job.name,
             f"{job.step_time_s * 1e3:.1f} ms",
@@ -141,6 +149,7 @@ def _summary(measured: "Measured", trained: "TrainingResult | None") -> Grid:
     lines += [f"not measured: {failure.name}: {failure.reason}" for failure in measured.failures]
     if trained is not None:
         role = "champion, which is served by default" if trained.registered.champion else "challenger"
+        lines += [each.text(trained.champion) for each in trained.beliefs]
         lines.append(f"model: {trained.folder} (version {trained.version}), {role}")
         if not trained.registered.champion:
             lines.append(f"gate {trained.verdict.reason}; to serve it: interfere promote")
@@ -151,11 +160,14 @@ def _summary(measured: "Measured", trained: "TrainingResult | None") -> Grid:
     return grid
 
 
-def _document(out: Path, measured: "Measured", trained: "TrainingResult | None") -> dict[str, Any]:
+def _document(
+    out: Path, measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None"
+) -> dict[str, Any]:
     return {
         "table": str(out),
         "stopped": measured.reason,
-        "jobs": [asdict(job) for job in measured.knowledge],
+        "jobs": [asdict(job) for job in measured.knowledge(answers)],
+        "pairs": [asdict(answer) for answer in answers],
         "assessments": [
             {name: None if math.isnan(value) else value for name, value in asdict(each).items()}
             for each in measured.assessments
@@ -163,5 +175,10 @@ def _document(out: Path, measured: "Measured", trained: "TrainingResult | None")
         "next_pairs": [asdict(suggestion) for suggestion in measured.next_pairs],
         "failures": [asdict(failure) for failure in measured.failures],
         "model": trained
-        and {"folder": str(trained.folder), "version": trained.version, "champion": trained.registered.champion},
+        and {
+            "folder": str(trained.folder),
+            "version": trained.version,
+            "champion": trained.registered.champion,
+            "beliefs": [asdict(each) for each in trained.beliefs],
+        },
     }

@@ -12,6 +12,15 @@ Data = Annotated[
     list[str],
     typer.Option("--data", help="A table: a folder, or the name of one in the workspace or shipped. Repeatable."),
 ]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--groups",
+        help="A table of which only the groups of three and more are learned from, where the others hold none of a "
+        "device type and mode. Repeatable.",
+        show_default=False,
+    ),
+]
 Work = Annotated[Path | None, typer.Option("--work", help="The workspace. Default: ./interfere-work.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and fits: the same seed and data give the same model.")]
 Champion = Annotated[

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Seed
 
 app = typer.Typer(add_completion=False)
 
@@ -170,7 +169,14 @@ def replay(
     taken: Annotated[
         bool, typer.Option("--taken", help="With --deadlines: edge nodes are taken back at random, at 5 min notice.")
     ] = False,
-    seed: Seed = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Seed of what is drawn: orders of ties, redrawn days, hidden pairs, errors of beliefs and run times, "
+            "deadlines. The same seed and files give the same answer.",
+        ),
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(

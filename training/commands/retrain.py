@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Champion, Data, Seed, Tracking, Work
+from training.commands.options import Champion, Data, Groups, Seed, Tracking, Work
 
 if TYPE_CHECKING:
     from training.retrain import RetrainResult
@@ -23,6 +23,7 @@ def retrain(
         Path | None, typer.Option(help="SQLite file of the server's store. Default: WORK/store.db.", show_default=False)
     ] = None,
     seed: Seed = 0,
+    groups: Groups = None,
     champion: Champion = "",
     tracking: Tracking = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and print what would be done, and why.")] = False,
@@ -50,6 +51,7 @@ def retrain(
             settings.work,
             store=settings.store_path,
             seed=seed,
+            groups=find_table_folders(groups or (), settings.work),
             tracking=tracking,
             champion=champion,
             dry_run=dry_run,
@@ -72,6 +74,8 @@ def retrain(
 
 
 def _document(result: "RetrainResult") -> dict[str, Any]:
+    from training.commands.documents import compositions_document
+
     return {
         "outcome": result.outcome.value,
         "reason": result.reason,
@@ -81,8 +85,10 @@ def _document(result: "RetrainResult") -> dict[str, Any]:
         "folder": result.folder and str(result.folder),
         "verdict": result.verdict and asdict(result.verdict),
         "drift": result.drift and result.drift.document(),
+        "groups": compositions_document(result.compositions),
         "observed": {
             "pairs": result.observed.pairs,
+            "group_rows": result.observed.group_rows,
             "windows": result.observed.windows,
             "without_facts": result.observed.without_facts,
         },

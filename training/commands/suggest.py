@@ -81,16 +81,18 @@ def _from_model(
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.predict.onnx import load_model
+    from interfere.predict.transfer.first_predictions import read_first_predictions
     from interfere.predict.transfer.site_belief import site_belief
 
     settings = load_settings(work=work, model=model)
-    table = read_table(table_folder(mine, settings.work))
+    folder = table_folder(mine, settings.work)
+    table, first = read_table(folder), read_first_predictions(folder)
     types = sorted({profile.device_type for profile in table.jobs})
     if not device and len(types) != 1:
         raise InvalidInputError("which device type?", value=", ".join(types), remedy="choose one: --device")
     device = device or types[0]
     served = load_model(settings.served_folder, FeatureEncoder())
-    return site_belief(table, served, device_type=device, mode=mode, jobs=tuple(jobs)), device
+    return site_belief(table, served, device_type=device, mode=mode, jobs=tuple(jobs), first=first), device
 
 
 def _grid(suggestions: "tuple[Suggestion, ...]") -> Grid:

@@ -8,7 +8,7 @@ import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Champion, Data, Seed, Tracking, Work, notice_text, workspace
+from training.commands.options import Champion, Data, Groups, Seed, Tracking, Work, notice_text, workspace
 
 if TYPE_CHECKING:
     from training.pipeline import TrainingResult
@@ -32,6 +32,7 @@ def train(
             help="victim+neighbour: no model sees this pair, all are scored on it. Repeatable.", show_default=False
         ),
     ] = None,
+    groups: Groups = None,
     notice: Annotated[
         Path | None,
         typer.Option(help="Text for the card: licence and citation of the tables.", show_default=False),
@@ -63,6 +64,7 @@ def train(
         notice=notice_text(notice),
         measured_pairs=measured_pairs,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
+        groups=find_table_folders(groups or (), folder),
         tracking=tracking,
         report=progress_note,
     )
@@ -85,7 +87,7 @@ def _notes(result: "TrainingResult") -> list[str]:
 
 
 def _document(result: "TrainingResult") -> dict[str, Any]:
-    from training.commands.documents import scores_document
+    from training.commands.documents import compositions_document, scores_document
 
     return {
         "model": result.champion,
@@ -100,5 +102,6 @@ def _document(result: "TrainingResult") -> dict[str, Any]:
         "verdict": asdict(result.verdict),
         "warnings": list(result.warnings),
         "tables": [asdict(each) | {"effect": each.effect} for each in result.tables],
+        "groups": compositions_document(result.compositions),
         "scores": scores_document(result.scores),
     }

@@ -7,7 +7,6 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Seed
 from training.commands.replay import INTERRUPTED, Unknown
 
 app = typer.Typer(add_completion=False)
@@ -60,13 +59,21 @@ def whatif(
             show_default=False,
         ),
     ] = None,
+    seats: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Jobs that may share a device, beside two: by matching, under queues that stop no job. Repeatable. "
+            "Groups that the table lacks are composed of pairs: by their sum and by their product.",
+            show_default=False,
+        ),
+    ] = None,
     draws: Annotated[
         int,
         typer.Option(min=0, help="Further traces of redrawn days: the spread is over them; they narrow no interval."),
     ] = 0,
     pairs: Annotated[int, typer.Option(min=1, max=50, help="How many pairs to measure are named.")] = 5,
     workers: Annotated[int, typer.Option(min=1, help="Processes that replay.")] = 1,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the days that --draws draws again.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -78,8 +85,9 @@ def whatif(
 ) -> None:
     """Say what sharing GPUs would do to your cluster.
 
-    How much of its trace the slowdowns cover, what sharing would bring under each queue, cap and load, with intervals,
-    and which pairs to measure to know it better. Where next to nothing is covered it refuses and says what to do.
+    How much of its trace the slowdowns cover, what sharing would bring under each queue, cap, load and number of seats,
+    with intervals, and which pairs to measure to know it better. Where next to nothing is covered it refuses and says
+    what to do.
     Interrupted (Ctrl-C), it reports what is done, ends with exit code 130, and goes on from there when it is called
     with the same --out again.
     """
@@ -104,6 +112,7 @@ def whatif(
         queues=tuple(queue or defaults.QUEUES),
         loads=tuple(sorted(set(load or defaults.LOADS))),
         caps=tuple(sorted(set(cap or defaults.CAPS))),
+        seats=tuple(sorted(set(seats or ()))),
         draws=draws,
         pairs=pairs,
         seed=seed,

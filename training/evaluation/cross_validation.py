@@ -153,10 +153,10 @@ def assemble_evaluation(
         partners=partners,
         subject=interval.subject,
         folds=tuple(
-            FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(_take(rows, fold_index == k)))
+            FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(take_rows(rows, fold_index == k)))
             for k, fold in enumerate(split_folds)
         ),
-        per_device=_mae_per_device(dataset, index, rows),
+        per_device=mae_per_device(dataset, index, rows),
         selectivity=selectivity(
             abstention_score(novelty, predicted_log),
             np.abs(speed(rows.measured_log) - speed(predicted_log)),
@@ -242,12 +242,12 @@ def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
     return np.where(neighbour_is_new, test.neighbour, test.victim)
 
 
-def _mae_per_device(dataset: Dataset, index: Ints, rows: ScoredRows) -> tuple[tuple[str, float], ...]:
+def mae_per_device(dataset: Dataset, index: Ints, rows: ScoredRows) -> tuple[tuple[str, float], ...]:
     types = np.array([domain.device_type for domain in dataset.domains])[dataset.domain[index]]
-    return tuple((name, mae(_take(rows, types == name))) for name in sorted(set(types.tolist())))
+    return tuple((name, mae(take_rows(rows, types == name))) for name in sorted(set(types.tolist())))
 
 
-def _take(rows: ScoredRows, mask: NDArray[np.bool_]) -> ScoredRows:
+def take_rows(rows: ScoredRows, mask: NDArray[np.bool_]) -> ScoredRows:
     return ScoredRows(
         measured_log=rows.measured_log[mask],
         predicted_log=rows.predicted_log[mask],

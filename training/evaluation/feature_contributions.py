@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.dataset import Dataset
+from training.models.believed import FittedBelieved
 from training.models.completed import FittedCompleted
 from training.models.ensemble import FittedEnsemble
 from training.models.gbdt import FittedGbdt, fill_missing
@@ -25,7 +26,7 @@ Contributions = tuple[tuple[str, float], ...]  # (feature, mean |contribution|),
 
 def trees_of(model: FittedModel) -> FittedGbdt | None:
     """The trees of a model: itself, or the member of an ensemble; None for a model without trees."""
-    if isinstance(model, FittedCompleted):
+    if isinstance(model, (FittedCompleted, FittedBelieved)):
         return trees_of(model.inner)
     if isinstance(model, FittedEnsemble):
         return model.gbdt

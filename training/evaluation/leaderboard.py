@@ -4,7 +4,7 @@ Figures are means over the seeds. The model that training would publish is named
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -177,22 +177,27 @@ def evaluate_tables(
     return tuple(leaderboards)
 
 
-def evaluate_named_tables(
-    data: Sequence[str], work: Path, *, splits: Sequence[str], report: Report, **options: Any
-) -> tuple[Leaderboard, ...]:
-    """`evaluate_tables` for each name of NAME=TABLE values; tables of one name are read as one.
+def folders_by_name(data: Sequence[str], work: Path) -> dict[str, list[Path]]:
+    """The folders of NAME=TABLE values by name; tables of one name are read as one.
 
     A bare TABLE is named after its folder.
     """
-    tables: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for value in data:
         name, _, table = value.rpartition("=") if not Path(value).is_dir() else ("", "", value)
         (folder,) = find_table_folders([table], work)
-        tables.setdefault(name or folder.name, []).append(folder)
+        folders.setdefault(name or folder.name, []).append(folder)
+    return folders
+
+
+def evaluate_named_tables(
+    folders: Mapping[str, Sequence[Path]], *, splits: Sequence[str], report: Report, **options: Any
+) -> tuple[Leaderboard, ...]:
+    """`evaluate_tables` for each name of `folders_by_name`."""
     return tuple(
         leaderboard
-        for name, folders in tables.items()
-        for leaderboard in evaluate_tables(folders, name=name, splits=splits, report=report, **options)
+        for name, tables in folders.items()
+        for leaderboard in evaluate_tables(tables, name=name, splits=splits, report=report, **options)
     )
 
 

@@ -14,8 +14,10 @@ from interfere.data.tables import Table
 from interfere.predict.groups import CopyShares, GroupComposition, pair_excess
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import GroupMeasurement
+from interfere.store.observed_table import SOURCE as OBSERVED
 from training.dataset import METRIC, Dataset, known_profiles
 from training.evaluation.cross_validation import Evaluation, cross_fold_interval
+from training.speed import speed
 
 Floats = NDArray[np.float64]
 DomainKey = tuple[str, str]
@@ -47,6 +49,7 @@ class GroupCases:
     below: Floats  # float64[g]: Σ of the squared distances of logarithms to the lower end of each pair
     above: Floats  # float64[g]: the same to the upper end
     copies: CopyShares  # of each
+    observed: NDArray[np.bool_]  # reported by running jobs, not measured in a campaign: not trusted by itself
 
     def __len__(self) -> int:
         return len(self.neighbours)
@@ -64,6 +67,7 @@ class GroupCases:
             below=self.below[places],
             above=self.above[places],
             copies=CopyShares(self.copies.slowdown[places], self.copies.alone[places]),
+            observed=self.observed[places],
         )
 
     def of_domain(self, domain: DomainKey) -> "GroupCases":
@@ -79,10 +83,24 @@ class GroupCases:
         """float64[g]: the slowdown that is composed."""
         return composition.slowdown(self.excess, self.neighbours, self.copies)
 
+    def speed_errors(self, slowdown: Floats) -> Floats:
+        """float64[g]: |predicted - measured| speed, clipped as the scores of pairs are."""
+        return np.asarray(np.abs(speed(np.log(slowdown)) - speed(np.log(self.slowdown))))
 
-def measured_groups(tables: Sequence[Table]) -> tuple[GroupMeasurement, ...]:
-    """The valid groups of the tables whose slowdowns a published model predicts; of equal keys the last."""
-    rows = (row for table in tables for row in table.ok_groups if row.metric == METRIC)
+
+def measured_groups(
+    tables: Sequence[Table], without: Collection[tuple[DomainKey, str]] = ()
+) -> tuple[GroupMeasurement, ...]:
+    """The valid groups of the tables whose slowdowns a published model predicts; of equal keys the last.
+
+    `without` names the domains and campaigns whose groups are left out.
+    """
+    rows = (
+        row
+        for table in tables
+        for row in table.ok_groups
+        if row.metric == METRIC and ((row.device_type, row.mode), row.campaign) not in without
+    )
     return tuple({(row.victim, row.company, row.device_type, row.mode): row for row in rows}.values())
 
 
@@ -110,7 +128,15 @@ def group_cases(groups: Sequence[GroupMeasurement], tables: Sequence[Table], fin
         below=np.array([((log[:, 1] - log[:, 0]) ** 2).sum() for log in logs], dtype=np.float64),
         above=np.array([((log[:, 2] - log[:, 0]) ** 2).sum() for log in logs], dtype=np.float64),
         copies=copies or unknown,
+        observed=np.array([row.source == OBSERVED for row in rows], dtype=bool),
     )
+
+
+def translated_campaigns(dataset: Dataset) -> frozenset[tuple[DomainKey, str]]:
+    """The domains and campaigns whose pairs were translated to a newer software stack; their groups were not."""
+    keys = {*zip(dataset.domain[dataset.aligned].tolist(), dataset.campaign[dataset.aligned].tolist(), strict=True)}
+    domains = [(domain.device_type, domain.mode) for domain in dataset.domains]
+    return frozenset((domains[domain], dataset.campaigns[campaign]) for domain, campaign in keys)
 
 
 def measured_pairs(dataset: Dataset) -> FindPair:

@@ -1,31 +1,42 @@
-"""Judges the composition of groups with whole jobs held out, beside product and sum, and fits the published one."""
+"""Fits the composition of groups that is published for each domain, and judges it with whole jobs held out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table
-from interfere.predict.groups import GroupComposition
+from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from training.dataset import Dataset
 from training.evaluation.cross_validation import Evaluation
-from training.groups.cases import DomainKey, GroupCases, group_cases, hidden_jobs, measured_groups, measured_pairs
-from training.groups.fit import calibrate, covered, fit_composition
-from training.speed import speed
+from training.groups.cases import (
+    DomainKey,
+    GroupCases,
+    group_cases,
+    hidden_jobs,
+    measured_groups,
+    measured_pairs,
+    translated_campaigns,
+)
+from training.groups.choice import CompositionChoice, choose_composition
+from training.groups.fit import calibrate, covered
 
 Floats = NDArray[np.float64]
+NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeScore:
-    """How well groups of one size with a job never seen are predicted. Speed = 1 / slowdown."""
+    """How well groups of one size that were held out are predicted. Speed = 1 / slowdown."""
 
     size: int  # jobs on the device; 0 for all sizes together
     cases: int
     mae: float  # of speed, composed as published
+    mae_default: float  # composed by the default parameters
     mae_sum: float  # composed as 1 + Σ(s - 1)
     mae_product: float  # composed as Π s
     mae_known_pairs: float  # composed as published, of pairs that were measured
@@ -38,9 +49,16 @@ class DomainComposition:
 
     device_type: str
     mode: str
-    cases: int  # victims in measured groups that it was fitted on
+    cases: int  # victims in measured groups that it was judged on
     composition: GroupComposition
-    scores: tuple[SizeScore, ...]
+    scores: tuple[SizeScore, ...]  # none where no group was measured
+    choice: CompositionChoice
+    table: str = ""  # whose groups it was fitted to and whose pairs no model is fitted to; "" for the training's tables
+
+    def text(self) -> str:
+        """One line for people: whether it was fitted anew, and how well it did."""
+        of_table = f", table {self.table}" if self.table else ""
+        return f"composition of groups on {self.device_type}, {self.mode}{of_table}: {self.choice.text()}"
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -48,51 +66,74 @@ class DomainComposition:
 
 
 def fit_domain_compositions(
-    dataset: Dataset, tables: Sequence[Table], job_split: Evaluation
+    dataset: Dataset,
+    tables: Sequence[Table],
+    job_split: Evaluation,
+    present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
+    *,
+    recalibrate: bool = True,
 ) -> tuple[DomainComposition, ...]:
-    """The composition of every domain with measured groups; `job_split`: the published model with jobs held out."""
-    groups = measured_groups(tables)
-    if not groups:
-        return ()
+    """The composition of every domain with measured groups, and those of `present` of the other domains.
+
+    `job_split`: the published model with jobs held out. `present`: the compositions of the registry's champion, whose
+    intervals stay unless they are to be calibrated to these groups. Groups of a software stack that its pairs were
+    translated from are left out.
+    """
+    groups = measured_groups(tables, translated_campaigns(dataset))
     known = group_cases(groups, tables, measured_pairs(dataset))
-    folds = hidden_jobs(dataset, job_split)
+    folds = hidden_jobs(dataset, job_split) if len(known) else ()
     unseen_by_fold = [(fold.jobs, group_cases(groups, tables, fold.find_pair)) for fold in folds]
     found = []
-    for domain in dict.fromkeys(known.domain):
+    for domain in dict.fromkeys((each.device_type, each.mode) for each in dataset.domains):
         of_domain = [
             (hidden, (cases := unseen.of_domain(domain)).take(cases.with_any(hidden)))
             for hidden, unseen in unseen_by_fold
         ]
-        found.append(_fit_domain(domain, known.of_domain(domain), of_domain))
+        known_here = known.of_domain(domain)
+        if len(known_here) or domain in present:
+            start = present.get(domain, DEFAULT_COMPOSITION)
+            found.append(_fit_domain(domain, known_here, of_domain, start, recalibrate=recalibrate))
     return tuple(found)
 
 
 def _fit_domain(
-    domain: DomainKey, known: GroupCases, unseen_by_fold: Sequence[tuple[frozenset[str], GroupCases]]
+    domain: DomainKey,
+    known: GroupCases,
+    unseen_by_fold: Sequence[tuple[frozenset[str], GroupCases]],
+    present: GroupComposition,
+    *,
+    recalibrate: bool,
 ) -> DomainComposition:
-    # 1. Predict the cases of each fold by what was fitted on the groups without its hidden jobs.
+    # 1. Choose between the present composition and one fitted to these groups.
+    choice = choose_composition(known, present)
+    # 2. Predict the cases of each fold by what was fitted on the groups without its hidden jobs.
     seen_tests, unseen_tests = [], []
     for hidden, unseen in unseen_by_fold:
         tested = known.with_any(hidden)
-        composition = fit_composition(known.take(~tested))
+        composition = choice.fit(known.take(~tested))
         seen_tests.append((known.take(tested), known.take(tested).predicted(composition)))
         unseen_tests.append((unseen, unseen.predicted(composition)))
     none = known.take(np.zeros(len(known), dtype=bool)), np.zeros(0)
     seen, unseen_pool = _pooled([none, *seen_tests]), _pooled([none, *unseen_tests])
-    # 2. Fit on all, and calibrate on what was held out.
-    published = calibrate(fit_composition(known), *seen, with_pairs=unseen_pool)
-    # 3. Score: the intervals of each fold are calibrated on the groups without its hidden jobs.
-    inside = []
+    # 3. Fit on all, and calibrate on what was held out.
+    published = choice.fit(known)
+    if recalibrate:
+        published = calibrate(published, *seen, with_pairs=unseen_pool)
+    # 4. Score: the intervals of each fold are calibrated on the groups without its hidden jobs.
+    inside = [np.zeros(0, dtype=bool)]
     for (hidden, _), (cases, predicted) in zip(unseen_by_fold, unseen_tests, strict=True):
         other_seen, other_unseen = (
             _pooled([none, *(_without(hidden, *test) for test in tests)]) for tests in (seen_tests, unseen_tests)
         )
-        of_fold = calibrate(published, *other_seen, with_pairs=other_unseen)
+        of_fold = calibrate(published, *other_seen, with_pairs=other_unseen) if recalibrate else published
         inside.append(covered(cases, predicted, of_fold))
-    sizes = sorted({int(m) + 1 for m in unseen_pool[0].neighbours})
-    scores = [_score(size, unseen_pool, seen, np.concatenate(inside)) for size in (*sizes, 0)] if sizes else []
     return DomainComposition(
-        device_type=domain[0], mode=domain[1], cases=len(known), composition=published, scores=tuple(scores)
+        device_type=domain[0],
+        mode=domain[1],
+        cases=len(known),
+        composition=published,
+        scores=score_by_size(unseen_pool, seen, np.concatenate(inside)),
+        choice=choice,
     )
 
 
@@ -109,7 +150,7 @@ def _pooled(tests: Sequence[tuple[GroupCases, Floats]]) -> tuple[GroupCases, Flo
 
 def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
     """The cases of all parts."""
-    arrays = ("neighbours", "slowdown", "product", "excess", "below", "above")
+    arrays = ("neighbours", "slowdown", "product", "excess", "below", "above", "observed")
     first = parts[0]
     return replace(
         first,
@@ -118,6 +159,18 @@ def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
         copies=type(first.copies)(*(np.concatenate(each) for each in zip(*(p.copies for p in parts), strict=True))),
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
     )
+
+
+def score_by_size(
+    unseen: tuple[GroupCases, Floats], seen: tuple[GroupCases, Floats], inside: NDArray[np.bool_]
+) -> tuple[SizeScore, ...]:
+    """The scores of held-out cases, by size and then of all together.
+
+    `unseen`: cases and predictions; `seen`: the same groups, of pairs that were measured; `inside` bool[g]: which of
+    the cases lie in their intervals.
+    """
+    sizes = sorted({int(m) + 1 for m in unseen[0].neighbours})
+    return tuple(_score(size, unseen, seen, inside) for size in (*sizes, 0)) if sizes else ()
 
 
 def _score(
@@ -129,21 +182,16 @@ def _score(
     )
 
     def mae(slowdown: Floats) -> float:
-        return float(np.abs(speed_of(slowdown) - speed_of(cases.slowdown))[chosen].mean())
+        return float(cases.speed_errors(slowdown)[chosen].mean())
 
-    of_known_error = np.abs(speed_of(of_known) - speed_of(known.slowdown))[chosen_known]
-
+    of_known_error = known.speed_errors(of_known)[chosen_known]
     return SizeScore(
         size=size,
         cases=int(chosen.sum()),
         mae=mae(predicted),
+        mae_default=mae(cases.predicted(DEFAULT_COMPOSITION)),
         mae_sum=mae(1.0 + cases.excess),
         mae_product=mae(cases.product),
         mae_known_pairs=float(of_known_error.mean()) if len(of_known_error) else math.nan,
         coverage=float(inside[chosen].mean()),
     )
-
-
-def speed_of(slowdown: Floats) -> Floats:
-    """float64[g]: clipped as the scores of pairs are."""
-    return np.asarray(speed(np.log(slowdown)))

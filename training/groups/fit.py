@@ -1,8 +1,8 @@
 """Fits how slowdowns of groups are composed to measured groups, and its intervals to groups that were held out.
 
 Growth and saturation have the least mean relative error over a grid, the share weight likewise where jobs were measured
-on smaller slices. Ties, and parameters that no case depends on, keep the default. The errors are conformal: of each
-number of neighbours the distance that 90 % of cases of measured pairs, held out, stay within.
+on smaller slices. Ties, and parameters that no case depends on, keep what the fit starts from. The errors are
+conformal: of each number of neighbours the distance that 90 % of cases of measured pairs, held out, stay within.
 """
 
 from dataclasses import replace
@@ -19,13 +19,13 @@ GROWTHS = np.round(np.arange(0.0, 1.51, 0.05), 2)
 SATURATIONS = np.round(np.arange(0.0, 8.1, 0.5), 1)
 SHARE_WEIGHTS = np.round(np.arange(0.0, 1.01, 0.05), 2)
 PAIR_SCALES = np.round(np.arange(0.05, 1.51, 0.05), 2)
-MIN_CASES = 10  # of a kind, below which the parameters that describe it keep their default
+MIN_CASES = 10  # of a kind, below which the parameters that describe it stay as they are
 COVERED = 0.90  # share of cases that an interval holds
 
 
-def fit_composition(cases: GroupCases) -> GroupComposition:
-    """The composition with the least mean relative error over the cases; its errors are those of the default."""
-    best = DEFAULT_COMPOSITION
+def fit_composition(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOSITION) -> GroupComposition:
+    """The composition with the least mean relative error over the cases; its errors are those of `start`."""
+    best = start
     by_share = np.isfinite(cases.copies.slowdown) & cases.copies.alone
     if (~by_share).sum() >= MIN_CASES:
         rest = cases.take(~by_share)

@@ -3,6 +3,7 @@
 The inner model is fitted on completed rows and its graph reads such; `predict` takes rows as they were encoded.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.pair import FeatureEncoder
+from interfere.data.tables import Table
 from interfere.predict.completion import FactCompletion, fit_completion
 from interfere.predict.novelty import JobSpace, pair_novelty
-from training.dataset import Dataset, PairRows
+from interfere.protocols import PairEncoder
+from training.dataset import Dataset, PairRows, known_profiles
 from training.models.protocols import FittedModel, ModelSettings
 
 ENCODER = FeatureEncoder()  # computes the columns of a pair again from its two completed jobs
@@ -116,3 +119,21 @@ def jobs_of_rows(rows: PairRows) -> tuple[NDArray[np.float32], NDArray[np.float3
     """(victims, neighbours), float32[p, F] each."""
     width = len(ENCODER.job_names)
     return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
+
+
+def completion_of_model(model: FittedModel, dataset: Dataset) -> FactCompletion:
+    """The completion that a fitted model reads its rows behind; of a model without one, that of the dataset's jobs."""
+    return model.completion if isinstance(model, FittedCompleted) else completion_of(dataset)
+
+
+def encoded_workloads(
+    dataset: Dataset, domain: int, tables: Sequence[Table], encoder: PairEncoder, completion: FactCompletion
+) -> NDArray[np.float32]:
+    """float32[N, F]: the profile of every workload on the domain's device type; NaN where there is none."""
+    profiles = {(job.workload, job.device_type): job for job in known_profiles(tables).jobs}
+    place = dataset.domains[domain]
+    rows = np.full((len(dataset.workloads), len(dataset.job_columns)), np.nan, dtype=np.float32)
+    for k, name in enumerate(dataset.workloads):
+        if (profile := profiles.get((name, place.device_type))) is not None:
+            rows[k] = completion.complete(encoder.encode_jobs([profile], place.device_type, place.mode))[0][0]
+    return rows

@@ -61,28 +61,41 @@ def serialise_graph(
     return bytes(model.SerializeToString())
 
 
-def join_graphs(graphs: Mapping[str, bytes], nodes: Sequence[Any], outputs: Mapping[str, Shape]) -> bytes:
-    """One model of several graphs on the same inputs; `nodes` read their outputs.
+def join_graphs(
+    graphs: Mapping[str, bytes],
+    nodes: Sequence[Any],
+    outputs: Mapping[str, Shape],
+    *,
+    constants: Mapping[str, NDArray[Any]] | None = None,
+    inputs: Mapping[str, tuple[type[np.generic], Shape]] | None = None,
+) -> bytes:
+    """One model of several graphs on the same inputs; `nodes` read their outputs, the `constants` and the `inputs`.
 
-    `graphs` by prefix: the prefix stands before all names of its graph except the inputs.
+    `graphs` by prefix: the prefix stands before all names of its graph except the inputs. `inputs`: those that the
+    nodes read, where the graphs may lack them.
     """
     import onnx
     import onnx.helper as h
-    from onnx import compose
+    from onnx import compose, numpy_helper
 
     models = [
         compose.add_prefix(onnx.load_from_string(graph), prefix, rename_inputs=False)
         for prefix, graph in graphs.items()
     ]
-    inputs = {value.name: value for model in models for value in model.graph.input}
+    found = {value.name: value for model in models for value in model.graph.input}
+    for name, (dtype, shape) in (inputs or {}).items():
+        found.setdefault(name, h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape)))
     opsets = {opset.domain: opset for model in models for opset in model.opset_import}
     assert all(opset.version == opsets[opset.domain].version for model in models for opset in model.opset_import)
     graph = h.make_graph(
         [*(node for model in models for node in model.graph.node), *nodes],
         "interfere",
-        list(inputs.values()),
+        list(found.values()),
         [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in outputs.items()],
-        [constant for model in models for constant in model.graph.initializer],
+        [
+            *(constant for model in models for constant in model.graph.initializer),
+            *(numpy_helper.from_array(value, name) for name, value in (constants or {}).items()),
+        ],
     )
     model = h.make_model(graph, opset_imports=list(opsets.values()), producer_name="interfere", ir_version=IR_VERSION)
     onnx.checker.check_model(model)

@@ -6,15 +6,16 @@ it. Run again after it was killed, an onboarding goes on where it stopped: what 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.predict.onnx import load_model
+from interfere.predict.transfer.first_predictions import predict_first, read_first_predictions, write_first_predictions
 from interfere.predict.transfer.pair_belief import PairBelief
-from interfere.predict.transfer.site_belief import site_belief
+from interfere.predict.transfer.site_belief import site_belief, site_profiles
 from interfere.predict.transfer.suggestions import Suggestion
 from interfere.profiling.campaign import CampaignProgress, Report
 from interfere.profiling.programs.campaign import (
@@ -23,6 +24,7 @@ from interfere.profiling.programs.campaign import (
     ProgramCampaignResult,
     run_program_campaign,
 )
+from training.onboarding.answers import PairAnswer, slowdown_matrix
 from training.onboarding.batches import Batches, read_batches
 
 PAIRS_A_BATCH = 3  # a suggestion made as if the two before it were measured loses little, and the refit takes a second
@@ -85,10 +87,10 @@ class Measured:
         """Unordered pairs with a slowdown."""
         return self.assessments[-1].pairs
 
-    @property
-    def knowledge(self) -> list[JobKnowledge]:
-        """What is known of every job."""
-        slowdown, error = self.known.slowdowns, self.known.expected_errors
+    def knowledge(self, answers: Sequence[PairAnswer]) -> list[JobKnowledge]:
+        """What is known of every job, by the answers for all ordered pairs."""
+        error = self.known.expected_errors
+        slowdown = slowdown_matrix(answers, len(self.known.jobs))
         step_times_s = {job.workload: job.step_time_s for job in self.table.jobs}
         return [
             JobKnowledge(
@@ -168,14 +170,16 @@ def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: Me
 
 
 def _belief(config: OnboardingConfig, table: Table) -> PairBelief:
-    names = {command.name for command in config.campaign.commands}
-    return site_belief(
-        table,
-        load_model(config.model, FeatureEncoder()),
-        device_type=config.campaign.device_type,
-        mode=config.campaign.mode,
-        jobs=tuple(names),
-    )
+    """The belief after what was measured, from what the model predicted before the first measurement."""
+    campaign, folder = config.campaign, config.campaign.out
+    names = tuple(command.name for command in campaign.commands)
+    before = read_first_predictions(folder)
+    profiles = site_profiles(table, campaign.device_type, names)
+    model = load_model(config.model, FeatureEncoder())
+    first = predict_first(before, model, profiles, campaign.device_type, campaign.mode)
+    if first is not before:
+        write_first_predictions(folder, first)
+    return site_belief(table, model, device_type=campaign.device_type, mode=campaign.mode, jobs=names, first=first)
 
 
 def _assess(known: PairBelief) -> Assessment:

@@ -50,10 +50,11 @@ def model_card(
     warnings: Sequence[str] = (),
     notice: str = "",
     compositions: Sequence[DomainComposition] = (),
+    beliefs: Sequence[str] = (),
 ) -> str:
     """The card as Markdown, without dates and paths: equal data and seed give an equal card.
 
-    `notice`: what the licence of the training data asks to be told.
+    `notice`: what the licence of the training data asks to be told. `beliefs`: a line on each table with few pairs.
     """
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
     trial_note = (
@@ -95,7 +96,7 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
 {markdown_table(scores)}
 
 {LEGEND}.
-{_groups_section(compositions)}
+{_groups_section(compositions)}{_beliefs_section(beliefs)}
 ## Limits
 {warning_lines}- Another device type or sharing mode is refused unless extrapolation is asked for: levels do not
   transfer.
@@ -108,6 +109,20 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
 {f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""
 
 
+def _beliefs_section(lines: Sequence[str]) -> str:
+    """What predicts the pairs of tables of which few were measured; empty without such tables."""
+    if not lines:
+        return ""
+    listed = "\n".join(f"- {line}" for line in lines)
+    return f"""
+## Tables with few pairs
+Their pairs are predicted by the model above together with a belief: a Gaussian process over the measured pairs, which
+starts from what a model predicted before any was measured. Weights are inverse to mean squared errors out of fold.
+
+{listed}
+"""
+
+
 def _groups_section(compositions: Sequence[DomainComposition]) -> str:
     """How well groups of three and more are predicted; empty without measured ones."""
     if not compositions:
@@ -118,20 +133,33 @@ def _groups_section(compositions: Sequence[DomainComposition]) -> str:
         for each in compositions
         for score in each.scores
     )
-    fitted = "; ".join(
-        f"{each.device_type} / {each.mode}: growth {each.composition.growth:g}, saturation "
-        f"{each.composition.saturation:g}, from {each.cases} victims in groups"
-        for each in compositions
-    )
+    fitted = "\n".join(f"- {_composition_text(each)}" for each in compositions)
     return f"""
 ## Groups of three and more
-Composed from the slowdowns of their pairs ({fitted}). MAE of speed and coverage of the 90 % interval, groups with a job
-never seen; `known pairs`: the same groups, every pair of them measured.
+Composed from the slowdowns of their pairs. Per domain:
+{fitted}
+
+MAE of speed and coverage of the 90 % interval, groups with a job never seen; `known pairs`: the same groups, every pair
+of them measured.
 
 | domain | jobs | cases | MAE | known pairs | sum | product | coverage |
 |---|---|---|---|---|---|---|---|
 {rows}
 """
+
+
+def _composition_text(domain: DomainComposition) -> str:
+    """The parameters of one domain, where they come from, and how well they do beside those of before."""
+    source = (
+        f"of table `{domain.table}`, whose pairs the model has not learned: fitted, and scored below, on that table's "
+        "own pairs, while intervals stay as they were, since the model's pairs were measured elsewhere"
+        if domain.table
+        else "of the tables above"
+    )
+    return (
+        f"{domain.device_type} / {domain.mode}: growth {domain.composition.growth:g}, saturation "
+        f"{domain.composition.saturation:g}; {domain.cases} victims in groups {source}; {domain.choice.text()}"
+    )
 
 
 def _description(model: str) -> str:

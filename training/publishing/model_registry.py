@@ -60,18 +60,19 @@ class Promotion:
 
 
 @contextmanager
-def fetch_champion(run: Run) -> Iterator[ChampionVersion | None]:
-    """Download the registry's champion for the duration of the block; None where there is none."""
-    client = run.mlflow.MlflowClient()
+def fetch_champion(mlflow: Any) -> Iterator[ChampionVersion | None]:
+    """Download the registry's champion for the duration of the block; None where there is none.
+
+    `mlflow` is connected to the registry.
+    """
+    client = mlflow.MlflowClient()
     number = _version_with_alias(client, CHAMPION) if _model_exists(client) else None
     if number is None:
         yield None
         return
     version = client.get_model_version(MODEL, str(number))
     with tempfile.TemporaryDirectory() as scratch:
-        folder = run.mlflow.artifacts.download_artifacts(
-            run_id=version.run_id, artifact_path=PUBLISHED, dst_path=scratch
-        )
+        folder = mlflow.artifacts.download_artifacts(run_id=version.run_id, artifact_path=PUBLISHED, dst_path=scratch)
         yield ChampionVersion(number=number, model=version.tags.get("model", ""), folder=Path(folder))
 
 

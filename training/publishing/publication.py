@@ -6,19 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.tables import Table
+from interfere.predict.believed_pairs import BelievedPairs
 from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
+from training.beliefs.publish import BeliefComparison
 from training.candidates import Candidates, SplitScore
-from training.dataset import METRIC, Dataset, known_profiles
+from training.dataset import METRIC
 from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
-from training.groups.evaluation import DomainComposition, fit_domain_compositions
+from training.groups.evaluation import DomainComposition
 from training.interval_calibration import calibrate_intervals
-from training.models.completed import FittedCompleted, completion_of
+from training.models.completed import completion_of_model, encoded_workloads
 from training.models.feasibility import feasibility_rows, fit_feasibility
 from training.publishing.export import export_matrix_graph, export_pair_graph
 from training.publishing.matrix_cost import matrix_limit
@@ -46,6 +47,7 @@ class Publication:
     scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
+    believed_pairs: BelievedPairs | None  # that the graphs predict as a belief does, with its intervals
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     unseen: UnseenPredictions  # of the champion, for every row of the training set
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
@@ -56,17 +58,20 @@ def build_publication(
     source: SourceTables,
     encoder: PairEncoder,
     *,
+    believed_pairs: BelievedPairs | None = None,
+    comparisons: Sequence[BeliefComparison] = (),
+    compositions: Sequence[DomainComposition] = (),
     warnings: Sequence[str] = (),
     notice: str = "",
     measured_pairs: bool = True,
 ) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it.
+    """Export the champion, whichever model it is, and fit what is published with it, but for beliefs and compositions.
 
     The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
     Raises ModelError where an exported graph differs from its model.
     """
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
-    completion = champion.completion if isinstance(champion, FittedCompleted) else completion_of(dataset)
+    completion = completion_of_model(champion, dataset)
     # 1. Export the graph of pairs, and that of matrices where the model factorises; check their parity.
     limit = matrix_limit(champion, dataset)
     pair = export_pair_graph(champion, dataset, encoder, seed=seed)
@@ -77,10 +82,7 @@ def build_publication(
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"])
-    # 4. Fit how slowdowns of groups are composed.
-    job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
-    compositions = fit_domain_compositions(dataset, source.tables, job_split)
-    # 5. Write the model card.
+    # 4. Write the model card.
     trained_on = tuple(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
@@ -97,6 +99,7 @@ def build_publication(
         warnings=warnings,
         notice=notice,
         compositions=compositions,
+        beliefs=[each.text(candidates.champion) for each in comparisons],
     )
     return Publication(
         model=candidates.champion,
@@ -114,20 +117,8 @@ def build_publication(
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
+        believed_pairs=believed_pairs,
         measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
         compositions=compositions,
     )
-
-
-def encoded_workloads(
-    dataset: Dataset, domain: int, tables: Sequence[Table], encoder: PairEncoder, completion: FactCompletion
-) -> NDArray[np.float32]:
-    """float32[N, F]: the profile of every workload on the domain's device type; NaN where there is none."""
-    profiles = {(job.workload, job.device_type): job for job in known_profiles(tables).jobs}
-    place = dataset.domains[domain]
-    rows = np.full((len(dataset.workloads), len(dataset.job_columns)), np.nan, dtype=np.float32)
-    for k, name in enumerate(dataset.workloads):
-        if (profile := profiles.get((name, place.device_type))) is not None:
-            rows[k] = completion.complete(encoder.encode_jobs([profile], place.device_type, place.mode))[0][0]
-    return rows

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interfere.sim.ratio_interval import CONFIDENCE
 from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
 from interfere.sim.study import Line
 from interfere.sim.study_runs import Run
-from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
+from interfere.sim.uncertainty import UncertainMean
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure

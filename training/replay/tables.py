@@ -10,10 +10,11 @@ from rich.text import Text
 
 from interfere.data.html_page.html_builder import Html, tag
 from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sim.ratio_interval import CONFIDENCE
 from interfere.sim.schedulers.names import DEADLINE_BASELINE, name_of_pairs, parse_name, reference_of
 from interfere.sim.score import Score
 from interfere.sim.study import Line, Study
-from interfere.sim.uncertainty import CONFIDENCE, MIN_DAYS, Interval, UncertainMean
+from interfere.sim.uncertainty import Interval, UncertainMean
 from training.replay.answer import Answer
 
 
@@ -80,10 +81,11 @@ COLUMNS = (
 )
 LEGEND = (
     "mean, median, p99: completion time of all jobs, from arrival to end; against none: change of the mean against the "
-    f"same policy without sharing, with the {CONFIDENCE:.0%} interval of this mean (block bootstrap over the recorded "
-    f"days); spread: that of {CONFIDENCE:.0%} of single days, or of whole traces where days were redrawn; order of "
-    "ties: the mean over orders of jobs submitted in one second; slowdown: completion time over run time without "
-    "sharing; in use, shared: of device time; past cap: pairs that truly slowed a side beyond the cap"
+    f"same policy without sharing, with the {CONFIDENCE:.0%} interval of this mean over other such periods (from "
+    f"overlapping batches of the recorded days); spread: that of {CONFIDENCE:.0%} of single days, or of whole traces "
+    "where days were redrawn; order of ties: the mean over orders of jobs submitted in one second; slowdown: "
+    "completion time over run time without sharing; in use, shared: of device time; past cap: pairs that truly slowed "
+    "a side beyond the cap"
 )
 DEADLINE_COLUMNS = (
     Column(title="met (%)", cell=lambda line: f"{100 * _satisfaction(line):.1f}", is_short=True, is_full=False),
@@ -107,11 +109,11 @@ DEADLINE_COLUMNS = (
     Column(title="replay (s)", cell=lambda line: f"{line.seconds:.1f}"),
 )
 DEADLINE_LEGEND = (
-    f"met: deadlines met over all submitted jobs that have one, with the {CONFIDENCE:.0%} interval of this mean (block "
-    f"bootstrap over the recorded days); against drop: difference in points, job by job, to {DEADLINE_BASELINE} (with "
-    "+greedy, where the policy shares, which then pairs only where both meet their deadlines); effort: "
-    "mean completion time of jobs without a deadline; waste: percentage of device time spent on jobs that missed their "
-    "deadline, and on checkpoints; broken: promised deadlines that were missed, of all promised"
+    f"met: deadlines met over all submitted jobs that have one, with the {CONFIDENCE:.0%} interval of this mean over "
+    "other such periods (from overlapping batches of the recorded days); against drop: difference in points, job by "
+    f"job, to {DEADLINE_BASELINE} (with +greedy, where the policy shares, which then pairs only where both meet their "
+    "deadlines); effort: mean completion time of jobs without a deadline; waste: percentage of device time spent on "
+    "jobs that missed their deadline, and on checkpoints; broken: promised deadlines that were missed, of all promised"
 )
 
 
@@ -137,7 +139,7 @@ SEATS_LEGEND = (
     "worst slowdown: by company, time on devices over the time alone; of the jobs that arrive on one day the largest, "
     "averaged over days; of all: the largest of any job; against none, against two: change of the mean completion time "
     f"against the same policy without sharing, and with two jobs at most on a device; [{CONFIDENCE:.0%} intervals of "
-    "these means, block bootstrap over the recorded days]"
+    "these means over other such periods, from overlapping batches of the recorded days]"
 )
 
 
@@ -220,10 +222,11 @@ def populations(study: Study) -> list[str]:
     """What the intervals and spreads of each group of traces are over."""
     texts = []
     for title, lines in ((STABLE, study.stable), (OVERLOADED, study.overloaded), (DEADLINES, study.deadlines)):
-        figure = next((line.change or line.satisfaction for line in lines if line.change or line.satisfaction), None)
-        if figure is not None:
-            few = "" if figure.interval.is_known else f" (fewer than {MIN_DAYS}: none given)"
-            texts.append(f"{title}: intervals are of the {figure.interval.population}{few}; spread over ")
+        figures = [figure for line in lines if (figure := line.change or line.satisfaction) is not None]
+        if figures:
+            figure = next((each for each in figures if each.interval.is_known), figures[0])
+            reason = f" (none: {figure.interval.missing})" if figure.interval.missing else ""
+            texts.append(f"{title}: intervals are of the {figure.interval.population}{reason}; spread over ")
             texts[-1] += figure.spread.population
     return texts
 

@@ -19,7 +19,7 @@ from interfere.data.traces import JobTrace, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.onnx import load_model
-from interfere.predict.transfer.site_belief import log_predictions
+from interfere.predict.transfer.first_predictions import log_predictions
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.schedulers.names import GREEDY, MATCHING
 from interfere.sim.sweeps.tasks import Scenario

@@ -13,7 +13,7 @@ from training.whatif import wording
 from training.whatif.answer import WhatIfAnswer
 from training.whatif.effects import Effect
 from training.whatif.load_plot import STYLE, is_shown, load_panels
-from training.whatif.text import cap_effects, effect_label
+from training.whatif.text import cap_effects, effect_label, seats_effects, seats_label
 
 MAX_UNKNOWN = 10  # workloads without truth that are listed
 SURE_SHARE = 0.5  # of GPU hours: below, the coverage is shown as a doubt
@@ -49,7 +49,7 @@ def whatif_page(answer: WhatIfAnswer) -> str:
         _tiles(answer),
         tag("p", wording.population_text(answer), class_="dim"),
     ]
-    sections = [_by_load(answer), _by_queue(answer), _placement(answer), _missing(answer)]
+    sections = [_by_load(answer), _by_queue(answer), *_by_seats(answer), _placement(answer), _missing(answer)]
     caution = tag(
         "section",
         tag("h2", "Know before you rely on it"),
@@ -133,6 +133,28 @@ def _by_queue(answer: WhatIfAnswer) -> Html:
         tag("p", CAP_LEGEND),
         html_table(head, rows, numbers=frozenset({1, *range(3, len(head))}), caption="change by queue and cap"),
     )
+
+
+def _by_seats(answer: WhatIfAnswer) -> list[Html]:
+    """The section about more than two seats; none where nobody asked."""
+    head = ("queue", "load", "jobs a device", "change of mean", "against two", "mean", "99 %", "shared")
+    rows = [
+        (
+            effect.queue,
+            f"{effect.load:.2f}",
+            seats_label(effect),
+            wording.change_text(effect.change),
+            wording.change_text(effect.change_to_pairs) or DASH,
+            f"{effect.mean_completion_s / 3600:,.2f} h",
+            f"{effect.p99_completion_s / 3600:,.1f} h",
+            format_percent(effect.shared),
+        )
+        for effect in seats_effects(answer)
+    ]
+    if not rows:
+        return []
+    table = html_table(head, rows, numbers=frozenset({1, *range(3, len(head))}), caption="change by jobs a device")
+    return [tag("section", tag("h2", "More than two jobs a device"), tag("p", wording.GROUPS), table)]
 
 
 def _spread(effect: Effect) -> str:

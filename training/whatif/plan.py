@@ -2,16 +2,20 @@
 
 At the trace's own load: each queue without sharing, with greedy placement under each cap, and with matching. At each
 load asked for: without sharing and with greedy; with matching at the highest, where the two differ most if they do;
-under each cap at the middle one, since a trace with free devices says nothing about caps at its own load.
+under each cap at the middle one, since a trace with free devices says nothing about caps at its own load. More than two
+seats a device are replayed wherever matching is, which alone forms larger groups, under queues that stop no job: once
+with groups that nobody measured as the sum of their pairs, once as the product.
 Where gangs may share, the measured line lets one-GPU jobs share only, and a second one rests on the assumption about
 gangs. Scenarios about workloads without truth are replayed at the trace's own load.
 """
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
-from interfere.sim.schedulers.names import GREEDY, MATCHING, ONE_GPU
+from interfere.sim.schedulers.names import GREEDY, MATCHING, ONE_GPU, name_with_seats
 from interfere.sim.sweeps.tasks import SweepTask
+from interfere.sim.truth import Composition
 from training.whatif.inputs import WhatIfInputs
 from training.whatif.question import WhatIf
 
@@ -51,7 +55,7 @@ def _at_own_load(question: WhatIf, inputs: WhatIfInputs, world: int) -> Iterator
             yield SweepTask(policy=greedy, world=world, max_slowdown=cap)
         for scenario in range(1, len(inputs.scenarios)):
             yield SweepTask(policy=greedy, world=world, scenario=scenario)
-        yield SweepTask(policy=shared_name(queue, MATCHING, one_gpu=gangs), world=world)
+        yield from _matching(question, queue, SweepTask(policy=queue, world=world), one_gpu=gangs)
 
 
 def _at_load(question: WhatIf, inputs: WhatIfInputs, world: int, load: float) -> Iterator[SweepTask]:
@@ -66,4 +70,13 @@ def _at_load(question: WhatIf, inputs: WhatIfInputs, world: int, load: float) ->
                 greedy = shared_name(queue, GREEDY, one_gpu=gangs)
                 yield SweepTask(policy=greedy, world=world, load=load, max_slowdown=cap)
         if load == max(question.loads):
-            yield SweepTask(policy=shared_name(queue, MATCHING, one_gpu=gangs), world=world, load=load)
+            yield from _matching(question, queue, SweepTask(policy=queue, world=world, load=load), one_gpu=gangs)
+
+
+def _matching(question: WhatIf, queue: str, alone: SweepTask, *, one_gpu: bool) -> Iterator[SweepTask]:
+    """The task with matching for two seats a device, and for more where the scheduler forms such groups."""
+    pairs = shared_name(queue, MATCHING, one_gpu=one_gpu)
+    yield replace(alone, policy=pairs)
+    for name in filter(None, (name_with_seats(pairs, seats) for seats in question.seats)):
+        for composition in Composition:
+            yield replace(alone, policy=name, composition=composition)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.errors import InvalidInputError
-from interfere.sim.schedulers.names import canonical_name, parse_name
+from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
+from interfere.sim.schedulers.names import MATCHING, canonical_name, name_with_seats, parse_name
 from interfere.sim.truth import UNKNOWN_ALONE
 
 QUEUES = ("fifo+easy", "qssf+easy", "sjf+easy", "tiresias+first-fit", "srtf+first-fit")
@@ -32,6 +33,7 @@ class WhatIf:
     queues: tuple[str, ...] = QUEUES
     loads: tuple[float, ...] = LOADS
     caps: tuple[float, ...] = CAPS
+    seats: tuple[int, ...] = ()  # jobs that may share a device, beside two
     draws: int = 0
     pairs: int = SUGGESTED_PAIRS
     seed: int = 0
@@ -69,6 +71,23 @@ class WhatIf:
         for cap in self.caps:
             if not 1 < cap < math.inf:
                 raise InvalidInputError("--cap is a slowdown above 1", value=cap, remedy="for example 1.25")
+        self._check_seats()
+
+    def _check_seats(self) -> None:
+        """Raises InvalidInputError for seats that are always compared, are too many, or would change nothing."""
+        for seats in self.seats:
+            if not DEFAULT_SEATS < seats <= MAX_SEATS:
+                raise InvalidInputError(
+                    f"--seats lies between {DEFAULT_SEATS + 1} and {MAX_SEATS}: two jobs a device are always compared",
+                    value=seats,
+                    remedy="for example 3",
+                )
+        if self.seats and not any(name_with_seats(f"{queue}+{MATCHING}", 3) for queue in self.queue_names):
+            raise InvalidInputError(
+                "--seats would change nothing: it needs a queue that stops no job",
+                value=", ".join(self.queues),
+                remedy="leave it out, or give --queue fifo+easy, qssf+easy or sjf+easy",
+            )
 
     @property
     def queue_names(self) -> tuple[str, ...]:

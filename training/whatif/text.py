@@ -1,13 +1,16 @@
 """A what-if answer for a terminal of 80 characters."""
 
 import math
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from interfere.sim.schedulers.names import GREEDY
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sim.schedulers.names import GREEDY, MATCHING
+from interfere.sim.truth import Composition
 from training.whatif import wording
 from training.whatif.answer import WhatIfAnswer
 from training.whatif.effects import Effect
@@ -22,6 +25,8 @@ def summary(answer: WhatIfAnswer) -> Group:
     if text := wording.scenario_text(answer):
         parts.append(Text(text))
     parts += [_by_queue(answer), *_by_load(answer)]
+    if seated := seats_effects(answer):
+        parts += [_by_seats(seated), Text(wording.GROUPS, style="dim")]
     if answer.missing.pairs:
         parts.append(
             Text(f"{answer.missing.unmeasured_share:.0%} of the hours in which jobs would meet are not measured")
@@ -64,8 +69,39 @@ def cap_effects(answer: WhatIfAnswer) -> list[Effect]:
     """The effects at the trace's own load and at the one at which caps were compared, overloaded worlds last."""
     capped = {effect.target_load for effect in answer.effects if math.isfinite(effect.max_slowdown)}
     loads = capped | {None}
-    shown = [effect for effect in answer.effects if effect.target_load in loads and not effect.is_other_scenario]
+    pairs = [effect for effect in answer.effects if effect.seats == DEFAULT_SEATS]
+    shown = [effect for effect in pairs if effect.target_load in loads and not effect.is_other_scenario]
     return sorted(shown, key=lambda effect: (effect.overloaded, effect.target_load or 0.0))
+
+
+def seats_effects(answer: WhatIfAnswer) -> list[Effect]:
+    """The effects of more than two seats, each queue and load led by that of two; overloaded worlds last."""
+
+    def place(effect: Effect) -> tuple[bool, float, str]:
+        return effect.overloaded, effect.target_load or 0.0, effect.queue
+
+    seated = {place(effect) for effect in answer.effects if effect.seats > DEFAULT_SEATS}
+    shown = [effect for effect in answer.effects if effect.sharing == MATCHING and place(effect) in seated]
+    return sorted(shown, key=lambda effect: (*place(effect), effect.seats, effect.composition != Composition.SUM))
+
+
+def seats_label(effect: Effect) -> str:
+    """How many jobs share a device, and how groups were composed of pairs."""
+    overloaded = ", overloaded" if effect.overloaded else ""
+    return f"{effect.seats}{f', by {effect.composition}' if effect.seats > DEFAULT_SEATS else ''}{overloaded}"
+
+
+def _by_seats(effects: Sequence[Effect]) -> Table:
+    table = _table("By jobs a device, under matching", "queue", "load", "jobs", "change of mean", "against two")
+    for effect in effects:
+        table.add_row(
+            effect.queue,
+            f"{effect.load:.2f}",
+            seats_label(effect),
+            wording.change_text(effect.change),
+            wording.change_text(effect.change_to_pairs),
+        )
+    return table
 
 
 def _by_load(answer: WhatIfAnswer) -> list[Table]:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from interfere.sim.ratio_interval import CONFIDENCE
 from interfere.sim.schedulers.names import GREEDY, parse_name
-from interfere.sim.uncertainty import CONFIDENCE, MIN_DAYS, UncertainMean
+from interfere.sim.uncertainty import UncertainMean
 from training.whatif.answer import WhatIfAnswer
 from training.whatif.effects import SAME_SHARE, Effect, PlacementComparison
 
@@ -13,6 +14,12 @@ SCENARIOS = {
     "median": "share as the median measured pair",
     "worst": "share as the worst measured pair",
 }
+
+GROUPS = (
+    "Three and more jobs on a device, under queues that stop no job: matching alone forms such groups. One that nobody "
+    "measured slows each job down by the sum of its pairs, 1 + Σ (s - 1), or by their product; measured groups lie "
+    "between the two."
+)
 
 
 def coverage_text(answer: WhatIfAnswer) -> str:
@@ -83,7 +90,7 @@ def verdict(answer: WhatIfAnswer) -> tuple[str, str]:
     if others:
         text += "; " + ", ".join(f"{effect.queue} {change_text(effect.change)}" for effect in others)
     if not ends.is_known:
-        return f"{text}. No interval: fewer than {MIN_DAYS} recorded days.", "unsure"
+        return f"{text}. No interval: {ends.missing}.", "unsure"
     tone = "good" if ends.high < 0 else "bad" if ends.low > 0 else "unsure"
     doubt = "" if tone != "unsure" else f" Under {first.queue} the interval holds 0: no change can be told from none."
     return f"{text}.{doubt}", tone
@@ -91,12 +98,15 @@ def verdict(answer: WhatIfAnswer) -> tuple[str, str]:
 
 def population_text(answer: WhatIfAnswer) -> str:
     """What intervals and spreads are about."""
-    change = next((effect.change for effect in main_effects(answer) if effect.change is not None), None)
-    if change is None:
+    changes = [effect.change for effect in main_effects(answer) if effect.change is not None]
+    if not changes:
         return ""
+    change = next((each for each in changes if each.interval.is_known), changes[0])
+    reason = f", none here: {change.interval.missing}" if change.interval.missing else ""
     return (
-        f"In brackets: {CONFIDENCE:.0%} interval of the {change.interval.population} of this trace (block bootstrap); "
-        f"it says nothing about other clusters. Spread: what {CONFIDENCE:.0%} of {change.spread.population} bring."
+        f"In brackets: {CONFIDENCE:.0%} interval of the {change.interval.population}{reason}; it is from overlapping "
+        "batches of these days and says nothing about other clusters. Spread: what "
+        f"{CONFIDENCE:.0%} of {change.spread.population} bring."
     )
 
 
@@ -158,7 +168,8 @@ def notes(answer: WhatIfAnswer) -> list[str]:
             if oracle
             else []
         ),
-        "Two jobs share a device at most. Pairs whose memory does not fit are formed unless the table says so.",
+        f"Two jobs share a device at most{', more only where a line says so' if question.seats else ''}. Pairs whose "
+        "memory does not fit are formed unless the table says so.",
     ]
     if answer.coverage.has_gangs:
         texts.append(

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
+from rich.table import Table
 
 from interfere.commands.output import JsonFlag, emit
 
@@ -43,7 +45,18 @@ def advise_copies(
     document = asdict(advice)
     document["configuration"] = advice.configuration._asdict()
     document["measure"] = advice.measure._asdict() if advice.measure else None
-    emit(document, _text(advice), as_json=as_json)
+    document["outlooks"] = [asdict(each) | {"configuration": each.configuration._asdict()} for each in advice.outlooks]
+    emit(document, Group(_table(advice), _text(advice)), as_json=as_json)
+
+
+def _table(advice: "CopiesAdvice") -> Table:
+    """Return what every number of copies in every slice is expected to do."""
+    table = Table("slice", "copies", "latency, ms (90 %)", "slowdown", "good")
+    for each in advice.outlooks:
+        interval = f"{1e3 * each.latency_s:.3g} ({1e3 * each.lower_s:.3g}-{1e3 * each.upper_s:.3g})"
+        size, _, copies = each.configuration
+        table.add_row(f"{size}g", str(copies), interval, f"{each.slowdown:.2f}", f"{each.good_probability:.0%}")
+    return table
 
 
 def _text(advice: "CopiesAdvice") -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Column
 from rich.table import Table as Grid
 
 from interfere.commands.data import importing, own_table, transfer
@@ -39,7 +40,8 @@ def list_tables(work: Work = DEFAULT_WORK, as_json: JsonFlag = False) -> None:
     """List the shipped tables and those of the workspace."""
     from interfere.data.tables import read_table
 
-    grid, rows = Grid("table", "jobs", "pairs", "rows of groups", "folder"), []
+    name, folder = (Column(title, overflow="fold") for title in ("table", "folder"))  # a path cut short names nothing
+    grid, rows = Grid(name, "jobs", "pairs", "rows of groups", folder), []
     for path in _table_folders(work):
         table = read_table(path)
         counts = {"jobs": len(table.jobs), "pairs": len(table.pairs), "group_rows": len(table.groups)}

@@ -20,7 +20,7 @@ from interfere.commands.profile.console import (
 
 if TYPE_CHECKING:
     from interfere.data.tables import Table
-    from interfere.profiling.campaign import CampaignConfig
+    from interfere.profiling.design.campaign_config import CampaignConfig
 
 
 GROUP_COUNT = 120  # of each size, unless told otherwise
@@ -79,7 +79,7 @@ def solo(
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
-    from interfere.profiling.campaign import CampaignConfig
+    from interfere.profiling.design.campaign_config import CampaignConfig
     from interfere.profiling.workloads import expand_names
 
     config = CampaignConfig(
@@ -110,7 +110,7 @@ def pairs(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a few chosen pairs, and profile their workloads first."""
-    from interfere.profiling.campaign import CampaignConfig
+    from interfere.profiling.design.campaign_config import CampaignConfig
 
     chosen_pairs = tuple(parse_pair(text) for text in pair)
     config = CampaignConfig(
@@ -149,7 +149,7 @@ def campaign(
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
-    from interfere.profiling.campaign import CampaignConfig
+    from interfere.profiling.design.campaign_config import CampaignConfig
     from interfere.profiling.workloads import expand_names
 
     names = expand_names(workloads)

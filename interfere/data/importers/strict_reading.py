@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from interfere.data.importers.import_result import SourceFile
+from interfere.data.importers.other_formats import refuse_other_format
 from interfere.errors import TableError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -143,6 +144,7 @@ def read_csv(
     Raises TableError, which names file and row.
     """
     text, source = read_text(path)
+    refuse_other_format(path, text, required, delimiter=delimiter, header=header)
     lines = _complete_lines(path, text, final_line_end=final_line_end)
     if delimiter == ",":
         reader = csv.reader(lines, strict=True)

@@ -3,13 +3,16 @@
 k job classes of interchangeable jobs and h host classes: interchangeable empty devices, or sets of devices that run
 interchangeable jobs. A column is one group of jobs, equal classes allowed, that starts on one host, or one job that
 waits. Every job is in exactly one column. Where there are too many groups, those up to a size are all listed and of
-the larger ones some; a bound then counts on what every pair in a group costs at least.
+the larger ones some; a bound then counts on what every pair in a group costs at least. Or groups are patterns of jobs
+that differ only in costs, and a bound counts on the best group of each.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from interfere.matching.group_master.patterns import PatternCosts, Patterns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,6 +44,7 @@ class GroupProblem:
     takes: Ints  # int64[c]: of the supply of its host
     allowed: Bools  # bool[c]
     cutoffs: tuple[Cutoff, ...] = ()  # none where every group is a column
+    patterns: Patterns | None = None  # groups that become columns when they are found
 
     @property
     def size(self) -> Ints:
@@ -65,6 +69,7 @@ class GroupLevel:
     bounds: tuple[PairBound, ...] = ()  # of each cutoff
     floor: float = -np.inf  # no placement has a smaller sum
     is_waiting: bool = False  # whether only waiting costs anything
+    patterns: PatternCosts | None = None  # where the problem has patterns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

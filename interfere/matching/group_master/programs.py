@@ -4,7 +4,8 @@ Rows: jobs of each class (all are placed), supply of each host class, the device
 are divided by a scale before they reach HiGHS, whose tolerances are absolute.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import highspy
 import numpy as np
@@ -35,6 +36,18 @@ class GroupRestriction:
     allowed: Bools  # bool[c]
     tight: Bools  # bool[h + 1], the device limit last
     limits: tuple[tuple[GroupLevel, float], ...] = ()
+    places: tuple[int, ...] = ()  # of these levels among all
+
+    @classmethod
+    def none(cls, problem: GroupProblem) -> "GroupRestriction":
+        """All placements of a problem."""
+        return cls(allowed=problem.allowed.copy(), tight=np.zeros(len(problem.supply) + 1, dtype=bool))
+
+    def extended(self, levels: Sequence[GroupLevel]) -> "GroupRestriction":
+        """The same with further columns, all of which are allowed; `levels`: all levels with their costs."""
+        further = len(levels[0].cost) - len(self.allowed)
+        limits = tuple((levels[place], value) for place, (_, value) in zip(self.places, self.limits, strict=True))
+        return replace(self, allowed=np.concatenate([self.allowed, np.ones(further, dtype=bool)]), limits=limits)
 
     @property
     def levels(self) -> tuple[GroupLevel, ...]:
@@ -69,6 +82,12 @@ class LinearProgram:
         self._highs.setOptionValue("presolve", "off")
         self._highs.setOptionValue("simplex_strategy", PRIMAL_SIMPLEX)
         self._rows.add_to(self._highs)
+
+    def extend(self, problem: GroupProblem, level: GroupLevel, restriction: GroupRestriction) -> None:
+        """The same problem and level with further columns, none of which is at hand yet."""
+        self._rows.problem, self._rows.restriction, self._level = problem, restriction, level
+        further = np.zeros(len(problem.host) - len(self._at_hand), dtype=bool)
+        self._at_hand = np.concatenate([self._at_hand, further])
 
     def add(self, columns: Ints) -> int:
         """Add the columns that are not there yet; returns how many."""

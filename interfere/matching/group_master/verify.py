@@ -3,10 +3,12 @@
 It shares no code with the search. A bound that rests on an integer program is not proved by prices.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from interfere.matching.group_master.patterns import NO_KIND
 from interfere.matching.group_master.problem import (
     NOBODY,
     WAITS,
@@ -129,8 +131,42 @@ def _bound(
             for a in range(len(own.classes)):
                 least = m * _least_share(problem, prices, own, earlier, a, m)
                 worst[cut.host] = min(worst[cut.host], least / cut.takes - device)
+    if problem.patterns is not None:
+        for host, least in _least_of_patterns(problem, level, levels, certificate):
+            worst[host] = min(worst[host], least)
     bound += sum(int(n) * least for n, least in zip(problem.supply, worst, strict=True))
     return max(bound, level.floor)
+
+
+def _least_of_patterns(
+    problem: GroupProblem, level: GroupLevel, levels: Sequence[GroupLevel], certificate: GroupCertificate
+) -> Iterator[tuple[int, float]]:
+    """The host of each pattern, and the least reduced cost of a group of it in units of the supply, one by one."""
+    patterns, prices = problem.patterns, certificate.prices
+    assert patterns is not None
+    assert prices is not None
+    charges = [(1.0, level.patterns)]
+    charges += [
+        (-price, levels[k].patterns) for k, price in zip(certificate.limited, prices.limits.tolist(), strict=True)
+    ]
+    for row, kinds in enumerate(patterns.members.tolist()):
+        places = [a for a, kind in enumerate(kinds) if kind != NO_KIND]
+        choices = [[c for c, kind in enumerate(patterns.kind.tolist()) if kind == kinds[a]] for a in places]
+        least = math.inf
+        for group in itertools.product(*choices):
+            if any(group.count(c) > int(patterns.demand[c]) for c in group):
+                continue
+            cost = -sum(float(prices.jobs[c]) for c in group)
+            for share, costs in charges:
+                assert costs is not None
+                cost += share * float(costs.added[row])
+                for a, c in zip(places, group, strict=True):
+                    domain = int(patterns.domain[row])
+                    cost += share * float(costs.base[domain, c] + costs.slope[domain, c] * patterns.excess[row, a])
+            least = min(least, cost)
+        host = int(patterns.host[row])
+        device = float(prices.hosts[host]) + (prices.max_devices if problem.is_empty[host] else 0.0)
+        yield host, least / int(patterns.takes[row]) - device
 
 
 def _least_share(

@@ -63,16 +63,17 @@ def starts_in_order(
     starting = {action.job_id for action in actions if action.places}
     pending, devices = context.snapshot.pending, context.snapshot.devices
     waiting = [i for i, job in enumerate(pending) if job.id not in starting]
-    schedule = cluster.schedule(waiting, _groups_after(context, actions))
+    groups = _groups_after(context, actions)
+    schedule = cluster.schedule(waiting, groups)
     empty = {device.id for device in devices if not device.residents}
     left = context.limits.max_devices
     if left is not None:
         left -= len({name for action in actions for name in action.places if name in empty})
     starts: dict[str, tuple[str, ...]] = {}
-    for i in waiting:
-        if schedule.start_s[i] == 0 and (left is None or pending[i].gpus <= left):
+    for i, taken in schedule.starts_now(groups):
+        if left is None or pending[i].gpus <= left:
             left = left if left is None else left - pending[i].gpus
-            starts[pending[i].id] = tuple(devices[k].id for k in schedule.devices[i])
+            starts[pending[i].id] = tuple(devices[k].id for k in taken)
     return starts
 
 

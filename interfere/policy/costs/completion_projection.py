@@ -13,7 +13,7 @@ Plain arrays and records; no prediction, no clock.
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +53,17 @@ class FifoSchedule:
     end_s: Floats  # float64[n]
     devices: tuple[tuple[int, ...], ...]
 
+    def starts_now(self, running: Iterable[RunningGroup]) -> list[tuple[int, tuple[int, ...]]]:
+        """(job, devices) of each job that starts at 0 beside the groups that run. A device that has a job is not free,
+        however little that job has left to do."""
+        taken = {device for group in running for device in group.devices}
+        starts: list[tuple[int, tuple[int, ...]]] = []
+        for i in np.flatnonzero(self.start_s == 0).tolist():
+            if taken.isdisjoint(self.devices[i]):
+                starts.append((i, self.devices[i]))
+                taken.update(self.devices[i])
+        return starts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectedCluster:
@@ -82,8 +93,7 @@ class ProjectedCluster:
 
     def fifo_starts(self) -> list[tuple[int, tuple[int, ...]]]:
         """(job, devices) of each job that would start now in order of submission."""
-        schedule = self.schedule(range(len(self.gpus)), self.running)
-        return [(int(i), schedule.devices[i]) for i in np.flatnonzero(schedule.start_s == 0)]
+        return self.schedule(range(len(self.gpus)), self.running).starts_now(self.running)
 
     def mean_completion_s(self, running: Sequence[RunningGroup] | None = None) -> float:
         """Mean seconds until the jobs end, those that may run alone nowhere left out; NaN without any other.

@@ -17,8 +17,8 @@ from interfere.policy.device_class import DeviceClass
 from interfere.records import Device, Job, Snapshot
 
 _NAMES = attrgetter("workload", "profile_id", "pools", "priority", "preemptible")
+_COSTS = ("weight",)
 _NUMBERS = (
-    "weight",
     "memory_peak_bytes",
     "memory_working_set_bytes",
     "max_slowdown",
@@ -40,16 +40,22 @@ class Seat:
 class JobKeys:
     """Equal keys for jobs that the candidates of a decision cannot tell apart."""
 
-    def __init__(self, snapshot: Snapshot, custom_objective: Objective | None = None) -> None:
-        """`custom_objective`: in place of the snapshot's; nobody knows what it reads, so no two jobs are alike."""
-        self._separate = custom_objective is not None
-        fields = [*_NUMBERS]
+    def __init__(
+        self, snapshot: Snapshot, custom_objective: Objective | None = None, *, rules_only: bool = False
+    ) -> None:
+        """`custom_objective`: in place of the snapshot's; nobody knows what it reads, so no two jobs are alike.
+
+        `rules_only`: equal keys also for jobs that differ in what their slowdown costs.
+        """
+        self._separate = custom_objective is not None and not rules_only
+        fields = [*_NUMBERS] if rules_only else [*_COSTS, *_NUMBERS]
         residents = (job for device in snapshot.devices for job in device.residents)
         windows = any(device.windows for device in snapshot.devices)
         timed = windows or any(not math.isnan(job.deadline_s) for job in (*snapshot.pending, *residents))
         if timed or snapshot.limits.guest_ends_first:
             fields += _TIMES
-        fields += [name for name in objective_of(snapshot).required_fields if name not in fields]
+        if not rules_only:
+            fields += [name for name in objective_of(snapshot).required_fields if name not in fields]
         self._numbers = attrgetter(*fields)
         self._pack = struct.Struct(f"{len(fields)}d").pack
 

@@ -61,7 +61,7 @@ def _groups_of_block(
 ) -> list[PlacedGroup]:
     problem, candidates = decision.problem, decision.candidates[block]
     first, waiting = decision.first_class[block], [deque(members) for members in candidates.job_classes]
-    at = (decision.block[placement.column] == block) & (problem.host[placement.column] != WAITS)
+    at = (decision.block(placement.column) == block) & (problem.host[placement.column] != WAITS)
     starts = [
         (tuple(job - first for job in problem.members[column].tolist() if job != NOBODY), column, count)
         for column, count in zip(placement.column[at].tolist(), placement.count[at].tolist(), strict=True)

@@ -6,23 +6,30 @@ import numpy as np
 
 from interfere.matching.group_master.problem import NOBODY, WAITS, Bools, GroupPlacement, Ints
 from interfere.matching.master.problem import ColumnKind, Placement
+from interfere.policy.groups.pattern_greedy import place_greedily_in_patterns
 from interfere.policy.groups.problem import GroupDecision
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import Job
 
 
-def place_greedily(decision: GroupDecision, queue: Sequence[Job]) -> GroupPlacement:
-    """Each job takes empty devices while there are any, else the seat beside others that adds the least cost."""
+def place_greedily(decision: GroupDecision, queue: Sequence[Job]) -> tuple[GroupDecision, GroupPlacement]:
+    """Each job takes empty devices while there are any, else the seat beside others that adds the least cost.
+
+    Also returns the decision with the columns of the placement.
+    """
     class_of = {
         job.id: first + i
         for candidates, first in zip(decision.candidates, decision.first_class, strict=True)
         for i, members in enumerate(candidates.job_classes)
         for job in members
     }
+    classes = [class_of[job.id] for job in queue]
+    if decision.problem.patterns is not None:
+        return place_greedily_in_patterns(decision, classes)
     search = _GreedySearch(decision)
-    for job in queue:
-        search.place(class_of[job.id])
-    return GroupPlacement.of_counts(search.counts)
+    for job in classes:
+        search.place(job)
+    return decision, GroupPlacement.of_counts(search.counts)
 
 
 def place_around_pairs(decision: GroupDecision, pairs: DecisionProblem, placement: Placement) -> GroupPlacement:

@@ -6,9 +6,10 @@ from interfere.matching.group_master.problem import WAITS, GroupPlacement
 from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.context import PlanningContext
 from interfere.policy.groups.answer import GroupAnswer, placed_groups
+from interfere.policy.groups.builder import group_decision
 from interfere.policy.groups.greedy import place_around_pairs, place_greedily, waiting_jobs
-from interfere.policy.groups.problem import GroupDecision, group_decision
-from interfere.policy.groups.solve import Solved, all_proved, largest_cost, solve_groups
+from interfere.policy.groups.problem import GroupDecision
+from interfere.policy.groups.solve import GroupSolved, all_proved, largest_cost, solve_groups
 from interfere.policy.solve.decision_problem import decision_problem
 from interfere.policy.solve.greedy import place_greedily as place_pairs_greedily
 from interfere.policy.solve.search import solve_decision
@@ -22,18 +23,18 @@ def plan_groups(context: PlanningContext) -> Plan:
     queue = context.snapshot.pending
     # 1. Every group that may start, and the greedy baseline; classes by start weight only where some job waits.
     decision = group_decision(context, by_start_weight=False)
-    greedy = place_greedily(decision, queue)
+    decision, greedy = place_greedily(decision, queue)
     if waiting_jobs(decision, greedy):
-        decision = group_decision(context, by_start_weight=True)
-        greedy = place_greedily(decision, queue)
+        decision, greedy = place_greedily(group_decision(context, by_start_weight=True), queue)
     # 2. The search from the baseline; where not every group is listed, from the best pairs if these are better.
     start = greedy
     if decision.problem.cutoffs and not context.budget.expired:
         start = min(greedy, _around_pairs(decision, context), key=lambda placement: _levels(decision, placement))
     solved = solve_groups(decision, start, context.budget, min_max=context.objective.is_min_max)
     # 3. The placement as actions, with the rules behind them.
-    answer = GroupAnswer(decision, placed_groups(decision, solved[0], queue), context)
-    return _plan(decision, solved, greedy, answer, context)
+    decision = solved.decision
+    answer = GroupAnswer(decision, placed_groups(decision, solved.placement, queue), context)
+    return _plan(solved, greedy, answer, context)
 
 
 def _around_pairs(decision: GroupDecision, context: PlanningContext) -> GroupPlacement:
@@ -55,11 +56,10 @@ def _levels(decision: GroupDecision, placement: GroupPlacement) -> tuple[float, 
     return (*waiting, *largest, *(placement.value(level) for level in decision.cost_levels))
 
 
-def _plan(
-    decision: GroupDecision, solved: Solved, greedy: GroupPlacement, answer: GroupAnswer, context: PlanningContext
-) -> Plan:
+def _plan(solved: GroupSolved, greedy: GroupPlacement, answer: GroupAnswer, context: PlanningContext) -> Plan:
     """The placement as a plan, with what is proved of it."""
-    (placement, levels), min_max = solved, context.objective.is_min_max
+    decision, placement, levels = solved.decision, solved.placement, solved.levels
+    min_max = context.objective.is_min_max
     starts = decision.problem.host[placement.column] != WAITS
     kind = LevelKind.MAX_COST if min_max else LevelKind.COST
     if context.has_rounded_windows:

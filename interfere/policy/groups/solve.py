@@ -1,7 +1,7 @@
 """The best placement in groups, level by level; a min-max objective by bisection, as `solve.search` does for pairs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,16 +14,26 @@ from interfere.time_budget import TimeBudget
 
 SAME_WEIGHT = 1e-12  # relative: sums of the same weights in another order
 SHARE_OF_BISECTION = 0.6  # of the budget; the rest is for the sum below the threshold
-Solved = tuple[GroupPlacement, tuple[PlanLevel, ...]]
 
 
-def solve_groups(decision: GroupDecision, start: GroupPlacement, budget: TimeBudget, *, min_max: bool) -> Solved:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSolved:
+    """A placement, what is proved of it, and the decision with the columns that were found."""
+
+    decision: GroupDecision
+    placement: GroupPlacement
+    levels: tuple[PlanLevel, ...]
+
+
+def solve_groups(decision: GroupDecision, start: GroupPlacement, budget: TimeBudget, *, min_max: bool) -> GroupSolved:
     """The best placement found within the budget, with each level's value and bound; `start` is any placement."""
     if min_max:
         return _solve_min_max(decision, start, budget)
     names, levels = (*decision.waiting, *decision.costs), (*decision.waiting_levels, *decision.cost_levels)
     solution = solve_group_levels(decision.problem, levels, start, budget=budget, guide=decision.total_cost)
-    return solution.placement, _plan_levels(names, solution.values, solution.lower_bounds)
+    found = decision.extended(solution.problem, solution.levels, solution.guide)
+    proved = _plan_levels(names, solution.values, solution.lower_bounds)
+    return GroupSolved(decision=found, placement=solution.placement, levels=proved)
 
 
 def all_proved(levels: Sequence[PlanLevel]) -> bool:
@@ -37,7 +47,7 @@ def largest_cost(decision: GroupDecision, placement: GroupPlacement) -> float:
     return largest if largest > -np.inf else 0.0
 
 
-def _solve_min_max(decision: GroupDecision, start: GroupPlacement, budget: TimeBudget) -> Solved:
+def _solve_min_max(decision: GroupDecision, start: GroupPlacement, budget: TimeBudget) -> GroupSolved:
     # 1. The least weight that can wait, without any threshold.
     share = budget.share(SHARE_OF_BISECTION)
     free = _least_waiting(decision, decision.problem, start, share)
@@ -62,11 +72,12 @@ def _solve_min_max(decision: GroupDecision, start: GroupPlacement, budget: TimeB
     levels = (*decision.waiting_levels, *decision.cost_levels)
     final = solve_group_levels(_capped(decision, value), levels, best, budget=budget, guide=decision.total_cost)
     value, waiting = largest_cost(decision, final.placement), len(decision.waiting_levels)
-    return final.placement, (
+    levels_proved = (
         *_plan_levels(decision.waiting, final.values[:waiting], free.lower_bounds),
         PlanLevel(kind=LevelKind.MAX_COST, value=value, lower_bound=min(bound, value)),
         *_plan_levels(decision.costs, final.values[waiting:], final.lower_bounds[waiting:]),
     )
+    return GroupSolved(decision=decision, placement=final.placement, levels=levels_proved)
 
 
 def _least_waiting(

@@ -49,7 +49,7 @@ class GroupTable:
         empty_pairs: PairCosts | None = None,
     ) -> None:
         """`residents`: one for each class of them; `empty_pairs`: the pending jobs among themselves, where known."""
-        self.device_class, self._context = device_class, context
+        self.device_class, self.context = device_class, context
         self._k, self._n = len(pending), len(pending) + len(residents)
         people = (*pending, *residents)
         times = context.relative_times_on(device_class.type, people)
@@ -95,7 +95,7 @@ class GroupTable:
     @cached_property
     def _caps(self) -> Floats:
         """float64[n, n]: the tightest cap of each job against each that does not depend on time; inf without any."""
-        jobs, limits = self.jobs, self._context.limits
+        jobs, limits = self.jobs, self.context.limits
         tightest = SlowdownCaps.of(jobs.jobs, jobs.profiles, jobs.jobs, limits).tightest()
         return np.broadcast_to(tightest, (self._n, self._n))
 
@@ -140,6 +140,11 @@ class GroupTable:
             possible &= self._within_caps(group, self.slowdowns.of_groups(group))
         return possible
 
+    def costs_by_excess(self) -> tuple[Floats, Floats]:
+        """float64[k] each: what each class of pending jobs costs at a slowdown of 1, and one unit of slowdown more."""
+        k, slope = self._k, self._rate * self._times
+        return (self._constant + slope + self._rate * self._losses)[:k], slope[:k]
+
     def least_costs(self, residents: Sequence[int], priority: int | None) -> tuple[Floats, Floats]:
         """float64[k] and float64[k, k]: what pending jobs of a priority cost at least beside residents, and each pair.
 
@@ -173,7 +178,7 @@ class GroupTable:
 
     def _fits(self, group: Ints) -> Bools:
         """Do grants and peaks, or with oversubscription working sets, fit together?"""
-        memory, limits = self.device_class.memory, self._context.limits
+        memory, limits = self.device_class.memory, self.context.limits
         if memory.memory_bytes < 0:
             return np.ones(group.shape[1], dtype=bool)
         demands = self.jobs.demands
@@ -222,7 +227,7 @@ class GroupTable:
             return None
         group = np.arange(self._n, dtype=np.int64)[:, None]
         upper = self.slowdowns.upper(group, self.slowdowns.of_groups(group))
-        jobs, limits = self.jobs, self._context.limits
+        jobs, limits = self.jobs, self.context.limits
         spread = np.ones(self._n)
         caps = SlowdownCapRule(
             jobs=jobs.jobs,
@@ -240,18 +245,18 @@ class GroupTable:
 
     def _pays(self, slowdown: Floats) -> Bools:
         """Do they get more done than one after the other?"""
-        least = self._context.limits.slowdown.min_joint_throughput
+        least = self.context.limits.slowdown.min_joint_throughput
         if least == 0:
             return np.ones(slowdown.shape[1], dtype=bool)
         return np.asarray((1.0 / slowdown).sum(axis=0) > least)
 
     @cached_property
     def _rate(self) -> Floats:
-        return self._context.objective.rate(self.jobs.jobs)
+        return self.context.objective.rate(self.jobs.jobs)
 
     @cached_property
     def _constant(self) -> Floats:
-        return self._context.objective.constant(self.jobs.jobs)
+        return self.context.objective.constant(self.jobs.jobs)
 
     @cached_property
     def _losses(self) -> Floats:

@@ -1,8 +1,9 @@
 """Which sharing mode a set of jobs should have on a device, and what to measure to be surer.
 
-1. What every mode would do, as far as it is known. 2. Those that the memory and the risk of missing a latency target
-allow. 3. Of these the one with the highest expected throughput within targets, if it exceeds what the jobs do one
-after the other. 4. The expected gain from knowing each mode exactly: how much better the choice would then be.
+1. What every mode that the device can have would do, as far as it is known. 2. Those that the memory and the risk of
+missing a latency target allow. 3. Of these the one with the highest expected throughput within targets, if it exceeds
+what the jobs do one after the other. 4. The expected gain from knowing each mode exactly: how much better the choice
+would then be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.devices.possible_modes import possible_modes
 from interfere.policy.modes.outlook import GroupPredictor, ModeScenarios, outlook_of
 from interfere.policy.modes.questions import JobToAdvise
 from interfere.policy.modes.text import render_recommendation
-from interfere.records import MODES, NAN
+from interfere.records import NAN
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import (
     ModeAdvice,
@@ -32,17 +34,23 @@ _SEED = 0  # of the order in which the scenarios of different modes meet
 
 
 def advise(
-    jobs: Sequence[JobToAdvise], device_type: str, predict: GroupPredictor, *, risk: float = DEFAULT_RISK
+    jobs: Sequence[JobToAdvise],
+    device_type: str,
+    predict: GroupPredictor,
+    *,
+    risk: float = DEFAULT_RISK,
+    modes: Sequence[str] | None = None,
 ) -> ModeAdvice:
     """The advice for these jobs on one device of a type.
 
     `risk`: the largest probability with which a job may miss a latency target that it keeps alone; below it the risk
-    of a miss is weighed against throughput.
+    of a miss is weighed against throughput. `modes`: those that are compared; None: all that the device can have.
     """
-    modes = [outlook_of(mode, jobs, device_type, predict) for mode in MODES]
-    choice = _Choice.of(modes, jobs, risk)
+    candidates = possible_modes(device_type) if modes is None else modes
+    scenarios = [outlook_of(mode, jobs, device_type, predict) for mode in candidates]
+    choice = _Choice.of(scenarios, jobs, risk)
     certainty, gains = choice.certainty(), choice.gains()
-    outlooks = tuple(_with_certainty(each.outlook, certainty, gains) for each in modes)
+    outlooks = tuple(_with_certainty(each.outlook, certainty, gains) for each in scenarios)
     recommendation = choice.recommendation(certainty)
     return ModeAdvice(
         device_type=device_type,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 TOLERANCE = 0.05
 SCENARIOS = 1_000  # standard error of a probability below 1.6 %
 _SEED = 0
+_Z90 = NormalDist().inv_cdf(0.95)  # standard deviations from the median to either end of a 90 % interval
 
 
 class ThroughputOf(StrEnum):
@@ -28,6 +30,18 @@ class ThroughputOf(StrEnum):
 
     SLICE = "slice"  # of all copies in one slice
     GPU = "gpu"  # of a GPU that is divided into as many such slices as it has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationOutlook:
+    """What one configuration would do; lower and upper are the ends of a 90 % interval."""
+
+    configuration: Configuration
+    latency_s: float  # median; infinite where it was measured not to fit
+    lower_s: float
+    upper_s: float
+    slowdown: float  # median latency ÷ that of one copy in the same slice
+    good_probability: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +54,7 @@ class CopiesAdvice:
     miss_probability: float  # that the latency target is not kept
     good_probability: float
     measure: Configuration | None  # None where everything that could be better was measured
+    outlooks: tuple[ConfigurationOutlook, ...]  # of every configuration, one copy included
 
 
 def advise_copies(
@@ -62,6 +77,7 @@ def advise_copies(
         miss_probability=float(np.mean(latencies[k] > target_s)),
         good_probability=float(probability[k]),
         measure=_most_useful(belief, probability, k),
+        outlooks=_outlooks(belief, probability),
     )
 
 
@@ -85,6 +101,28 @@ def advise_measured_model(
         if configuration.copies > 1 and configuration in belief.configurations:
             belief = belief.given(configuration, model.latency_s(configuration))
     return advise_copies(belief, target_s, throughput_of)
+
+
+def _outlooks(belief: CopiesBelief, good: Floats) -> tuple[ConfigurationOutlook, ...]:
+    """What is believed of every configuration; `good` float64[c]: probability of each that it is good."""
+    median_s, reach = belief.median_s, np.exp(_Z90 * np.sqrt(np.diag(belief.covariance)))
+    median_s = np.where([each in belief.does_not_fit for each in belief.configurations], np.inf, median_s)
+    one_copy_s = {
+        each.slice_size: time_s
+        for each, time_s in zip(belief.configurations, median_s.tolist(), strict=True)
+        if each.copies == 1
+    }
+    return tuple(
+        ConfigurationOutlook(
+            configuration=each,
+            latency_s=float(median_s[k]),
+            lower_s=float(median_s[k] / reach[k]),
+            upper_s=float(median_s[k] * reach[k]),
+            slowdown=float(median_s[k]) / one_copy_s[each.slice_size],
+            good_probability=float(good[k]),
+        )
+        for k, each in enumerate(belief.configurations)
+    )
 
 
 def _requests(configuration: Configuration, throughput_of: ThroughputOf) -> int:

@@ -1,27 +1,58 @@
 """What is believed of the latencies of several copies of a model of which only one copy was measured.
 
-What further copies bring is more work at once, and a smaller share of the slice for each. So the slowdown of n copies
-of batch b in a slice of g is explained by what one copy does elsewhere:
-
-    n,  g,  throughput(g, b) ÷ the most at any batch,  latency(g, n·b) ÷ latency(g, b),
-    latency(g/n, b) ÷ latency(g, b),  latency(g/2, b) ÷ latency(g, b),  latency(g, b) ÷ the least of any slice
-
-as logarithms, interpolated between measured batches and slices; beyond them latency grows with the batch and falls with
-the share. A Gaussian process over the other models of a table maps them to the logarithm of the slowdown.
+Three views of what one copy does elsewhere (`one_copy_facts`) are averaged, since none is the best for every model. In
+each a Gaussian process over the other models of a table says how much more the logarithm of the slowdown is than a
+queueing network expects; how far the views differ is part of the covariance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import TableError
-from interfere.predict.copies.gaussian_process import AveragedProcess, fit_process
+from interfere.predict.copies.gaussian_process import StandardisedProcess, fit_process
 from interfere.predict.copies.measurements import COPIES, Configuration, ModelMeasurements
+from interfere.predict.copies.one_copy_facts import Fact, facts_of
 
 Floats = NDArray[np.float64]
 _SEVERAL = COPIES[1:]
+_RATIOS = (
+    Fact.COPIES,
+    Fact.SLICE,
+    Fact.THROUGHPUT,
+    Fact.SAME_WORK,
+    Fact.SLICE_SHARE,
+    Fact.HALF_SLICE,
+    Fact.FASTEST,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """Facts from which a process predicts, and the slowdown that it corrects."""
+
+    facts: tuple[Fact, ...]
+    expected: Fact
+
+
+VIEWS = (
+    _View(facts=(*_RATIOS, Fact.QUEUE_OF_MODEL), expected=Fact.QUEUE_OF_MODEL),
+    _View(  # nothing of other batches, which now and then have a time that is wrong
+        facts=(
+            Fact.COPIES,
+            Fact.SLICE,
+            Fact.SLICE_SHARE,
+            Fact.HALF_SLICE,
+            Fact.FASTEST,
+            Fact.QUEUE_OF_BATCH,
+            Fact.LATENCY,
+        ),
+        expected=Fact.QUEUE_OF_BATCH,
+    ),
+    _View(facts=(*_RATIOS, Fact.QUEUE_OF_BATCH, Fact.QUEUE_OF_MODEL), expected=Fact.QUEUE_OF_BATCH),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +102,25 @@ class CopiesModel:
         values: list[float] = []
         for model in models:
             alone = model.one_copy_latencies_s()
-            for key, rate in model.throughput.items():
-                if key.copies > 1 and rate > 0 and (key.slice_size, key.batch) in alone:
-                    rows.append(_features(alone, key))
-                    values.append(float(np.log(key.batch / rate / alone[key.slice_size, key.batch])))
+            known = [
+                key
+                for key, rate in model.throughput.items()
+                if key.copies > 1 and rate > 0 and (key.slice_size, key.batch) in alone
+            ]
+            for key, row in zip(known, facts_of(alone, known), strict=True):
+                rows.append(row)
+                slowdown = model.latency_s(key) / alone[key.slice_size, key.batch]
+                values.append(float(np.log(slowdown)))
         if not rows:
             raise TableError(
                 "no measurement of several copies beside one of one copy",
                 value=f"{len(models)} other models",
                 remedy="give a folder of ParvaGPU's CSV files of other models (interfere data fetch parvagpu)",
             )
-        self._process: AveragedProcess = fit_process(np.array(rows), np.array(values))
+        facts, log_slowdown = np.array(rows), np.array(values)
+        self._processes: tuple[StandardisedProcess, ...] = tuple(
+            fit_process(facts[:, view.facts], log_slowdown - facts[:, view.expected]) for view in VIEWS
+        )
 
     def belief(self, model: ModelMeasurements, batch: int) -> CopiesBelief:
         """What is believed of one to five copies in every slice in which one copy of the batch was measured."""
@@ -91,40 +130,23 @@ class CopiesModel:
             remedy = "measure one copy of that batch in the slices that could be taken"
             raise TableError("no row of one copy", value=f"{model.name}, batch {batch}", remedy=remedy)
         several = [Configuration(size, batch, n) for size in slices for n in _SEVERAL]
-        mean, covariance = self._process.predict(np.array([_features(alone, key) for key in several]))
+        log_slowdown, covariance = self._predict(facts_of(alone, several))
         one = [Configuration(size, batch, 1) for size in slices]
         joint = np.zeros((len(one) + len(several),) * 2)
         joint[len(one) :, len(one) :] = covariance
         solo = np.log([alone[size, batch] for size in slices])
         return CopiesBelief(
             configurations=(*one, *several),
-            mean=np.concatenate([solo, mean + np.log([alone[key.slice_size, batch] for key in several])]),
+            mean=np.concatenate([solo, log_slowdown + np.log([alone[key.slice_size, batch] for key in several])]),
             covariance=joint,
         )
 
-
-def _features(alone: Mapping[tuple[int, int], float], key: Configuration) -> Floats:
-    """float64[7] of several copies, from the latencies of one copy by (slice, batch)."""
-    size, batch, copies = key
-    here = np.log(alone[size, batch])
-    batches = sorted((b, time_s) for (g, b), time_s in alone.items() if g == size)
-    shares = sorted((g, time_s) for (g, b), time_s in alone.items() if b == batch)
-    most = max(b / time_s for b, time_s in batches)
-    return np.array(
-        [
-            np.log(copies),
-            np.log(size),
-            np.log(batch) - here - np.log(most),
-            _log_time(batches, copies * batch, beyond=1.0) - here,
-            _log_time(shares, size / copies, beyond=-1.0) - here,
-            _log_time(shares, size / 2, beyond=-1.0) - here,
-            here - np.log(min(time_s for _, time_s in shares)),
-        ]
-    )
-
-
-def _log_time(times: Sequence[tuple[int, float]], at: float, *, beyond: float) -> float:
-    """Logarithm of a time between measured ones; outside of them it changes with the power `beyond` of the size."""
-    sizes, logs = np.log([size for size, _ in times]), np.log([time_s for _, time_s in times])
-    inside = float(np.clip(np.log(at), sizes[0], sizes[-1]))
-    return float(np.interp(inside, sizes, logs)) + beyond * (float(np.log(at)) - inside)
+    def _predict(self, facts: Floats) -> tuple[Floats, Floats]:
+        """Mean float64[c] and covariance float64[c, c] of log slowdowns: the views as equally likely."""
+        means, covariances = [], []
+        for view, process in zip(VIEWS, self._processes, strict=True):
+            mean, covariance = process.predict(facts[:, view.facts])
+            means.append(mean + facts[:, view.expected])
+            covariances.append(covariance)
+        between = np.cov(np.array(means).T, bias=True)
+        return np.mean(means, axis=0), np.mean(covariances, axis=0) + between

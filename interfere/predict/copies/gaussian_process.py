@@ -1,10 +1,9 @@
-"""Gaussian-process regression with a Matérn 5/2 kernel and a length scale for each column, averaged over several fits.
+"""Gaussian-process regression with a Matérn 5/2 kernel and a length scale for each column.
 
     k(x, x') = SIGNAL (1 + √5 r + 5 r²/3) exp(-√5 r) + NOISE [x = x'],    r² = Σ ((x_k - x'_k) / LENGTH_k)²
 
 Rasmussen & Williams 2006, equations 4.17, 2.23, 2.24 and 5.9. Columns and values are standardised. The parameters
-maximise the marginal likelihood of `FITTED_ROWS` rows; as they depend on which rows these are, `FITS` processes are
-averaged, and how far they differ is part of the covariance.
+maximise the marginal likelihood of `FITTED_ROWS` rows.
 """
 
 from collections.abc import Sequence
@@ -17,8 +16,9 @@ from scipy.optimize import minimize
 
 Floats = NDArray[np.float64]
 
-FITTED_ROWS, FITS = 300, 3  # more rows, which are less alike than the rows of one model, fit the noise of single models
+FITTED_ROWS = 300  # more rows, which are less alike than the rows of one model, fit the noise of single models
 _JITTER = 1e-10
+_SEED = 0  # of the choice of those rows
 _START = (1.0, 0.05)  # variances of signal and noise
 _VARIANCE_BOUNDS, _LENGTH_BOUNDS = (-12.0, 9.0), (-2.5, 4.6)  # of their logarithms
 
@@ -41,10 +41,10 @@ class GaussianProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AveragedProcess:
-    """The average of several fits to the same rows."""
+class StandardisedProcess:
+    """A process on columns and values in their own units."""
 
-    fits: tuple[GaussianProcess, ...]
+    process: GaussianProcess
     centre: Floats  # float64[f]
     scale: Floats  # float64[f]
     value_centre: float
@@ -52,19 +52,16 @@ class AveragedProcess:
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Mean float64[p] and covariance float64[p, p] of the values at float64[p, f] rows, noise included."""
-        answers = [fit.predict((rows - self.centre) / self.scale) for fit in self.fits]
-        means = np.array([mean for mean, _ in answers])
-        covariance = np.mean([covariance for _, covariance in answers], axis=0) + np.cov(means.T, bias=True)
-        return self.value_centre + self.value_scale * means.mean(axis=0), self.value_scale**2 * covariance
+        mean, covariance = self.process.predict((rows - self.centre) / self.scale)
+        return self.value_centre + self.value_scale * mean, self.value_scale**2 * covariance
 
 
-def fit_process(rows: Floats, values: Floats) -> AveragedProcess:
+def fit_process(rows: Floats, values: Floats) -> StandardisedProcess:
     """Fit float64[m] values at float64[m, f] rows."""
     centre, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-12)
     value_centre, value_scale = float(values.mean()), max(float(values.std()), 1e-12)
-    x, y = (rows - centre) / scale, (values - value_centre) / value_scale
-    return AveragedProcess(
-        fits=tuple(_fit(x, y, seed) for seed in range(FITS)),
+    return StandardisedProcess(
+        process=_fit((rows - centre) / scale, (values - value_centre) / value_scale),
         centre=centre,
         scale=scale,
         value_centre=value_centre,
@@ -72,9 +69,9 @@ def fit_process(rows: Floats, values: Floats) -> AveragedProcess:
     )
 
 
-def _fit(x: Floats, y: Floats, seed: int) -> GaussianProcess:
+def _fit(x: Floats, y: Floats) -> GaussianProcess:
     """A process on all rows, its parameters fitted to some of them."""
-    chosen = np.random.default_rng(seed).permutation(len(x))[:FITTED_ROWS]
+    chosen = np.random.default_rng(_SEED).permutation(len(x))[:FITTED_ROWS]
     start = np.concatenate([np.log(_START), np.full(x.shape[1], np.log(2.0))])
     bounds: Sequence[tuple[float, float]] = [*[_VARIANCE_BOUNDS] * len(_START), *[_LENGTH_BOUNDS] * x.shape[1]]
     data = (x[chosen], y[chosen])

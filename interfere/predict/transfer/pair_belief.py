@@ -8,17 +8,27 @@ Law 3: an answer is no measurement: nothing here is written into a table.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_excess_scale, to_slowdown
 from interfere.predict.transfer.pair_sources import PairSource
-from interfere.predict.transfer.process import PairSpace, Posterior, all_pairs, condition, noise_variance, pair_space
+from interfere.predict.transfer.process import (
+    Indices,
+    PairSpace,
+    Posterior,
+    all_pairs,
+    condition,
+    noise_variance,
+    pair_space,
+)
 from interfere.predict.transfer.suggestions import MEAN_OF_ABSOLUTE, Suggestion, suggest
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 
-Z90 = 1.6449  # half-width of a 90 % interval in standard deviations
-NOISE_PAD = 0.02  # of the slowdown, at either end: the noise of one measurement where no time is added
+LOWER, UPPER = 0.05, 0.95  # ends of the 90 % interval
+Z90 = NormalDist().inv_cdf(UPPER)  # its half-width in standard deviations
+NOISE_PAD = 0.02  # of the slowdown, at either end of it: the noise of one measurement where no time is added
 MIN_PAIRS = 3  # unordered: below, an error of hidden pairs says nothing
 FACTS = (
     "busy_frac",
@@ -88,18 +98,28 @@ class PairBelief:
         index = {name: k for k, name in enumerate(self.jobs)}
         victims = np.array([index[victim] for victim, _ in pairs], dtype=np.int64)
         neighbours = np.array([index[neighbour] for _, neighbour in pairs], dtype=np.int64)
-        mean, sd = self.posterior.expected((victims, neighbours))
-        median, lower, upper = (to_slowdown(mean + shift * sd) for shift in (0.0, -Z90, Z90))
+        lower, median, upper = self._quantiles((LOWER, 0.5, UPPER), (victims, neighbours))
         return tuple(
             PredictedSlowdown(
                 victim=victim,
                 neighbour=neighbour,
                 slowdown=float(median[k]),
-                lower=float(lower[k]) - NOISE_PAD,
-                upper=float(upper[k]) + NOISE_PAD,
+                lower=float(lower[k]),
+                upper=float(upper[k]),
             )
             for k, (victim, neighbour) in enumerate(pairs)
         )
+
+    def quantiles(self, levels: Sequence[float]) -> Floats:
+        """float64[q, n, n]: the slowdown of the row's job beside the column's at each level."""
+        n = len(self.jobs)
+        return self._quantiles(levels, all_pairs(n)).reshape(len(levels), n, n)
+
+    def _quantiles(self, levels: Sequence[float], pairs: tuple[Indices, Indices]) -> Floats:
+        """float64[q, p]: the slowdown of pairs of job indices at each level."""
+        mean, sd = self.posterior.expected(pairs)
+        deviations = [NormalDist().inv_cdf(level) for level in levels]
+        return np.array([to_slowdown(mean + z * sd) + NOISE_PAD * z / Z90 for z in deviations])
 
     def suggest(
         self,
@@ -157,7 +177,8 @@ def space_of_profiles(profiles: Sequence[JobProfile], sources: Sequence[PairSour
     log_step_time_s = np.array([_log(profile.step_time_s) for profile in profiles])
     facts = np.array([[_log(getattr(profile, fact)) for fact in FACTS] for profile in profiles])
     jobs = tuple(profile.workload for profile in profiles)
-    return pair_space(jobs, tuple(sources), log_step_time_s, np.column_stack([log_step_time_s, facts]))
+    families = tuple(profile.family for profile in profiles)
+    return pair_space(jobs, tuple(sources), log_step_time_s, np.column_stack([log_step_time_s, facts]), families)
 
 
 def measured_rows(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.predict.transfer.excess_scale import Floats, to_excess_scale
@@ -24,6 +25,7 @@ class PairSource:
     neighbour_effects: Floats  # float64[n]
     interaction: Floats  # float64[n, n]: what the effects do not explain; 0 where nothing was measured
     log_step_time_s: Floats  # float64[n]; NaN where unknown
+    is_measured: NDArray[np.bool_]  # bool[n]: jobs with a measured pair there
 
 
 def source_of_table(title: str, table: Table, jobs: Sequence[str]) -> PairSource:
@@ -58,6 +60,7 @@ def source_of_table(title: str, table: Table, jobs: Sequence[str]) -> PairSource
         neighbour_effects=others,
         interaction=np.where(measured, z - additive, 0.0),
         log_step_time_s=log_step_time_s,
+        is_measured=measured.any(axis=0) | measured.any(axis=1),
     )
 
 
@@ -73,4 +76,5 @@ def source_of_model(title: str, log_slowdown: Floats) -> PairSource:
         neighbour_effects=others,
         interaction=z - mean - own[:, None] - others[None, :],
         log_step_time_s=np.full(len(z), np.nan),
+        is_measured=np.zeros(len(z), dtype=bool),
     )

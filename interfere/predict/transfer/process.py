@@ -8,29 +8,36 @@ x̄ = Σ x_d / D and ::
 
 LEVEL and SLOPE are the affine map of the sources' answers, r_d what effects do not explain there. K(i, j) says
 how alike two jobs are: SIMILARITY · exp(-|c_i - c_j|² / 2) + (1 - SIMILARITY) [i = j], of coordinates c: the jobs'
-effects on the sources, how much slower or faster each runs alone than there, and its facts. Small deviations are shrunk
-towards what the sources say. How far off the sources are is learned: standard deviations are multiplied by what
-leave-one-out errors of the measured pairs ask for.
+effects on the sources, how much slower or faster each runs alone than there, and its facts. Where all jobs name their
+family, the architecture, a share FAMILY of the similarity is that of its members, whatever their batch size:
+[family i = family j] · exp(-|c_i - c_j|² / 8). Small deviations are shrunk towards what the sources say. How far off
+the sources are is learned: standard deviations are multiplied by what leave-one-out errors of measured pairs ask for.
+
+A pair without added time tells only that its z is at most that of none (Tobin 1958, "Estimation of relationships for
+limited dependent variables"): such a value is replaced by its mean below that bound, given the other pairs.
 
 The constants were chosen on Gavel's three device types, each held out in turn: `tests/bench/test_transfer.py`.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.transfer.excess_scale import OFFSET, Floats
+from interfere.predict.transfer.excess_scale import OFFSET, Floats, to_excess_scale
 from interfere.predict.transfer.pair_sources import PairSource
 
 LEVEL, SLOPE, INTERACTION = 0.8, 0.4, 0.25
 VICTIM, NEIGHBOUR, BOTH = 0.4, 0.4, 0.3
-SIMILARITY = 0.95
+SIMILARITY, FAMILY = 0.95, 0.2
 REST = -1.5  # z of a slowdown of 1.12: where the slope turns
 EFFECT_SCALE, SPEEDUP_SCALE, FACT_SCALE = 1.0, 2.0, 0.5  # weights of the coordinates
 COORDINATE_SCALE = 2.0
 NOISE = 0.07  # of z, beyond that of the slowdown itself
 SLOWDOWN_NOISE = 0.01  # of a measured slowdown: where little time is added, z is uncertain
+CENSORED_ROUNDS = 3  # of the means of values without added time; further ones change predictions by under .001
+LEAST_CENSORED = 1.0  # how far below the bound such a mean may lie
 PRIOR_ROWS = 4.0  # how many rows the prior variances count for beside leave-one-out errors
 
 Indices = NDArray[np.int64]
@@ -69,16 +76,25 @@ class PairSpace:
 
 
 def pair_space(
-    jobs: tuple[str, ...], sources: tuple[PairSource, ...], log_step_time_s: Floats, facts: Floats
+    jobs: tuple[str, ...],
+    sources: tuple[PairSource, ...],
+    log_step_time_s: Floats,
+    facts: Floats,
+    families: tuple[str, ...] = (),
 ) -> PairSpace:
-    """The space of `n` jobs with float64[n] step times where they are measured and float64[n, f] facts, NaN unknown."""
+    """The space of `n` jobs with float64[n] step times where they are measured, float64[n, f] facts, NaN unknown, and
+    their families, "" for one that names none."""
     columns = [effects for each in sources for effects in (each.victim_effects, each.neighbour_effects)]
     columns = [EFFECT_SCALE * column for column in columns]
     columns += [SPEEDUP_SCALE * (log_step_time_s - each.log_step_time_s) for each in sources]
     columns += [FACT_SCALE * _standardised(column) for column in facts.T]
     coordinates = np.nan_to_num(np.stack(columns, axis=1)) / COORDINATE_SCALE
     squared = ((coordinates[:, None, :] - coordinates[None, :, :]) ** 2).sum(axis=-1)
-    alike = SIMILARITY * np.exp(-0.5 * squared) + (1.0 - SIMILARITY) * np.eye(len(coordinates))
+    similar = np.exp(-0.5 * squared)
+    if families and all(families):
+        same_family = np.array([[first == second for second in families] for first in families])
+        similar = similar + FAMILY / SIMILARITY * (same_family * np.exp(-squared / 8.0) - similar)
+    alike = SIMILARITY * similar + (1.0 - SIMILARITY) * np.eye(len(coordinates))
     return PairSpace(jobs, sources, np.asarray(alike))
 
 
@@ -127,8 +143,37 @@ def condition(space: PairSpace, pairs: tuple[Indices, Indices], z: Floats, varia
     inverse: Floats = np.zeros((0, 0))
     if len(z):
         inverse = np.asarray(np.linalg.inv(space.covariance(pairs, pairs) + np.diag(variance)), dtype=np.float64)
-    weights = inverse @ (z - space.mean(*pairs)) if len(z) else np.zeros(0)
+    mean = space.mean(*pairs) if len(z) else np.zeros(0)
+    weights = inverse @ (_without_bound(z, mean, inverse) - mean)
     # Leave-one-out errors in units of their standard deviation: Rasmussen & Williams 2006, equation 5.12.
     standardised = weights / np.sqrt(np.diag(inverse))
     scale = float(np.sqrt((PRIOR_ROWS + (standardised**2).sum()) / (PRIOR_ROWS + len(z))))
     return Posterior(space, pairs, inverse, weights, max(scale, 1.0))
+
+
+def _without_bound(z: Floats, mean: Floats, inverse: Floats) -> Floats:
+    """The values, those of pairs without added time replaced by their means below the bound, given all other values."""
+    bound = to_excess_scale(np.ones(1))[0]
+    censored = z <= bound
+    if not censored.any():
+        return z
+    variance, values = 1.0 / np.diag(inverse), z
+    for _ in range(CENSORED_ROUNDS):
+        # Mean and deviation of each value given the others: Rasmussen & Williams 2006, equation 5.12.
+        expected = values - variance * (inverse @ (values - mean))
+        below = mean_below(bound, expected, np.sqrt(variance))
+        values = np.where(censored, np.maximum(below, bound - LEAST_CENSORED), z)
+    return values
+
+
+def mean_below(bound: float, mean: Floats, deviation: Floats) -> Floats:
+    """The mean of normal variables that are known to be at most the bound, elementwise."""
+    distances = ((bound - mean) / deviation).tolist()
+    return np.asarray(mean - deviation * np.array([_inverse_mills(distance) for distance in distances]))
+
+
+def _inverse_mills(x: float) -> float:
+    """φ(x) / Φ(x); far below zero by two terms of its asymptotic series (Abramowitz & Stegun 1964, 26.2.12)."""
+    if x < -20.0:
+        return -x - 1.0 / x
+    return math.exp(-0.5 * x * x) / (math.sqrt(0.5 * math.pi) * math.erfc(-x / math.sqrt(2.0)))

@@ -9,10 +9,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from interfere.devices.possible_modes import CPU_MODES
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity
-
-CPU_MODES = ("timeslice", "priority", "spatial")  # what can be measured on cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,9 @@ from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling import affinity
-from interfere.profiling.campaign import CampaignProgress, Report, check_distinct_pairs, check_minimums
+from interfere.profiling.campaign import CampaignProgress, Report
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
+from interfere.profiling.design.campaign_config import check_distinct_pairs, check_minimums
 from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
 from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
 from interfere.profiling.programs.run_analysis import SOURCE

@@ -26,7 +26,7 @@ from interfere.profiling.programs.process_tree import KILL_S
 from interfere.profiling.programs.spec import Command
 from interfere.profiling.programs.supervisor import EVENTS, LOG, RUN_FOLDER, SAMPLES, SPOOL, LaunchRequest
 
-SUPERVISOR_S = 5.0  # to start and to end the supervisor's interpreter, beyond the command's own grace
+SUPERVISOR_S = 60.0  # to start and to end the supervisor's interpreter, beyond the command's own grace; it takes 0.2 s
 SUPERVISOR_LOG = "supervisor.log"
 POLL_S = 0.01
 

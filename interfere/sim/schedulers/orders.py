@@ -16,6 +16,10 @@ class Order(Protocol):
         """Sort keys of waiting or running jobs."""
 
     @property
+    def max_key(self) -> float:
+        """No key is larger; inf where keys have no bound."""
+
+    @property
     def jumps(self) -> bool:
         """Do keys of running jobs jump while they run, so that the order must be asked again?"""
 
@@ -39,6 +43,11 @@ class Fifo:
         return [0.0] * len(states)
 
     @property
+    def max_key(self) -> float:
+        """0."""
+        return 0.0
+
+    @property
     def jumps(self) -> bool:
         """No."""
         return False
@@ -58,11 +67,18 @@ class ShortestFirst:
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Seconds, or device seconds."""
-        expected_s = self.estimate.remaining_s if self.remaining else self.estimate.total_s
-        times_s = [expected_s(state, cluster) for state in states]
+        if self.remaining:
+            times_s = self.estimate.all_remaining_s(states, cluster)
+        else:
+            times_s = [self.estimate.total_s(state, cluster) for state in states]
         if not self.per_gpu:
             return times_s
         return [time_s * state.job.gpus for time_s, state in zip(times_s, states, strict=True)]
+
+    @property
+    def max_key(self) -> float:
+        """None."""
+        return math.inf
 
     @property
     def jumps(self) -> bool:
@@ -78,17 +94,30 @@ class ShortestFirst:
 TIRESIAS_THRESHOLD_S = 18_000.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LeastAttained:
     """Jobs with little service (in device seconds) first, each of the two queues by arrival (Gu et al., NSDI 2019,
-    section 3.2)."""
+    section 3.2). It remembers who is in the second queue, which no job ever leaves."""
 
     threshold_s: float = TIRESIAS_THRESHOLD_S
+    _second: set[str] = field(default_factory=set)  # ids of jobs of this cluster that it saw in the second queue
+    _cluster: Cluster | None = None  # that it was last asked about
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """0 for the first queue, 1 for the second."""
-        served = zip(states, cluster.all_served_s(states), strict=True)
-        return [float(served_s * state.job.gpus >= self.threshold_s - 1e-6) for state, served_s in served]
+        if cluster is not self._cluster:
+            self._cluster, self._second = cluster, set()
+        second = self._second
+        unsure = [state for state in states if state.job.id not in second]
+        for state, served_s in zip(unsure, cluster.all_served_s(unsure), strict=True):
+            if served_s * state.job.gpus >= self.threshold_s - 1e-6:
+                second.add(state.job.id)
+        return [1.0 if state.job.id in second else 0.0 for state in states]
+
+    @property
+    def max_key(self) -> float:
+        """Of the second queue."""
+        return 1.0
 
     @property
     def jumps(self) -> bool:
@@ -110,6 +139,11 @@ class EarliestDeadline:
         return [state.job.deadline_s for state in states]
 
     @property
+    def max_key(self) -> float:
+        """None."""
+        return math.inf
+
+    @property
     def jumps(self) -> bool:
         """No."""
         return False
@@ -128,6 +162,11 @@ class LeastLaxity:
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Deadline - now - expected remaining run time."""
         return [state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster) for state in states]
+
+    @property
+    def max_key(self) -> float:
+        """None."""
+        return math.inf
 
     @property
     def jumps(self) -> bool:

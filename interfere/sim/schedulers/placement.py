@@ -54,7 +54,10 @@ def hosts_with_a_seat(hosts: Sequence[Host], starts: Iterable[Start], cluster: C
     guests: dict[tuple[str, ...], tuple[JobState, ...]] = {}
     for start in starts:
         guests[start.device_ids] = (*guests.get(start.device_ids, ()), cluster.jobs[start.job_id])
-    joined = (replace(host, others=(*host.others, *guests.get(host.device_ids, ()))) for host in hosts)
+    joined = (
+        replace(host, others=(*host.others, *guests[host.device_ids])) if host.device_ids in guests else host
+        for host in hosts
+    )
     return [host for host in joined if len(host.residents) < cluster.seats]
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 
 from interfere.records import Device
 from interfere.records.limits import DEFAULT_MOVE_FACTOR
@@ -42,7 +43,7 @@ class PreemptiveScheduler:
         draft = _DraftDecision(cluster, self.order)
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
         # 1. Give devices to jobs in order, and stop later jobs where that is needed.
-        blocked: list[JobState] = []
+        blocked = draft.blocked
         while (state := draft.next_waiting()) is not None:
             if devices := draft.make_room(state, node_gpus):
                 draft.start(state, devices)
@@ -65,10 +66,9 @@ class PreemptiveScheduler:
     def _separate_pairs(self, draft: "_DraftDecision", node_gpus: int) -> None:
         """Move jobs that share to free devices of their own."""
         cluster, separated = draft.cluster, set[str]()
-        paired = [state for state in cluster.running.values() if state.partner is not None]
+        paired = [state for state in cluster.running.values() if state.company]
         for state in in_order(self.order, paired, cluster):
-            partner = state.partner
-            assert partner is not None
+            partner = state.company[0]
             if not separated.isdisjoint((state.job.id, partner.job.id)) or state.job.id in draft.stopped:
                 continue
             if not state.job.preemptible or self._separation_saves_s(state, partner, cluster) <= 0:
@@ -115,6 +115,11 @@ def _turn(victims: Sequence[JobState], device: Device) -> int:
     return next((k for k, victim in enumerate(victims) if device.id in victim.device_ids), -1)
 
 
+def _leads_pair(state: JobState) -> bool:
+    """Is a job without a partner, or the one of its pair that arrived first?"""
+    return state.partner is None or state.arrival_rank < state.partner.arrival_rank
+
+
 class _DraftDecision:
     """Starts and stops decided so far, and what the devices would be like after them."""
 
@@ -123,12 +128,12 @@ class _DraftDecision:
         self.free = cluster.free.copy()
         self.starts: dict[str, Start] = {}
         self.stopped: dict[str, None] = {}
+        self.blocked: list[JobState] = []  # waiting jobs that find no devices, in order
         waiting = list(cluster.waiting.values())
         self._waiting = [
-            ((key, state.arrival_rank), state.job.id)
-            for state, key in zip(waiting, order.keys(waiting, cluster), strict=True)
+            ((key, state.arrival_rank), state) for state, key in zip(waiting, order.keys(waiting, cluster), strict=True)
         ]
-        heapq.heapify(self._waiting)
+        self._waiting.sort(key=itemgetter(0), reverse=True)  # the next one last
         # (size, pools) for which all devices of later jobs were too few: still later jobs may take no others.
         self._too_large: set[tuple[int, tuple[str, ...]]] = set()
         self._last_first: list[tuple[Rank, JobState]] | None = None  # running jobs, one of each pair
@@ -137,48 +142,62 @@ class _DraftDecision:
         return self._order.keys((state,), self.cluster)[0], state.arrival_rank
 
     def next_waiting(self) -> JobState | None:
-        """The next waiting or stopped job in order, each once; None where there is none."""
-        return self.cluster.jobs[heapq.heappop(self._waiting)[1]] if self._waiting else None
+        """The next waiting or stopped job in order that may find devices, each once; None where there is none. Those
+        for which there are too few on the way to it are blocked."""
+        while self._waiting:
+            _, state = self._waiting.pop()
+            if (state.job.gpus, state.job.pools) not in self._too_large:
+                return state
+            self.blocked.append(state)
+        return None
 
     def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
         """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
         request = (state.job.gpus, state.job.pools)
-        if request in self._too_large:
-            return ()
         if devices := self.free.find(*request, node_gpus):
             return devices
-        rank, free, victims = self._rank(state), None, list[JobState]()
+        rank, counts, victims = self._rank(state), self.free.node_counts(), list[JobState]()
         for victim_rank, victim in self._running_after(rank):
             if victim_rank < rank:
                 break
             if victim.job.id not in self.stopped and self._is_preemptible(victim):
-                free = self.free.copy() if free is None else free
                 victims.append(victim)
-                free.add(device.device for device in victim.devices)
-                if devices := free.find(*request, node_gpus):
-                    devices = free.prefer(devices, partial(_turn, victims))
-                    self._preempt(victims, devices)
-                    return devices
+                counts.add(victim.device_ids)
+                if counts.holds(*request, node_gpus):
+                    return self._take_from(victims, request, node_gpus)
         self._too_large.add(request)
         return ()
+
+    def _take_from(
+        self, victims: Sequence[JobState], request: tuple[int, tuple[str, ...]], node_gpus: int
+    ) -> tuple[Device, ...]:
+        """Devices for a request, free ones or those of victims, of which it stops as many as it needs."""
+        free = self.free.copy()
+        free.add(device.device for victim in victims for device in victim.devices)
+        devices = free.prefer(free.find(*request, node_gpus), partial(_turn, victims))
+        self._preempt(victims, devices)
+        return devices
 
     def _running_after(self, first: Rank) -> list[tuple[Rank, JobState]]:
         """Running jobs that come after `first`, with their ranks, the last first; of each pair one job, with the rank
         of the earlier. Waiting jobs ask in order, so that the first one's answer holds all that later ones need."""
         if self._last_first is None:
-            running, ranked = list(self.cluster.running.values()), list[tuple[Rank, JobState]]()
-            for state, key in zip(running, self._order.keys(running, self.cluster), strict=True):
-                rank, partner = (key, state.arrival_rank), state.partner
-                if rank < first:
-                    continue
-                if partner is not None:
-                    if partner.arrival_rank < state.arrival_rank:
-                        continue
-                    rank = min(rank, self._rank(partner))
-                ranked.append((rank, state))
-            ranked.sort(key=lambda entry: entry[0], reverse=True)
-            self._last_first = ranked
+            (first_key, first_arrival), running = first, list(self.cluster.running.values())
+            if first_key >= self._order.max_key:  # by arrival alone: no keys of the others are needed
+                running = [state for state in running if state.arrival_rank >= first_arrival]
+            ranked = [
+                ((key, state.arrival_rank), state)
+                for state, key in zip(running, self._order.keys(running, self.cluster), strict=True)
+                if key > first_key or (key == first_key and state.arrival_rank >= first_arrival)
+            ]
+            if self.cluster.shared:
+                ranked = [(self._rank_of_pair(rank, state), state) for rank, state in ranked if _leads_pair(state)]
+            self._last_first = sorted(ranked, key=itemgetter(0), reverse=True)
         return self._last_first
+
+    def _rank_of_pair(self, rank: Rank, state: JobState) -> Rank:
+        """The rank of a job, or of its partner where that comes earlier."""
+        return rank if state.partner is None else min(rank, self._rank(state.partner))
 
     @staticmethod
     def _is_preemptible(state: JobState) -> bool:
@@ -192,7 +211,8 @@ class _DraftDecision:
                 for member in (victim, victim.partner):
                     if member is not None:
                         self.stop(member)
-                        heapq.heappush(self._waiting, (self._rank(member), member.job.id))
+                        self._waiting.append((self._rank(member), member))
+        self._waiting.sort(key=itemgetter(0), reverse=True)
 
     def stop(self, state: JobState) -> None:
         """A job leaves its devices, which are free once no job keeps them."""

@@ -1,6 +1,6 @@
 """What a scheduler changes against a reference on the same traces, with the interval of the mean and the spread.
 
-Over the recorded days of one trace (block bootstrap), or over several traces (Student's t): two populations, each named
+Over the recorded days of one trace (batches of days), or over several traces (Student's t): two populations, each named
 where its figures are shown. Completion times are compared job by job: both replays have the same jobs.
 """
 
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from interfere.sim.ratio_interval import RELATIVE_CHANGE, DaySums
 from interfere.sim.sweeps.tasks import SweepResult
-from interfere.sim.uncertainty import DaySums, UncertainMean, mean_over_days, mean_over_traces
+from interfere.sim.uncertainty import UncertainMean, mean_over_days, mean_over_traces
 
 
 def change_over_days(results: Sequence[SweepResult], references: Sequence[SweepResult]) -> UncertainMean | None:
@@ -25,7 +26,7 @@ def change_over_days(results: Sequence[SweepResult], references: Sequence[SweepR
         for result, other in recorded
     ]
     redrawn = any(result.task.draw for result, _ in pairs)
-    return mean_over_days(worlds, traces=_shares(pairs) if redrawn else (), subtract=1.0)
+    return mean_over_days(worlds, RELATIVE_CHANGE, traces=_shares(pairs) if redrawn else (), subtract=1.0)
 
 
 def change_over_traces(

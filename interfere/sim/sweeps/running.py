@@ -6,11 +6,14 @@ same signature, an engine of a cluster.
 
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from interfere.sim.study_runs import format_time_left
 from interfere.sim.sweeps.saved_results import SavedResults
@@ -89,9 +92,10 @@ def run_sweep(
     started_s, interrupted = time.perf_counter(), False
     try:
         for result in engine(inputs, left):
-            results[result.task] = result
-            if saved is not None:
-                saved.add(result)
+            with _interrupt_held_back():
+                results[result.task] = result
+                if saved is not None:
+                    saved.add(result)
             if report is not None:
                 each_s = (time.perf_counter() - started_s) / (len(results) - resumed)
                 report(_progress(result, len(results), len(wanted), each_s))
@@ -101,6 +105,23 @@ def run_sweep(
         interrupted = True
     done = tuple(results[task] for task in wanted if task in results)
     return SweepRun(results=done, tasks=len(wanted), resumed=resumed, interrupted=interrupted)
+
+
+@contextmanager
+def _interrupt_held_back() -> Iterator[None]:
+    """Let an interrupt from the keyboard wait until the block is over: a result is counted and kept, or neither."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # no interrupt is raised here
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        handler(*came[0])
 
 
 def _progress(result: SweepResult, done: int, total: int, each_s: float) -> str:

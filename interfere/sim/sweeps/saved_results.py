@@ -13,6 +13,7 @@ from typing import Any
 
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.sim.sweeps.tasks import SweepResult, SweepTask
+from interfere.sim.truth import Composition
 
 RESULTS_FILE = "sweep.jsonl"
 FORMAT = 1
@@ -68,6 +69,7 @@ def _result(line: str) -> SweepResult | None:
         document = json.loads(line)
         task = document.pop("task")
         task["max_slowdown"] = math.inf if task["max_slowdown"] is None else task["max_slowdown"]
+        task["composition"] = Composition(task.get("composition", Composition.SUM))
         document["completion_s_by_day"] = tuple(document["completion_s_by_day"])
         return SweepResult(task=SweepTask(**task), **document)
     except (ValueError, KeyError, TypeError, AttributeError):

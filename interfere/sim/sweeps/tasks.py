@@ -13,10 +13,11 @@ import numpy as np
 from interfere import __version__
 from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.names import parse_name
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.score import Score, score
 from interfere.sim.study_runs import draw_trace
-from interfere.sim.truth import TableTruth, TruthTable
+from interfere.sim.truth import Composition, TableTruth, TruthTable
 from interfere.sim.world import DAY_S, World
 
 
@@ -61,6 +62,7 @@ class SweepTask:
     draw: int = 0  # 0: the recorded days; else the number of the redraw
     max_slowdown: float = math.inf  # cap on predicted slowdowns of jobs that share
     scenario: int = 0  # index in `SweepInputs.scenarios`
+    composition: Composition = Composition.SUM  # of groups of three and more that the truth did not measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class SweepResult:
     median_completion_s: float
     p99_completion_s: float
     mean_waiting_s: float
-    shared: float  # share of busy device time with two jobs
+    shared: float  # share of busy device time with two jobs or more
     past_cap: float  # share of pairs in which a side was slowed by more than `SweepInputs.counted_cap`
     stops: int
     dropped: int
@@ -95,7 +97,8 @@ def run_task(inputs: SweepInputs, task: SweepTask) -> SweepResult:
         mode=scenario.truth.mode,
         max_slowdown=task.max_slowdown if math.isfinite(task.max_slowdown) else math.nan,
     )
-    replayed = replay(trace, TableTruth([scenario.truth]), make_scheduler(task.policy, settings))
+    truth = TableTruth([scenario.truth], task.composition)
+    replayed = replay(trace, truth, make_scheduler(task.policy, settings), seats=parse_name(task.policy).seats)
     found: Score = score([replayed], inputs.counted_cap)
     return SweepResult(
         task=task,

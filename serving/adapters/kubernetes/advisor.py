@@ -14,19 +14,28 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import Action, ActionKind, Limits, Plan, Snapshot
 from serving.adapters.kubernetes import names, view, writes
-from serving.adapters.kubernetes.api_server.calls import CLAIMS, NODES, PODS, SLICES, ClusterApi
+from serving.adapters.kubernetes.api_server.calls import (
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    ClusterApi,
+)
 from serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.adapters.kubernetes.observations.reporter import Reporter
+from serving.adapters.kubernetes.offers import default_share
 from serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 
 _log = logging.getLogger("interfere.kubernetes")
-PATHS = (PODS, NODES, SLICES, CLAIMS)
-_START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
+GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
+PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
 
 
@@ -74,7 +83,7 @@ class Advisor:
         self._metrics, self._reporter, self._may_write, self._dry_run = metrics, reporter, may_write, dry_run
         self._gated = 0
         self._limits = Limits.of(
-            allowed=frozenset({*_START, ActionKind.WAIT}),
+            allowed=frozenset({*view.STARTS, ActionKind.WAIT}),
             allow_extrapolation=settings.allow_extrapolation,
             ageing_s=settings.patience_s,
         )
@@ -95,7 +104,7 @@ class Advisor:
         needs_plan = problem.snapshot is not None and (not observing or any(_is_new(p) for p in problem.candidates))
         plan = self._match(problem.snapshot) if needs_plan and problem.snapshot else None
         # 3. Carry it out.
-        actions = plan.actions if plan else ()
+        actions = view.within_free_resources(problem, plan.actions) if plan else ()
         decisions = _decisions(problem, actions, plan.decision_id if plan else "")
         changes = self._changes(state, problem, actions, plan.decision_id if plan else "", now_s)
         rejected: tuple[RejectedChange, ...] = ()
@@ -140,17 +149,15 @@ class Advisor:
             new = [action for action in actions if _is_new(pods[action.job_id])]
             return tuple(writes.advise(pods[action.job_id], action, decision_id, now_s) for action in new)
         claims, nodes = state.claims_by_key, {node.name: node for node in state.nodes}
-        default_bytes = view.default_claim_bytes(state.gpus)
+        share = default_share(state.gpus)
         placed, waiting = list[PodChange](), list[PodChange]()
         for action in actions:
             pod = pods[action.job_id]
             claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
-            if action.kind in _START:
+            if action.kind in view.STARTS:
                 gpu = problem.gpus[action.device_id]
                 node = nodes[gpu.node]
-                placed.append(
-                    writes.place(pod, action, gpu, node, claim, decision_id, self._settings, default_bytes, now_s)
-                )
+                placed.append(writes.place(pod, action, gpu, node, claim, decision_id, self._settings, share, now_s))
             elif (change := writes.wait(pod, action, decision_id, now_s)) is not None:
                 waiting.append(change)
         return (*placed, *waiting)
@@ -213,7 +220,7 @@ def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
     """Raise InvalidInputError for a plan about jobs or devices outside the snapshot: it must not reach the cluster."""
     jobs, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
     for action in plan.actions:
-        if action.job_id not in jobs or (action.kind in _START and action.device_id not in devices):
+        if action.job_id not in jobs or (action.kind in view.STARTS and action.device_id not in devices):
             raise InvalidInputError(
                 "the server's plan is about jobs or devices that were not in the request",
                 value=f"{action.job_id!r} on {action.device_id!r}",

@@ -100,7 +100,7 @@ def extender(
 ) -> None:
     """Answer kube-scheduler's filter and prioritize calls, for clusters that cannot gate."""
     from interfere.client import PolicyClient
-    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.advisor import GPU_PATHS
     from serving.adapters.kubernetes.api_server.watching import Cluster
     from serving.adapters.kubernetes.controller import repeat, stop_on_signals
     from serving.adapters.kubernetes.https.extender import Extender
@@ -109,11 +109,13 @@ def extender(
 
     settings, api = _start(config, {"server": server})
     stop = threading.Event()
-    cluster = Cluster(api, PATHS, stop)
+    cluster = Cluster(api, GPU_PATHS, stop)
     cluster.start()
     stop_on_signals(stop)
     with PolicyClient(settings.server, timeout_s=0.4) as client:  # kube-scheduler waits for half a second
-        service = Extender(settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in PATHS)))
+        service = Extender(
+            settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in GPU_PATHS))
+        )
         routes = {
             ("POST", "/filter"): service.filter,
             ("POST", "/prioritize"): service.prioritize,
@@ -132,14 +134,23 @@ def release(
     overdue: Annotated[
         bool, typer.Option("--overdue", help="Only pods past their window, as the CronJob does.")
     ] = False,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            help="MutatingWebhookConfiguration to delete first, so that no new pod is gated: before an uninstall."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
     from serving.adapters.kubernetes.metrics import ControllerMetrics
-    from serving.adapters.kubernetes.releasing import release_pods
+    from serving.adapters.kubernetes.releasing import release_for_good, release_pods
 
     settings, api = _start(config, {})
-    done = release_pods(api, settings, ControllerMetrics(), time.time(), every=not overdue)
+    if webhook is not None:
+        done = release_for_good(api, settings, ControllerMetrics(), webhook)
+    else:
+        done = release_pods(api, settings, ControllerMetrics(), time.time(), every=not overdue)
     document = {"released": done.released, "refused": done.rejected, "still_gated": done.still_gated}
     emit(document, f"{done.released} pods released, {done.rejected} had moved on", as_json=as_json)
 

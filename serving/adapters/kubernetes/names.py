@@ -1,5 +1,7 @@
 """Names that the adapter reads and writes in the cluster: annotations, labels, the gate; and other projects' names."""
 
+import re
+
 PREFIX = "interfere.dev/"
 GATE = f"{PREFIX}placement"  # the scheduling gate that holds a pod until it is decided
 OPT_IN = f"{PREFIX}placement"  # label of a namespace or pod; its value is `enabled`
@@ -39,3 +41,15 @@ GPU_COUNT = "nvidia.com/gpu.count"
 GPU_PRODUCT = "nvidia.com/gpu.product"
 GPU_MEMORY_MIB = "nvidia.com/gpu.memory"
 GPU_STRATEGY = "nvidia.com/gpu.sharing-strategy"
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+
+
+def is_label(text: str) -> bool:
+    """Whether the API server takes it as a name without dots (RFC 1123 label)."""
+    return re.fullmatch(_LABEL, text) is not None
+
+
+def is_subdomain(text: str) -> bool:
+    """Whether the API server takes it as the name of most objects (RFC 1123 subdomain)."""
+    return len(text) <= 253 and all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in text.split("."))

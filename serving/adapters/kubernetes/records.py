@@ -8,6 +8,8 @@ from interfere.records import NAN
 from serving.adapters.kubernetes import names
 
 Labels = tuple[tuple[str, str], ...]
+SelectorTerms = tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]
+"""A node fulfils any term, and of that term all (key, operator, values)."""
 JsonObject = dict[str, Any]
 """An object as the API server writes it."""
 
@@ -29,6 +31,17 @@ class PodState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """A capacity of a device beside its memory, and what a claim of the adapter consumes of it."""
+
+    name: str  # without the driver's domain
+    published_name: str  # as the ResourceSlice writes it
+    value: float
+    per_claim: float
+    requested: bool  # without a default a claim would consume the whole capacity: it asks for its share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU of one node that pods may share."""
 
@@ -40,12 +53,18 @@ class Gpu:
     memory_bytes: float = NAN
     share_bytes: float = NAN  # DRA: memory that a claim may request so that all seats fit
     memory_name: str = "memory"  # DRA: the capacity's name
-    other_requests: Labels = ()  # DRA: capacities without a default, which a claim would consume as a whole
+    other_capacities: tuple[Capacity, ...] = ()  # DRA: beside the memory
     mode: str = "timeslice"
     driver: str = ""  # DRA: the driver that publishes it, which is also the domain of its attributes
     dra_pool: str = ""
     dra_name: str = ""
+    excluded_by: tuple[str, ...] = ()  # DRA: devices of the pool that consume the same counters
     seats: int = 2  # pods that may be on it at once
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Driver, pool and name, by which claims name it."""
+        return self.driver, self.dra_pool, self.dra_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +99,8 @@ class Constraints:
     """What restricts the nodes of a pod. Two pods of equal constraints may go to the same nodes."""
 
     node_selector: Labels = ()
-    affinity_terms: tuple[
-        tuple[tuple[str, str, tuple[str, ...]], ...], ...
-    ] = ()  # any term; all of its (key, op, values)
+    affinity_terms: SelectorTerms = ()
+    volume_terms: tuple[SelectorTerms, ...] = ()  # of each volume that only some nodes reach
     tolerations: tuple[tuple[str, str, str, str], ...] = ()  # key, operator, value, effect
     cpu: float = 0.0
     memory_bytes: float = 0.0
@@ -110,7 +128,7 @@ class Pod:
     ended_s: float = 0.0
     end_reason: str = ""
     restarts: int = 0
-    ip: str = ""
+    ips: tuple[str, ...] = ()  # one of each family
     deleting: bool = False
     special: str = ""  # why the pod is not advised; empty for a plain pod
 
@@ -150,6 +168,21 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatedDevice:
+    """A device that is allocated to a claim."""
+
+    driver: str
+    pool: str
+    device: str
+    consumed: tuple[tuple[str, float], ...] = ()  # capacities without the driver's domain, of a shared device
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Driver, pool and name."""
+        return self.driver, self.pool, self.device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A ResourceClaim."""
 
@@ -162,7 +195,7 @@ class Claim:
     owner_uid: str = ""  # uid of the pod that it was created for
     reserved: bool = False  # allocated, or reserved for a pod
     deleting: bool = False
-    devices: tuple[tuple[str, str, str], ...] = ()  # allocated (driver, pool, device)
+    devices: tuple[AllocatedDevice, ...] = ()  # without those that it only administers
 
     @property
     def key(self) -> str:

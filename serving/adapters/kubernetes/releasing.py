@@ -4,21 +4,28 @@ It needs neither the policy server, nor the lease, nor any watch: it lists pendi
 `interfere kubernetes release` does it once, and so does the chart's CronJob.
 """
 
+import contextlib
+import logging
 import random
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from interfere.errors import InterfereError, NotFoundError, UnfitError
 from serving.adapters.kubernetes import names, writes
 from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
 from serving.adapters.kubernetes.api_server.changes import apply
 from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.objects.devices import gpus_of_slices
 from serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from serving.adapters.kubernetes.records import Claim, Pod, PodState
+from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from serving.adapters.kubernetes.offers import MemoryShare, default_share, number
+from serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import default_claim_bytes, number
 from serving.adapters.kubernetes.writes import PodChange
 
+_log = logging.getLogger("interfere.kubernetes")
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+PASSES, PAUSE_S = 10, 2.0  # until a pass finds nothing gated: the API server may know a deleted webhook for a moment
 GRACE_S = 5.0  # a replica that is well places a pod anew before its selective claim is given up
 
 
@@ -75,7 +82,7 @@ def releases(
     pods: Iterable[Pod],
     claims: dict[str, Claim],
     settings: KubernetesSettings,
-    default_bytes: float,
+    share: MemoryShare,
     now_s: float,
     *,
     every: bool = False,
@@ -85,7 +92,7 @@ def releases(
     for pod in pods:
         claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
         reason = release_reason(pod, claim, settings, now_s, every=every)
-        change = writes.release(pod, claim, reason, settings, default_bytes, now_s) if reason else None
+        change = writes.release(pod, claim, reason, settings, share, now_s) if reason else None
         if change is not None:
             changes.append(change)
     return tuple(changes)
@@ -99,12 +106,45 @@ def release_pods(
     gated = [pod for pod in pods if pod.gated or pod.note(names.STATE)]
     changes: tuple[PodChange, ...] = ()
     if gated:
-        claims = {claim.key: claim for claim in map(read_claim, api.list(CLAIMS)[0])}
-        default_bytes = default_claim_bytes(gpus_of_slices(api.list(SLICES)[0], settings))
+        rows = _listed(api, CLAIMS)
+        if rows is None:
+            gated = [pod for pod in gated if pod.gated]
+        claims = {claim.key: claim for claim in map(read_claim, rows or ())}
+        share = default_share(gpus_of_slices(_listed(api, SLICES) or (), settings))
         random.shuffle(gated)  # pods that time out in somebody else's admission must not come first each time
-        changes = releases(gated, claims, settings, default_bytes, now_s, every=every)
+        changes = releases(gated, claims, settings, share, now_s, every=every)
     rejected = apply(api, changes, metrics)
     held = sum(pod.gated for pod in pods)
     metrics.set("gated_pods", held)
     done = len(changes) - len(rejected)
     return Released(released=done, rejected=len(rejected), still_gated=held - sum(c.pod.gated for c in changes))
+
+
+def _listed(api: ClusterApi, path: str) -> list[JsonObject] | None:
+    """A collection that a release can do without; None where it cannot be listed: the gates go all the same."""
+    try:
+        return api.list(path)[0]
+    except InterfereError as error:
+        _log.warning("gates are removed without %s: %s", path, " ".join(str(error).split()))
+        return None
+
+
+def release_for_good(
+    api: ClusterApi, settings: KubernetesSettings, metrics: ControllerMetrics, configuration: str
+) -> Released:
+    """Delete the webhook configuration, so that no new pod is gated, and release every pod. Raises UnfitError where
+    pods stay gated: what would release them later must not be removed yet."""
+    with contextlib.suppress(NotFoundError):
+        api.call("DELETE", f"{WEBHOOKS}/{configuration}")
+    released = 0
+    for passes in range(PASSES):
+        done = release_pods(api, settings, metrics, time.time(), every=True)
+        released += done.released
+        if passes and not done.released and not done.rejected and not done.still_gated:
+            return replace(done, released=released)
+        time.sleep(PAUSE_S)
+    raise UnfitError(
+        "pods are still gated",
+        value=f"{done.rejected + done.still_gated} of them",
+        remedy="see the warnings above; run it again once the API server takes the changes",
+    )

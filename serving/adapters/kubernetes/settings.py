@@ -17,6 +17,7 @@ from pathlib import Path
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MODES
 from interfere.records.cluster import MAX_SEATS
+from serving.adapters.kubernetes.names import is_label, is_subdomain
 
 GIB = float(2**30)
 
@@ -82,6 +83,10 @@ class KubernetesSettings:
         if not 1 <= self.seats <= MAX_SEATS:
             what = f"must be a whole number from 1 to {MAX_SEATS}"
             bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy="leave it out for two"))
+        for name, holds in (("device_class", is_subdomain), ("request_name", is_label), ("namespace", is_label)):
+            if not holds(value := getattr(self, name)):
+                what, remedy = "is no name that the API server takes", "lower case letters, digits, '-'"
+                bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
         if bool(self.prometheus) != bool(self.progress):
             remedy = "set both: where the counter is, and which it is"
             values = f"prometheus {self.prometheus!r}, progress {self.progress!r}"

@@ -7,16 +7,16 @@ Law: a pod's `resourceClaims` are never written, a nodeSelector is only added to
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from interfere.records import Action
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.objects.quantities import bytes_text, timestamp
+from serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
 from serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import memory_bytes, number
 
 MAX_REASON = 900  # characters; an Event's message holds 1,024
 
@@ -59,7 +59,7 @@ def place(
     claim: Claim | None,
     decision_id: str,
     settings: KubernetesSettings,
-    default_bytes: float,
+    share: MemoryShare,
     now_s: float,
 ) -> PodChange:
     """Send a pod to one GPU: its claim, then annotations, nodeSelector and gate in one patch."""
@@ -68,7 +68,7 @@ def place(
     selector = {}
     writes = list[Write]()
     if gpu.source is GpuSource.DRA:
-        writes += claim_writes(pod, claim, gpu, settings, default_bytes)
+        writes += claim_writes(pod, claim, gpu, settings, share)
     else:
         selector = {names.HOSTNAME: node.hostname}
         if gpu.source is GpuSource.HAMI:
@@ -91,7 +91,7 @@ def wait(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange 
 
 
 def release(
-    pod: Pod, claim: Claim | None, reason: str, settings: KubernetesSettings, default_bytes: float, now_s: float
+    pod: Pod, claim: Claim | None, reason: str, settings: KubernetesSettings, share: MemoryShare, now_s: float
 ) -> PodChange | None:
     """Leave a pod to Kubernetes: an unrestricted claim, no gate. None where nothing is left to do."""
     writes = list[Write]()
@@ -100,7 +100,7 @@ def release(
         and pod.special != "claim template"
         and (claim is None or (claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE))
     ):
-        writes += claim_writes(pod, claim, None, settings, default_bytes)
+        writes += claim_writes(pod, claim, None, settings, share)
     if not writes and not pod.gated:
         return None
     notes: dict[str, str | None] = {
@@ -143,7 +143,7 @@ def decision_notes(action: Action, decision_id: str, state: PodState | None, now
 
 
 def claim_writes(
-    pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, default_bytes: float
+    pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare
 ) -> list[Write]:
     """Create the pod's claim for a GPU, or for any; one that nobody holds yet is replaced, since its spec is fixed.
     A claim that somebody holds, or that is not the adapter's, is never deleted."""
@@ -157,20 +157,22 @@ def claim_writes(
         preconditions = {"uid": claim.uid, "resourceVersion": claim.version}
         body = {"preconditions": preconditions}
         writes.append(Write(kind=WriteKind.DELETE_CLAIM, namespace=pod.namespace, name=claim.name, body=body))
-    body = claim_body(pod, gpu, settings, default_bytes)
+    body = claim_body(pod, gpu, settings, share)
     writes.append(Write(kind=WriteKind.CREATE_CLAIM, namespace=pod.namespace, name=pod.claim, body=body))
     return writes
 
 
-def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, default_bytes: float) -> JsonObject:
+def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare) -> JsonObject:
     """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
-    exactly: dict[str, Any] = {"deviceClassName": pod.note(names.DEVICE_CLASS) or settings.device_class}
+    wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
+    exactly: dict[str, Any] = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
     if gpu is not None:
         exactly["selectors"] = [{"cel": {"expression": device_selector(gpu)}}]
-    amount = memory_bytes(pod, default_bytes)
-    requests = {} if math.isnan(amount) else {gpu.memory_name if gpu else "memory": bytes_text(amount)}
-    if gpu is not None:
-        requests |= dict(gpu.other_requests)
+    amount = memory_bytes(pod, share.bytes)
+    capacity = gpu.memory_name if gpu else share.capacity
+    requests = {} if math.isnan(amount) or not capacity else {capacity: bytes_text(amount)}
+    for other in (each for each in gpu.other_capacities if each.requested) if gpu else ():
+        requests[other.published_name] = f"{other.per_claim:.0f}"
     if requests:
         exactly["capacity"] = {"requests": requests}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
@@ -209,6 +211,12 @@ def patch_pod(
     if spec:
         body["spec"] = spec
     return Write(kind=WriteKind.PATCH_POD, namespace=pod.namespace, name=pod.name, body=body)
+
+
+def without_annotations(patch: Write) -> Write:
+    """A patch of a pod that leaves its annotations as they are."""
+    metadata = {name: value for name, value in patch.body["metadata"].items() if name != "annotations"}
+    return replace(patch, body=patch.body | {"metadata": metadata})
 
 
 def event(pod: Pod, reason: str, message: str, now_s: float) -> Write:

@@ -156,6 +156,6 @@ from interfere.data.tables import read_table
 write_table_page(Path(sys.argv[1]), read_table(shipped_table("cpu")))
 """
     out = tmp_path / "card.html"
-    done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert out.read_text(encoding="utf-8") == table_page(read_table(shipped_table("cpu")))

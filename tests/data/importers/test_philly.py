@@ -59,7 +59,7 @@ def test_a_device_type_without_throughputs_is_refused(tmp_path: Path) -> None:
         ("\t4\n", "\t0\n", "row 3, column gpus"),
         ("\t4\n", "\n", "row 3, column gpus: missing"),
         ("\t4\n", "\t4", "row 3: the last row has no line end"),
-        ("\t", ",", "row 1, column command: missing"),
+        ("\t", ",", "row 1: columns separated by commas, not by tabs"),
         ("\t4\n", "\t4\t1\n", "row 3: more fields"),
     ],
 )
@@ -77,3 +77,33 @@ def test_the_published_files(name: str, jobs: int, alone: int) -> None:
     assert len(got.trace.jobs) == jobs
     # The oracle file has one-device throughputs only: exactly the one-device jobs get a duration.
     assert sum(not math.isnan(job.duration_s) for job in got.trace.jobs) == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "seen"),
+    [
+        ('{"jobs": [], "owner": "a"}', "JSON, not rows of columns separated by tabs", "keys seen: jobs, owner"),
+        ('[{"jobid": "j1", "user": "u"}]', "JSON, not", "keys seen: jobid, user"),
+        ('{"jobid": "j1"}\n{"jobid": "j2"}\n', "JSON, not", "keys seen: jobid"),
+        ('[\n  {"jobid": "j1",\n', "JSON, not", "breaks off"),
+        ("<!doctype html><p>Not found</p>", "markup", "<!doctype html>"),
+        (
+            "JobID|Submit|Start|End",
+            "separated by vertical bars, not by tabs",
+            "columns seen: JobID, Submit, Start, End",
+        ),
+        ("id,submitted,gpus\nj1,0,1\n", "separated by commas, not by tabs", "columns seen: id, submitted, gpus"),
+    ],
+)
+def test_a_file_of_another_format_is_named_with_what_was_seen_in_it(
+    tmp_path: Path, text: str, what: str, seen: str
+) -> None:
+    with pytest.raises(TableError, match=what) as raised:
+        import_philly(write(tmp_path, text))
+    assert seen in str(raised.value)
+    assert "job_type" in raised.value.remedy
+
+
+def test_a_trace_whose_last_row_breaks_off_is_still_called_truncated(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="row 3: the last row has no line end: the file is truncated"):
+        import_philly(write(tmp_path, LINES.rstrip("\n")))

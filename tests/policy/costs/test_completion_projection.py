@@ -33,6 +33,12 @@ def test_jobs_run_one_after_the_other_on_the_device_that_comes_free_soonest() ->
     assert jobs.fifo_starts() == [(0, (0,)), (1, (1,))]
 
 
+def test_a_device_is_not_free_for_a_second_job_where_the_first_has_nothing_left_to_do() -> None:
+    assert cluster([[0.0], [0.0], [3.0]], [0]).fifo_starts() == [(0, (0,))]
+    ending = RunningGroup(devices=(0,), alone_s=(0.0,))
+    assert cluster([[2.0]], [0], running=(ending,)).fifo_starts() == []
+
+
 def test_residents_and_slower_types_and_jobs_that_may_run_nowhere() -> None:
     resident = RunningGroup(devices=(0,), alone_s=(5.0,))
     jobs = cluster([[2.0, 8.0], [2.0, math.inf], [math.inf, math.inf]], [0, 1], running=(resident,))

@@ -61,6 +61,21 @@ class SeatedCluster(RandomCluster):
         )
 
 
+class FewKindsCluster(SeatedCluster):
+    """A cluster with seats whose pending jobs are of two kinds and differ in their weights."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        rng = np.random.default_rng(2 * 10**6 + seed)
+        kinds = self.snapshot.pending[:2]
+        pending = tuple(
+            replace(kinds[k % len(kinds)], id=job.id, weight=float(rng.uniform(0.5, 4.0)))
+            for k, job in enumerate(self.snapshot.pending)
+        )
+        objective = ObjectiveKind(rng.choice([ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.TOTAL_SLOWDOWN]))
+        self.snapshot = replace(self.snapshot, pending=pending, objective=objective)
+
+
 class GroupCosts:
     """What groups of pending jobs beside residents cost; None where a rule forbids the group."""
 

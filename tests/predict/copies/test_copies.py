@@ -99,6 +99,19 @@ def test_advising_measuring_and_advising_again_ends_at_the_best(copies: CopiesMo
     assert advice.good_probability == 1.0
 
 
+def test_every_configuration_is_told_with_its_slowdown_and_interval(copies: CopiesModel) -> None:
+    belief = copies.belief(OWN.of_one_copy(), 4)
+    outlooks = {each.configuration: each for each in advise_copies(belief, math.inf).outlooks}
+    assert set(outlooks) == set(belief.configurations)
+    alone, beside_four = outlooks[Configuration(2, 4, 1)], outlooks[Configuration(2, 4, 5)]
+    assert (alone.slowdown, alone.lower_s, alone.upper_s) == (1.0, alone.latency_s, alone.latency_s)
+    assert beside_four.slowdown == pytest.approx(beside_four.latency_s / alone.latency_s)
+    assert beside_four.lower_s < beside_four.latency_s < beside_four.upper_s
+    without = belief.given(Configuration(2, 4, 5), math.inf)
+    unfit = next(each for each in advise_copies(without, 1.0).outlooks if each.configuration == (2, 4, 5))
+    assert (unfit.latency_s, unfit.good_probability) == (math.inf, 0.0)
+
+
 def test_what_does_not_fit_is_not_advised(copies: CopiesModel) -> None:
     belief = copies.belief(OWN.of_one_copy(), 4)
     advice = advise_copies(belief, math.inf)
@@ -135,6 +148,7 @@ def test_the_command_advises_from_files_and_a_measured_row_counts(tmp_path: Path
     options = [str(own), "--from", str(folder), "--batch", "4", "--latency-target", "0.008"]
     first = json.loads(CliRunner().invoke(app, [*options, "--json"]).output)
     assert first["measure"] is not None
+    assert len(first["outlooks"]) == len(SLICES) * len(COPIES)
     measured = Configuration(**first["measure"])
     row = (measured.slice_size, measured.batch, measured.copies, OWN.throughput[measured], OWN.latency_s(measured))
     own.write_text(own.read_text() + ",".join(map(repr, row)) + "\n")

@@ -63,7 +63,7 @@ def test_taking_a_snapshot_costs_by_the_jobs_and_not_by_the_windows(tmp_path: Pa
         start_s = time.perf_counter()
         model.snapshot()
         taken_s.append(time.perf_counter() - start_s)
-    assert min(taken_s) < 0.002
+    assert min(taken_s) < 0.01, "0.2 ms; of 10,000 windows it would be 30"
 
 
 def test_a_snapshot_that_nobody_reads_is_freed_at_once(tmp_path: Path) -> None:

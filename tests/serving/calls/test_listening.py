@@ -1,6 +1,5 @@
 """What a server answers while it starts."""
 
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from serving.calls.listening import SERVICE, listen
 from serving.calls.turns import DecisionTurns
 from serving.metrics import Metrics
 from serving.routing import RoutedServicer
+from tests.waiting import PATIENCE_S, free_port
 
 
 def test_until_calls_are_let_in_health_alone_answers(settings: Settings) -> None:
@@ -33,11 +33,12 @@ def test_until_calls_are_let_in_health_alone_answers(settings: Settings) -> None
         channel = resources.enter_context(grpc.insecure_channel(f"127.0.0.1:{listening.port}"))
         health = health_pb2_grpc.HealthStub(channel)
         alive, ready = (
-            health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5.0).status for name in ("", SERVICE)
+            health.Check(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S).status
+            for name in ("", SERVICE)
         )
         assert (alive, ready) == (SERVING, NOT_SERVING)
         with pytest.raises(grpc.RpcError) as refused:
-            rpc.PolicyServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=5.0)
+            rpc.PolicyServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
         error: Any = refused.value
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert ("grpc-retry-pushback-ms", "1000") in error.trailing_metadata()
@@ -48,8 +49,7 @@ def test_until_calls_are_let_in_health_alone_answers(settings: Settings) -> None
 
 def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_path: Path) -> None:
     """Health answers from the first moment on, while the model loads and the log is learned."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", str(port)]
     command += ["--model", str(model_folder), "--work", str(tmp_path)]
     seen: set[tuple[str, str, str]] = set()
@@ -60,17 +60,17 @@ def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_pat
         ) as channel,
     ):
         stub, health = rpc.PolicyServiceStub(channel), health_pb2_grpc.HealthStub(channel)
-        grpc.channel_ready_future(channel).result(timeout=20.0)
-        end_s = time.monotonic() + 20.0
+        grpc.channel_ready_future(channel).result(timeout=PATIENCE_S)
+        end_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < end_s:
             alive, ready = (
                 health_pb2.HealthCheckResponse.ServingStatus.Name(
-                    health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5.0).status
+                    health.Check(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S).status
                 )
                 for name in ("", SERVICE)
             )
             try:
-                stub.GetModel(pb.GetModelRequest(), timeout=5.0)
+                stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
                 answered = "OK"
             except grpc.RpcError as error:
                 answered = str(error.code().name)  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_pat
             client.wait_ready()
             assert client.predict(["gemm", "infer"]).prediction.median.size == 2
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert ("SERVING", "SERVING", "OK") in seen
     assert {alive for alive, _, _ in seen} == {"SERVING"}
     assert {answered for _, _, answered in seen} <= {"UNAVAILABLE", "OK"}

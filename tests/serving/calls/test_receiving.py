@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from serving.server import RunningServer
 from tests.models import DEVICE_TYPE
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape
+from tests.waiting import PATIENCE_S, wait_until
 
 SERVICE = "/interfere.v1.PolicyService/"
 METHODS = (
@@ -33,6 +35,7 @@ METHODS = (
 )
 
 
+NEVER_S = 1e6
 PREDICTION = pb.PredictSlowdownsRequest(jobs=[pb.JobRef(workload="gemm")] * 2).SerializeToString()
 
 
@@ -48,7 +51,7 @@ class Stalled:
         """So many calls of a method on the one connection."""
 
         def requests() -> Iterator[bytes]:
-            self._released.wait(30)
+            self._released.wait()
             yield PREDICTION
 
         call = self._channel.stream_unary(method)
@@ -80,9 +83,10 @@ def ask_everything(client: PolicyClient, address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         assert (
-            health.Check(health_pb2.HealthCheckRequest(), timeout=5.0).status == health_pb2.HealthCheckResponse.SERVING
+            health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S).status
+            == health_pb2.HealthCheckResponse.SERVING
         )
-        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=5.0)
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         watch.cancel()
 
@@ -92,17 +96,26 @@ def test_this_release_of_grpc_is_known() -> None:
 
 
 def test_requests_that_do_not_come_stop_nobody(
-    server: RunningServer, client: PolicyClient, stalled: Stalled, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., RunningServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "SLOW_S", receiving.LIMIT_S)
-    ask_everything(client, server.address)
-    before = threading.active_count()
-    for method in (*METHODS, "/grpc.health.v1.Health/Watch"):
-        stalled.open(method, 50)
-    time.sleep(0.5)
-    ask_everything(client, server.address)
-    of_the_server = threading.active_count() - before - len(stalled.calls)  # each has one thread of the client
-    assert of_the_server < len(METHODS)
+    monkeypatch.setattr(receiving, "LIMIT_S", NEVER_S)
+    monkeypatch.setattr(receiving, "SLOW_S", NEVER_S)
+    server = serve(replace(settings, metrics_port=0))
+    with closing(Stalled(server.address)) as stalled, PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        ask_everything(client, server.address)
+        before = threading.active_count()
+        for method in (*METHODS, "/grpc.health.v1.Health/Watch"):
+            stalled.open(method, 50)
+        wait_until(lambda: "interfere_receiving_requests 250.0" in scrape(server), "all calls have arrived")
+        ask_everything(client, server.address)
+        # Each stalled call has one thread of the client; threads of connections that are closed end a little later.
+        most = before + len(stalled.calls) + len(METHODS) - 1
+        wait_until(lambda: threading.active_count() <= most, f"at most {most} threads")
+        check_answers(stalled)
+
+
+def check_answers(stalled: Stalled) -> None:
+    """The predictions among stalled calls are answered as soon as their requests are sent."""
     stalled.calls = stalled.calls[:50]  # predictions
     assert set(stalled.release()) == {grpc.StatusCode.OK}
 
@@ -110,18 +123,15 @@ def test_requests_that_do_not_come_stop_nobody(
 def test_a_request_that_takes_too_long_is_given_up(
     serve: Callable[..., RunningServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "LIMIT_S", 1.5)
-    monkeypatch.setattr(receiving, "SLOW_S", receiving.LIMIT_S)
+    monkeypatch.setattr(receiving, "LIMIT_S", NEVER_S)
+    monkeypatch.setattr(receiving, "SLOW_S", NEVER_S)
     server = serve(replace(settings, metrics_port=0))
     stalled = Stalled(server.address)
     for method in METHODS:
         stalled.open(method, 2)
-    end_s = time.monotonic() + 5.0
-    while "interfere_receiving_requests 8.0" not in scrape(server):
-        assert time.monotonic() < end_s
-    start_s = time.monotonic()
+    wait_until(lambda: "interfere_receiving_requests 8.0" in scrape(server))
+    monkeypatch.setattr(receiving, "LIMIT_S", 0.5)
     assert {call.code() for call in stalled.calls} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-    assert time.monotonic() - start_s < 5.0
     assert "took too long to arrive" in stalled.calls[0].details()
     counted = r'grpc_code="RESOURCE_EXHAUSTED",grpc_method="Match",\S* 2.0'
     assert re.search(counted, scrape(server))
@@ -134,9 +144,11 @@ def test_a_request_that_takes_too_long_is_given_up(
 def test_of_slow_requests_the_oldest_are_given_up(
     server: RunningServer, client: PolicyClient, stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(receiving, "LIMIT_S", NEVER_S)
     monkeypatch.setattr(receiving, "SLOW_S", 0.3)
     stalled.open(METHODS[0], receiving.MAX_SLOW + 3)
-    time.sleep(1.5)
+    wait_until(lambda: sum(call.done() for call in stalled.calls) >= 3)
+    time.sleep(2 * receiving.CHECK_EVERY_S)  # and no more
     given_up = [call for call in stalled.calls if call.done()]
     assert len(given_up) == 3
     assert {call.code() for call in given_up} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
@@ -148,7 +160,7 @@ def test_of_slow_requests_the_oldest_are_given_up(
 
 def test_a_call_that_carries_no_request_is_told_so(server: RunningServer) -> None:
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.stream_unary(METHODS[0])(iter(()), timeout=5.0)
+        channel.stream_unary(METHODS[0])(iter(()), timeout=PATIENCE_S)
     error: Any = caught.value
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "no request" in error.details()
@@ -160,7 +172,7 @@ def test_a_stalled_body_is_given_up_and_its_connection_ends_nothing_else(
     """Raw HTTP/2: the first bytes of a message that was announced as larger."""
     monkeypatch.setattr(receiving, "LIMIT_S", 0.5)
     host, port = server.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=10.0) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
         for stream in range(1, 41, 2):
             connection.sendall(frame(1, 4, stream, request_headers(METHODS[0])))
@@ -216,7 +228,7 @@ def test_calls_that_are_cancelled_at_any_moment_leave_nothing_behind(
                 if kind == 0:
                     call = predict.future(PREDICTION, timeout=rng.choice((0.002, 0.02, 20.0)))
                 else:
-                    call = slowly.future(requests, timeout=20.0)
+                    call = slowly.future(requests, timeout=PATIENCE_S)
                 time.sleep(0.01 * rng.random())
                 if kind == 1:
                     call.cancel()
@@ -228,7 +240,7 @@ def test_calls_that_are_cancelled_at_any_moment_leave_nothing_behind(
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(60)
+        caller.join(2 * PATIENCE_S)
     assert len(ended) == 6 * 60
     assert grpc.StatusCode.OK in ended
     ask_everything(client, server.address)

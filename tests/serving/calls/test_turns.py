@@ -8,6 +8,13 @@ import pytest
 from interfere.errors import CancelledError, LimitError
 from interfere.time_budget import interruptible
 from serving.calls.turns import DecisionTurns
+from tests.waiting import PATIENCE_S, wait_until
+
+
+def requests(turns: DecisionTurns, scope: str) -> int:
+    """How many of a scope run or wait."""
+    entry = turns._scopes.get(scope)
+    return entry.requests if entry else 0
 
 
 def test_one_scope_is_served_one_by_one_and_others_meanwhile() -> None:
@@ -15,10 +22,7 @@ def test_one_scope_is_served_one_by_one_and_others_meanwhile() -> None:
     running: dict[str, int] = {}
     most, order = dict.fromkeys("ab", 0), list[str]()
 
-    all_are_there = threading.Barrier(15)
-
     def decide(scope: str) -> None:
-        all_are_there.wait()
         with turns.of_scope(scope):
             with mutex:
                 running[scope] = running.get(scope, 0) + 1
@@ -30,8 +34,10 @@ def test_one_scope_is_served_one_by_one_and_others_meanwhile() -> None:
 
     threads = [threading.Thread(target=decide, args=("a",)) for _ in range(12)]
     threads += [threading.Thread(target=decide, args=("b",)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    with turns.of_anybody(), turns.of_anybody():  # until all of them wait
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: (requests(turns, "a"), requests(turns, "b")) == (12, 3))
     for thread in threads:
         thread.join()
     assert most == {"a": 1, "b": 1}
@@ -43,12 +49,12 @@ def test_a_scope_has_its_share_of_the_queue() -> None:
 
     def hold() -> None:
         with turns.of_scope("a"):
-            over.wait(10)
+            over.wait(PATIENCE_S)
 
     threads = [threading.Thread(target=hold) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)  # they hold and wait
+    wait_until(lambda: requests(turns, "a") == 3, "they hold and wait")
     with pytest.raises(LimitError, match="wait already") as caught, turns.of_scope("a"):
         pass
     assert caught.value.retry_after_s is not None
@@ -60,11 +66,12 @@ def test_a_scope_has_its_share_of_the_queue() -> None:
 
 
 def test_an_interrupted_request_leaves_the_queue() -> None:
-    turns, over, left = DecisionTurns(at_once=1), threading.Event(), threading.Event()
+    turns, held, over, left = DecisionTurns(at_once=1), threading.Event(), threading.Event(), threading.Event()
 
     def hold() -> None:
         with turns.of_anybody():
-            over.wait(10)
+            held.set()
+            over.wait(PATIENCE_S)
 
     def wait() -> None:
         gave_up = time.monotonic() + 0.1
@@ -79,9 +86,9 @@ def test_an_interrupted_request_leaves_the_queue() -> None:
 
     holder, waiter = threading.Thread(target=hold), threading.Thread(target=wait)
     holder.start()
-    time.sleep(0.05)
+    assert held.wait(PATIENCE_S)
     waiter.start()
-    assert left.wait(5)
+    assert left.wait(PATIENCE_S)
     over.set()
     holder.join()
     with turns.of_scope("a"):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.models import DEVICE_TYPE, publish
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape
 from tests.serving.workers.test_pool import wait_ready
+from tests.waiting import PATIENCE_S, wait_until
 from training.publishing.model_folder import replace_folder
 
 LONG = "SOAK_ROUNDS" in os.environ  # make soak
@@ -61,11 +63,8 @@ def expected(version: str) -> float:
         return tiny.expected("infer", "stream")
 
 
-def wait_served(client: PolicyClient, version: str, within_s: float = 10.0) -> None:
-    deadline_s = time.monotonic() + within_s
-    while client.model().version != version:
-        assert time.monotonic() < deadline_s, f"{version} is not served: {client.list_models()}"
-        time.sleep(0.02)
+def wait_served(client: PolicyClient, version: str) -> None:
+    wait_until(lambda: client.model().version == version, f"{version} is served")
 
 
 class Load(threading.Thread):
@@ -77,9 +76,13 @@ class Load(threading.Thread):
         self.answered, self.faults = 0, list[str]()
         self.versions: set[str] = set()
 
+    def goes_on(self, answered: int) -> bool:
+        """Whether more than so many rounds of requests are answered."""
+        return self.answered > answered
+
     def run(self) -> None:
         device = Device(id="d", type=DEVICE_TYPE)
-        with PolicyClient(self.address, timeout_s=20.0) as client:
+        with PolicyClient(self.address, timeout_s=PATIENCE_S) as client:
             while not self.over.is_set():
                 try:
                     answer = client.predict(["infer", "stream"], pairs=[(0, 1)] * 50)
@@ -141,7 +144,7 @@ def test_swaps_refusals_and_rollbacks_under_load(
     if workers:
         wait_ready(server)
     loads = [Load(server.address) for _ in range(2)]
-    with PolicyClient(server.address, timeout_s=30.0) as client:
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
         for load in loads:
             load.start()
         try:
@@ -150,16 +153,14 @@ def test_swaps_refusals_and_rollbacks_under_load(
                 time.sleep(0.3 if LONG else 0.05)
                 if k <= BAD:
                     put(published, 100 + k, damage=DAMAGES[k % len(DAMAGES)])
-                    while not client.list_models().refused:
-                        time.sleep(0.02)
+                    wait_until(lambda: client.list_models().refused, "the damaged model is refused")
                     assert client.model().version == f"version{k:03d}"
             for _ in range(ROLLBACKS):
                 change = client.rollback_model()
                 assert change.previous_version != change.version == client.model().version
-            answered, deadline_s = [load.answered for load in loads], time.monotonic() + 30.0
-            while not all(load.answered > before for load, before in zip(loads, answered, strict=True)):
-                assert time.monotonic() < deadline_s, "the load stands still"
-                time.sleep(0.05)
+            before = [load.answered for load in loads]
+            for load, answered in zip(loads, before, strict=True):
+                wait_until(partial(load.goes_on, answered), "the load goes on")
         finally:
             for load in loads:
                 load.over.set()
@@ -182,7 +183,7 @@ def test_a_bad_model_is_refused_with_its_reason_and_the_old_one_stays(
 ) -> None:
     server = serve(replace(settings, model=published, model_poll_s=3600.0))
     put(published, 1, damage=damage)
-    with PolicyClient(server.address, timeout_s=30.0) as client:
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
         with pytest.raises(ModelError, match="remedy"):
             client.load_model()
         assert client.model().version == "version000"
@@ -196,7 +197,7 @@ def test_pinned_models_stay_also_over_a_restart(
 ) -> None:
     given = replace(settings, model=published, model_poll_s=0.05)
     server = serve(given)
-    with PolicyClient(server.address, timeout_s=30.0) as client:
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
         with pytest.raises(NotFoundError, match="no other model"):
             client.rollback_model()
         wait_served(client, put(published, 1))
@@ -205,7 +206,7 @@ def test_pinned_models_stay_also_over_a_restart(
         time.sleep(0.3)
         assert client.model().version == "version001"
     server.stop()
-    with PolicyClient(serve(given).address, timeout_s=30.0) as client:
+    with PolicyClient(serve(given).address, timeout_s=PATIENCE_S) as client:
         models = client.list_models()
         assert (client.model().version, models.pinned) == ("version001", True)
         assert {each.version for each in models.models} == {"version000", "version001"}
@@ -220,7 +221,7 @@ def test_a_new_model_learns_what_was_observed(
     serve: Callable[..., RunningServer], settings: Settings, published: Path
 ) -> None:
     server = serve(replace(settings, model=published, model_poll_s=3600.0))
-    with PolicyClient(server.address, timeout_s=30.0) as client:
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
         client.observe([window(str(k), "infer", "stream", slowdown=3.0) for k in range(20)])
         before = client.predict(["infer", "stream"], pairs=[(0, 1)]).prediction.median[0]
         put(published, 1)
@@ -256,9 +257,9 @@ def test_a_first_champion_replaces_the_shipped_model_and_sighup_looks_at_once(tm
         ready = json.loads(process.stdout.readline())
         version = put(tmp_path / "models" / "champion", 3)
         process.send_signal(signal.SIGHUP)
-        with PolicyClient(ready["address"], timeout_s=30.0) as client:
+        with PolicyClient(ready["address"], timeout_s=PATIENCE_S) as client:
             wait_served(client, version)
             assert process.poll() is None
     finally:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0

@@ -19,8 +19,9 @@ from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.cluster import snapshot_to_proto
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, profile
-from tests.serving.test_isolation import hard_snapshot
+from tests.serving.test_isolation import HARDEST, hard_snapshot
 from tests.serving.test_observations import window
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def workers_of(parent: int) -> list[int]:
@@ -40,10 +41,8 @@ def workers_of(parent: int) -> list[int]:
 def wait_ready(server: RunningServer) -> None:
     """Until the workers answer."""
     assert server.workers is not None
-    deadline_s = time.monotonic() + 30
-    while not server.workers.ready:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    workers = server.workers
+    wait_until(lambda: workers.ready, "a worker answers")
 
 
 def cpu_s(pid: int) -> float:
@@ -52,12 +51,9 @@ def cpu_s(pid: int) -> float:
     return sum(int(run.read_text().split()[0]) for run in runs) / 1e9
 
 
-def wait_deciding(worker: int, before_s: float) -> None:
-    """Until a worker has spent a tenth of a second on a decision, however fast the machine is."""
-    deadline_s = time.monotonic() + 30
-    while cpu_s(worker) - before_s < 0.1:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+def wait_deciding(worker: int, before_s: float, spent_s: float = 0.1) -> None:
+    """Until a worker has spent so many CPU seconds on a decision, however fast the machine is."""
+    wait_until(lambda: cpu_s(worker) - before_s >= spent_s, f"the worker decides for {spent_s:g} s")
 
 
 @pytest.fixture
@@ -115,9 +111,9 @@ def test_a_killed_worker_costs_one_answer_and_is_replaced(working: RunningServer
     outcomes: list[object] = []
 
     def ask() -> None:
-        with PolicyClient(working.address, timeout_s=30) as client:
+        with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
             try:
-                outcomes.append(client.match(hard_snapshot(budget_s=30.0)))
+                outcomes.append(client.match(hard_snapshot(jobs=HARDEST, budget_s=1_000.0)))
             except UnavailableError as error:
                 outcomes.append(error)
 
@@ -126,10 +122,10 @@ def test_a_killed_worker_costs_one_answer_and_is_replaced(working: RunningServer
     thread.start()
     wait_deciding(worker, before_s)
     os.kill(worker, signal.SIGKILL)
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert isinstance(outcomes[0], UnavailableError)
     assert "has ended" in str(outcomes[0])
-    with PolicyClient(working.address, timeout_s=30) as client:
+    with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
         assert client.match(snapshot(0.0, "gemm1")).actions
     assert workers_of(os.getpid()) not in ([], [worker])
 
@@ -138,11 +134,13 @@ def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
     (worker,) = workers_of(os.getpid())
     before_s = cpu_s(worker)
     with grpc.insecure_channel(working.address) as channel:
-        call = rpc.PolicyServiceStub(channel).Match.future(snapshot_to_proto(hard_snapshot(budget_s=30.0)), timeout=60)
+        call = rpc.PolicyServiceStub(channel).Match.future(
+            snapshot_to_proto(hard_snapshot(jobs=HARDEST, budget_s=1_000.0)), timeout=PATIENCE_S
+        )
         wait_deciding(worker, before_s)
         call.cancel()
         start_s = time.perf_counter()
-        with PolicyClient(working.address, timeout_s=30) as client:
+        with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
             assert client.match(snapshot(0.0, "gemm1")).actions
         print(f"the next decision took {time.perf_counter() - start_s:.3f} s")
 
@@ -153,26 +151,26 @@ def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None
     with grpc.insecure_channel(working.address) as channel:
         stub, wasted_s = rpc.PolicyServiceStub(channel), []
         for k in range(5):
-            request = snapshot_to_proto(hard_snapshot(scope=f"s{k}", jobs=500 + 100 * k, budget_s=20.0))
+            request = snapshot_to_proto(hard_snapshot(scope=f"s{k}", jobs=HARDEST, budget_s=1_000.0))
             before_s = cpu_s(worker)
-            call = stub.Match.future(request, timeout=60)
-            wait_deciding(worker, before_s)
-            time.sleep(0.1 * k)  # in another part of the search each time
-            assert not call.done()
+            call = stub.Match.future(request, timeout=PATIENCE_S)
+            wait_deciding(worker, before_s, 0.1 + 0.1 * k)  # in another part of the search each time
+            assert not call.done(), "the whole decision takes more than ten seconds"
             before_s = cpu_s(worker)
             call.cancel()
-            time.sleep(1.0)
+            wait_ready(working)
             assert workers_of(os.getpid()) == [worker]  # it obeyed
             wasted_s.append(cpu_s(worker) - before_s)
     print(f"processor time after the caller gave up: {[f'{1e3 * each:.0f} ms' for each in wasted_s]}")
-    assert sorted(wasted_s)[2] < 0.05
-    assert max(wasted_s) < 0.5
+    # The worker computes on while the server, the caller and this test wait for a processor.
+    assert sorted(wasted_s)[2] < 0.5, "of more than ten seconds"
+    assert max(wasted_s) < 3.0
 
 
 def test_a_hangup_of_the_whole_process_group_ends_no_worker(working: RunningServer) -> None:
     (worker,) = workers_of(os.getpid())
     os.kill(worker, signal.SIGHUP)
-    with PolicyClient(working.address, timeout_s=30) as client:
+    with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
         assert client.match(snapshot(0.0, "gemm1")).actions
     assert workers_of(os.getpid()) == [worker]
 

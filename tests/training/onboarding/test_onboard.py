@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError, TableError
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers
 from training.commands.onboard import parse_duration_s
+from training.onboarding.answers import published_answers
 from training.onboarding.batches import Batches, read_batches
 
 needs_cores = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
@@ -52,7 +54,7 @@ def blocks_by_pair(table: Path) -> dict[frozenset[str], int]:
 @needs_cores
 @pytest.mark.journey
 @pytest.mark.measuring
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1200)
 def test_killed_three_times_it_measures_the_same_pairs_and_none_twice(tmp_path: Path) -> None:
     programs = {"busy": BUSY, "waiting": WAITING, "slow": SLOW_WAITING, "printing": PRINTING}
     spec, work = site(tmp_path, programs, {"printing": r"step (\d+)"}), tmp_path / "work"
@@ -89,6 +91,8 @@ def test_killed_three_times_it_measures_the_same_pairs_and_none_twice(tmp_path: 
     if measured:  # on a busy machine every block may have been disturbed
         model = Path(answer["model"]["folder"])
         assert (model / "manifest.json").is_file()  # trained on the shipped table and this one
+        served = published_answers(model, sorted(programs), "cpu-core", "timeslice")
+        assert answer["pairs"] == [asdict(each) for each in served]
     alone = ("--pairs", "6", "--beside", str(table))  # its own pairs alone are too few to train on
     again = subprocess.run(command(spec, work, *alone), capture_output=True, text=True, check=True)
     assert blocks_by_pair(table) == counts, again.stderr
@@ -112,6 +116,7 @@ def test_a_spent_budget_stops_before_the_next_batch_and_a_broken_command_is_told
     assert "exit code 3" in answer["failures"][0]["reason"]
     assert answer["model"] is None
     assert answer["next_pairs"]
+    assert [each["source"] for each in answer["pairs"]] == ["belief"] * 4
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from interfere.errors import NotFoundError, UnfitError
+from tests.waiting import PATIENCE_S, free_port
 from training.publishing.mlflow_ui import serve_ui
 from training.publishing.tracking import tracked_run
 
@@ -34,28 +35,27 @@ def test_a_port_in_use_is_refused_before_anything_starts(workspace: Path) -> Non
 
 
 def test_the_pages_come_up_know_the_experiment_and_leave_no_process_behind(workspace: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "interfere", "ui", "--work", str(workspace), "--port", str(port)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as ui:
         try:
             body = wait_for(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=interfere")
             started = psutil.Process(ui.pid).children(recursive=True)
             ui.terminate()
-            assert ui.wait(30) == 0
+            assert ui.wait(PATIENCE_S) == 0
         finally:
             ui.kill()
     assert '"name": "interfere"' in body
     assert started
-    _, alive = psutil.wait_procs(started, timeout=10)
+    _, alive = psutil.wait_procs(started, timeout=PATIENCE_S)
     assert not alive
 
 
-def wait_for(url: str, *, limit_s: float = 60) -> str:
+def wait_for(url: str, *, limit_s: float = PATIENCE_S) -> str:
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
+            with urllib.request.urlopen(url, timeout=10) as answer:
                 return str(answer.read().decode())
         except OSError:
             if time.monotonic() > deadline:

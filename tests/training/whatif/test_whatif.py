@@ -48,7 +48,7 @@ def make_trace(
 @pytest.fixture(scope="module")
 def known(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace of the table's own workloads."""
-    return make_trace(tmp_path_factory.mktemp("known") / "site", [job.workload for job in small.jobs])
+    return make_trace(tmp_path_factory.mktemp("known") / "site", [job.workload for job in small.jobs], count=260)
 
 
 def quick(trace: Path, measured: Path, **options: object) -> WhatIf:
@@ -80,7 +80,7 @@ def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_f
         expected |= {("matching", None, None), ("matching", None, 0.95)}
         assert expected == {rest for name, *rest_ in kinds if name == queue for rest in [tuple(rest_)]}
     change = found["effects"][0]["change"]
-    assert change["interval"]["population"].endswith("recorded days")
+    assert change["interval"]["population"].endswith("recorded days)")
     assert change["interval"]["low"] <= change["mean"] <= change["interval"]["high"]
     page = (tmp_path / "out" / "whatif.html").read_text()
     assert page.index("Known.") < page.index("Answer.") < page.index("What sharing would bring, by load")
@@ -99,6 +99,11 @@ def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_f
     by_load = again.stdout[again.stdout.index("Change of the mean completion") :]
     row = next(line for line in by_load.splitlines() if line.split()[:1] == ["fifo+easy"])
     assert row.split()[-1] == f"{100 * uncapped:+.1f}"
+
+
+def test_help_says_what_the_seed_draws() -> None:
+    shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
+    assert "Seed of the days that --draws draws again." in shown
 
 
 def test_where_nothing_slows_down_a_busy_cluster_gains_and_the_report_says_so(small: Table, tmp_path: Path) -> None:
@@ -162,6 +167,32 @@ def test_gangs_have_a_line_of_their_own(small: Table, small_folder: Path, tmp_pa
     assert "gangs (assumed)" in whatif_page(answer)
 
 
+def test_more_than_two_seats_are_told_beside_two_at_both_ends_of_what_groups_may_do(
+    small: Table, small_folder: Path, tmp_path: Path
+) -> None:
+    site = make_trace(tmp_path / "site", [job.workload for job in small.jobs], load_s=700.0)
+    words = [str(site), "--table", str(small_folder), "--queue", "fifo+easy", "--queue", "tiresias+first-fit"]
+    words += ["--load", "0.95", "--cap", "1.5", "--seats", "3", "--out", str(tmp_path / "out")]
+    ran = CliRunner().invoke(app, [*words, "--json"])
+    assert ran.exit_code == 0, ran.output
+    found = [each for each in json.loads(ran.stdout)["effects"] if each["seats"] == 3]
+    assert {(e["queue"], e["sharing"], e["composition"], e["target_load"]) for e in found} == {
+        ("fifo+easy", "matching", composition, load) for composition in ("sum", "product") for load in (None, 0.95)
+    }
+    busy = {e["composition"]: e["change_to_pairs"]["mean"] for e in found if e["target_load"] == 0.95}
+    assert all(change != 0 for change in busy.values())
+    assert busy["sum"] <= busy["product"]  # a product of slowdowns is no smaller than their sum
+    page = (tmp_path / "out" / "whatif.html").read_text()
+    assert "More than two jobs a device" in page
+    assert "3, by product" in page
+    again = CliRunner().invoke(app, words)
+    assert "By jobs a device, under matching" in again.stdout
+    assert "replays were done before" in again.stderr.replace("\n", " ")
+    assert max(map(len, again.stdout.splitlines())) <= 80
+    of_two = whatif_page(answer_whatif(quick(site, small_folder)))
+    assert "More than two jobs a device" not in of_two
+
+
 def test_the_predictions_of_a_model_are_never_called_measured(small: Table, tmp_path: Path) -> None:
     site = make_trace(tmp_path / "site", [job.workload for job in small.jobs])
     answer = answer_whatif(quick(site, tmp_path, table=None, model=Path("cpu")))
@@ -205,6 +236,9 @@ def test_a_cluster_with_free_devices_is_told_that_nothing_would_share(
         ({"loads": (1.2,)}, "--load lies between 0 and 1"),
         ({"loads": (float("nan"),)}, "--load lies between 0 and 1"),
         ({"caps": (0.9,)}, "--cap is a slowdown above 1"),
+        ({"seats": (2,)}, "two jobs a device are always compared"),
+        ({"seats": (49,)}, "--seats lies between 3 and 48"),
+        ({"seats": (3,), "queues": ("srtf+first-fit",)}, "--seats would change nothing"),
         ({"gpus": 8}, "the trace says which devices there are"),
         ({"table": None, "model": Path("gpu")}, "which device type of the model"),
     ],

@@ -33,6 +33,7 @@ PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
 MERGE = "application/merge-patch+json"
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 SLICES, CLAIMS = "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/resourceclaims"
+VOLUMES, VOLUME_CLAIMS = "/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
@@ -114,9 +115,10 @@ class ClusterApi:
         body: Any = None,
         query: dict[str, Any] | None = None,
         content: str | None = None,
+        patient: bool = True,
     ) -> JsonObject:
-        """One call; the answer as an object."""
-        response = self._request(method, path, query or {}, body, content, self._timeout_s)
+        """One call; the answer as an object. `patient`: wait as long as an overloaded API server asks for."""
+        response = self._request(method, path, query or {}, body, content, self._timeout_s, patient=patient)
         try:
             return cast(JsonObject, json.loads(response.data or b"{}"))
         except ValueError as error:
@@ -131,36 +133,63 @@ class ClusterApi:
         if write.kind is WriteKind.DELETE_CLAIM:
             return self.call("DELETE", f"{claims}/{write.name}", body=write.body)
         if write.kind is WriteKind.EVENT:
-            return self.call("POST", f"/api/v1/namespaces/{write.namespace}/events", body=write.body)
+            events = f"/api/v1/namespaces/{write.namespace}/events"
+            return self.call("POST", events, body=write.body, patient=False)  # nothing depends on it
         path = f"/api/v1/namespaces/{write.namespace}/pods/{write.name}"
         return self.call("PATCH", path, body=write.body, content=MERGE)
 
     def _request(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any],
+        body: Any,
+        content: str | None,
+        timeout: Any,
+        *,
+        patient: bool = True,
+    ) -> Any:
+        """The answer to one call. A server that is overloaded (429, 503 with Retry-After) is asked again, for at most
+        the time limit of a call, as client-go does."""
+        until_s = time.monotonic() + (self._timeout_s if patient else 0.0)
+        while True:
+            try:
+                return self._request_once(method, path, query, body, content, timeout)
+            except ApiException as error:
+                wait_s = _retry_after_s(error)
+                if not wait_s or time.monotonic() + wait_s > until_s:
+                    raise _error(error, method, path) from None
+            except (HTTPError, OSError) as error:
+                raise UnavailableError(
+                    f"the API server does not answer ({type(error).__name__})",
+                    value=path,
+                    remedy="kubectl get --raw /readyz",
+                ) from error
+            time.sleep(wait_s)
+
+    def _request_once(
         self, method: str, path: str, query: dict[str, Any], body: Any, content: str | None, timeout: Any
     ) -> Any:
         headers = {"Accept": "application/json", "User-Agent": "interfere"}
         if body is not None:
             headers["Content-Type"] = content or "application/json"
-        try:
-            return self._client.call_api(
-                path,
-                method,
-                query_params=list(query.items()),
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
-                _return_http_data_only=True,
-                _preload_content=False,
-                _request_timeout=timeout,
-            )
-        except ApiException as error:
-            raise _error(error, method, path) from None
-        except (HTTPError, OSError) as error:
-            raise UnavailableError(
-                f"the API server does not answer ({type(error).__name__})",
-                value=path,
-                remedy="kubectl get --raw /readyz",
-            ) from error
+        return self._client.call_api(
+            path,
+            method,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _preload_content=False,
+            _request_timeout=timeout,
+        )
+
+
+def _retry_after_s(error: ApiException) -> float:
+    """How long the API server asks to wait before the same call is made again; 0 where it does not."""
+    text = str((error.headers or {}).get("Retry-After") or "") if error.status in (429, 503) else ""
+    return float(text) if text.isdecimal() else 0.0
 
 
 def _configuration() -> Any:

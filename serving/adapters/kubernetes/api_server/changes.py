@@ -1,18 +1,26 @@
 """Carries out changes of pods, and says which were lost or refused.
 
 Law: one pod that the API server cannot change keeps no other from being changed.
-Law: a gate whose time is over is removed even where the pod's claim cannot be created.
+Law: a gate whose time is over is removed even where the pod's claim cannot be created, or its annotations are refused.
+Law: an Event that is lost changes nothing.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from interfere.errors import ConflictError, InterfereError, NotFoundError, UnavailableError
+from interfere.errors import (
+    ConflictError,
+    InterfereError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+    UnfitError,
+)
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.records import JsonObject, PodState
-from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
+from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind, without_annotations
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_FAILURES = 3  # changes in a row without an answer, after which the API server counts as away
@@ -78,26 +86,28 @@ def _carry_out(api: ClusterApi, change: PodChange, written: Callable[[Write, Jso
         try:
             _write(api, write, written)
         except InterfereError as error:
-            if change.state is not PodState.RELEASED or not change.pod.gated or write.kind not in CLAIM_WRITES:
+            if change.state is not PodState.RELEASED or not change.pod.gated:
                 raise
-            without_claim = True
-            _log.warning("%s is released without its claim: %s", change.pod.key, " ".join(str(error).split()))
+            if write.kind in CLAIM_WRITES:
+                without_claim = True
+                _log.warning("%s is released without its claim: %s", change.pod.key, " ".join(str(error).split()))
+            elif isinstance(error, InvalidInputError | UnfitError):  # too many annotations, or somebody's policy
+                _log.warning("%s is released without annotations: %s", change.pod.key, " ".join(str(error).split()))
+                _write(api, without_annotations(write), written)
+            else:
+                raise
 
 
 def _write(api: ClusterApi, write: Write, written: Callable[[Write, JsonObject], None]) -> None:
     try:
         row = api.write(write)
-    except NotFoundError:
-        if write.kind is not WriteKind.DELETE_CLAIM:
+    except InterfereError as error:
+        if write.kind is WriteKind.EVENT:
+            _log.warning("no Event: %s", " ".join(str(error).split()))
+            return
+        if write.kind is not WriteKind.DELETE_CLAIM or not isinstance(error, NotFoundError):
             raise
         row = {}  # somebody deleted it: it is created anew
-    except UnavailableError:
-        raise
-    except InterfereError as error:
-        if write.kind is not WriteKind.EVENT:
-            raise
-        _log.warning("no Event: %s", " ".join(str(error).split()))  # nothing depends on it
-        return
     written(write, row)
 
 

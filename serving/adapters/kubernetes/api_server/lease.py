@@ -59,7 +59,7 @@ class Lease:
         try:
             row = self._api.call("GET", f"{self._path}/{self._name}")
         except NotFoundError:
-            self._api.call("POST", self._path, body=self._body({}, 0))
+            self._api.call("POST", self._path, body=self._body({}))
             return True
         spec = row.get("spec") or {}
         holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
@@ -68,21 +68,23 @@ class Lease:
         expired = time.monotonic() - self._seen_s > float(spec.get("leaseDurationSeconds") or self._lease_s)
         if holder not in ("", self._holder) and not expired:
             return False
-        changes = int(spec.get("leaseTransitions") or 0) + (holder != self._holder)
-        self._api.call("PUT", f"{self._path}/{self._name}", body=self._body(row.get("metadata") or {}, changes))
+        self._api.call("PUT", f"{self._path}/{self._name}", body=self._body(row))
         return True
 
-    def _body(self, metadata: JsonObject, transitions: int) -> JsonObject:
-        now = timestamp(time.time())
+    def _body(self, row: JsonObject) -> JsonObject:
+        """The lease in this replica's name; what others wrote of it stays, its resourceVersion too."""
+        now, spec = timestamp(time.time()), row.get("spec") or {}
+        is_renewal = spec.get("holderIdentity") == self._holder
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name} | ({"resourceVersion": metadata["resourceVersion"]} if metadata else {}),
+            "metadata": {**(row.get("metadata") or {}), "name": self._name},
             "spec": {
+                **spec,
                 "holderIdentity": self._holder,
                 "leaseDurationSeconds": max(1, round(self._lease_s)),
                 "renewTime": now,
-                "acquireTime": now,
-                "leaseTransitions": transitions,
+                "acquireTime": (spec.get("acquireTime") if is_renewal else None) or now,
+                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (bool(row) and not is_renewal),
             },
         }

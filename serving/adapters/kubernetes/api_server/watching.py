@@ -1,7 +1,7 @@
 """A copy of collections of the API server, kept current by list and watch.
 
 Law: a copy equals a list at some later time. Every event replaces one object; after any error the collection is listed
-anew.
+anew. Law: an object never becomes older: the answer to a write may come after the watch has shown what happened next.
 """
 
 import logging
@@ -28,6 +28,7 @@ class Collection:
         self._api, self._path, self._stop = api, path, stop
         self._objects: dict[tuple[str, str], JsonObject] = {}
         self._lock, self._listed, self._contact_s = threading.Lock(), threading.Event(), -1e18
+        self._version = 0  # of what list and watch have shown
         self.thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
     def objects(self) -> list[JsonObject]:
@@ -36,9 +37,10 @@ class Collection:
             return list(self._objects.values())
 
     def put(self, row: JsonObject) -> None:
-        """Replace an object by what the answer to a write says of it."""
+        """Replace an object by what the answer to a write says of it, unless the watch has shown as much."""
         with self._lock:
-            self._objects[_key(row)] = row
+            if _version(row) == 0 or _version(row) > self._version:
+                self._objects[_key(row)] = row
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove an object that a write deleted."""
@@ -68,6 +70,7 @@ class Collection:
         rows, version = self._api.list(self._path)
         with self._lock:
             self._objects = {_key(row): row for row in rows}
+            self._version = _number(version)
         self._contact()
         self._listed.set()
         if not version:  # the cluster does not serve it; a driver may be installed later
@@ -86,12 +89,11 @@ class Collection:
         if kind == "ERROR":
             raise UnavailableError("the watch has failed", value=str(row.get("message") or row)[:200])
         version = str((row.get("metadata") or {}).get("resourceVersion") or "")
-        if kind == "BOOKMARK":
-            return version
         with self._lock:
+            self._version = max(self._version, _number(version))
             if kind == "DELETED":
                 self._objects.pop(_key(row), None)
-            else:
+            elif kind != "BOOKMARK" and not _is_older(row, self._objects.get(_key(row))):
                 self._objects[_key(row)] = row
         return version
 
@@ -130,3 +132,20 @@ class Cluster:
 def _key(row: JsonObject) -> tuple[str, str]:
     metadata = row.get("metadata") or {}
     return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+
+
+def _is_older(row: JsonObject, known: JsonObject | None) -> bool:
+    """Whether the same object is known in a later version."""
+    if known is None or (row.get("metadata") or {}).get("uid") != (known.get("metadata") or {}).get("uid"):
+        return False
+    return 0 < _version(row) < _version(known)
+
+
+def _version(row: JsonObject) -> int:
+    return _number((row.get("metadata") or {}).get("resourceVersion"))
+
+
+def _number(version: object) -> int:
+    """A resourceVersion, which of one resource are comparable as numbers (KEP 5504); 0 for any other text."""
+    text = str(version)
+    return int(text) if text.isdecimal() else 0

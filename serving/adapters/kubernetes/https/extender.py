@@ -14,11 +14,12 @@ from typing import Any
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import NAN, Device, Limits, Ranking
+from interfere.records.cluster import DEFAULT_SEATS
 from serving.adapters.kubernetes.https.server import Answer, Request
 from serving.adapters.kubernetes.objects.reading import read_pod
+from serving.adapters.kubernetes.offers import default_share, job_record, offered_gpus
 from serving.adapters.kubernetes.records import ClusterState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import default_claim_bytes, job_record, offered_gpus
 
 _log = logging.getLogger("interfere.kubernetes")
 BEST = 10  # MaxExtenderPriority
@@ -41,7 +42,7 @@ def group(state: ClusterState, settings: KubernetesSettings, now_s: float) -> Si
     of_node: dict[str, set[str]] = {}
     for gpu, residents in offered_gpus(state, settings, now_s):
         alike = sorted((replace(job, id="r", elapsed_s=NAN) for job in residents), key=lambda job: job.workload)
-        key = repr((gpu.type, gpu.memory_bytes, gpu.mode, alike))
+        key = repr((gpu.type, gpu.memory_bytes, gpu.mode, gpu.seats, alike))
         if key not in devices:
             number = len(devices)
             devices[key] = Device(
@@ -50,12 +51,13 @@ def group(state: ClusterState, settings: KubernetesSettings, now_s: float) -> Si
                 memory_bytes=gpu.memory_bytes,
                 mode=gpu.mode,
                 residents=tuple(replace(job, id=f"s{number}/{k}") for k, job in enumerate(alike)),
+                seats=None if gpu.seats == DEFAULT_SEATS else gpu.seats,
             )
         of_node.setdefault(gpu.node, set()).add(devices[key].id)
     return Situations(
         devices=tuple(devices.values())[:MAX_SITUATIONS],
         of_node={node: frozenset(ids) for node, ids in of_node.items()},
-        default_bytes=default_claim_bytes(state.gpus),
+        default_bytes=default_share(state.gpus).bytes,
         hami=any(gpu.source == "hami" for gpu in state.gpus),
     )
 

@@ -1,5 +1,9 @@
-"""A small HTTP server with routes, plain or over TLS. Handshakes and requests are answered in threads of their own."""
+"""A small HTTP server with routes, plain or over TLS. Handshakes and requests are answered in threads of their own.
 
+Where no address is named it listens on all of them, IPv4 and IPv6.
+"""
+
+import errno
 import json
 import logging
 import socket
@@ -11,10 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from interfere.errors import InterfereError
+from serving.adapters.kubernetes.objects.addresses import plain_address
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_BODY = 8 * 2**20  # an AdmissionReview carries a pod (1.5 MiB at most), a filter request the names of all nodes
-TIMEOUT_S = 10.0  # of a connection that says nothing
+TIMEOUT_S = 10.0  # of a handshake, and of a body
+# Between two requests of one connection: longer than Go's clients keep an idle one (net/http, 90 s). Else a connection
+# may be closed at the moment at which the API server sends a review, which it sends once: the pod would not be gated.
+IDLE_S = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +57,7 @@ class HttpServer:
         self, routes: Mapping[tuple[str, str], Route], port: int, *, host: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
         """`routes`: by method and path. `port` 0 takes any free one."""
-        self._server = _Server((host, port), _handler(routes))
+        self._server = _listening(host, port, _handler(routes))
         self._server.tls = tls
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
 
@@ -66,6 +74,17 @@ class HttpServer:
         """Answer no longer."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> "_Server":
+    if ":" not in host and (host or not socket.has_ipv6):
+        return _Server((host, port), handler)
+    try:
+        return _DualStackServer((host, port), handler)
+    except OSError as error:
+        if host or error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+        return _Server((host, port), handler)  # a machine without IPv6
 
 
 class _Server(ThreadingHTTPServer):
@@ -89,6 +108,14 @@ class _Server(ThreadingHTTPServer):
         _log.exception("a request of %s failed", client_address)
 
 
+class _DualStackServer(_Server):
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
 def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -97,6 +124,10 @@ def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHan
             super().setup()
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+        def handle_one_request(self) -> None:
+            self.connection.settimeout(IDLE_S)
+            super().handle_one_request()
+
         def do_GET(self) -> None:
             self._answer("GET")
 
@@ -104,6 +135,7 @@ def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHan
             self._answer("POST")
 
         def _answer(self, method: str) -> None:
+            self.connection.settimeout(TIMEOUT_S)
             path = self.path.partition("?")[0]
             length = self.headers.get("Content-Length", "0")
             route = routes.get((method, path))
@@ -114,7 +146,8 @@ def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHan
                 body = self.rfile.read(int(length))
                 answer = Answer(text="no such path\n", status=404)
                 if route is not None:
-                    answer = _call(route, Request(body=body, address=str(self.client_address[0])))
+                    address = plain_address(str(self.client_address[0]))
+                    answer = _call(route, Request(body=body, address=address))
             content = json.dumps(answer.document).encode() if answer.document is not None else answer.text.encode()
             self.send_response(answer.status)
             kind = "application/json" if answer.document is not None else "text/plain; charset=utf-8"

@@ -4,13 +4,20 @@ Law: an object of any shape gives a record or raises nothing; what cannot be rea
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from interfere.records import NAN
 from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.objects.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.objects.addresses import plain_address
+from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
+from serving.adapters.kubernetes.objects.node_selectors import selector_terms
+from serving.adapters.kubernetes.objects.pod_resources import total_of_pod
 from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
+from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from serving.adapters.kubernetes.objects.volumes import VolumeTerms, terms_by_claim, terms_of_pod
 from serving.adapters.kubernetes.records import (
+    AllocatedDevice,
     Claim,
     ClusterState,
     Constraints,
@@ -18,6 +25,7 @@ from serving.adapters.kubernetes.records import (
     JsonObject,
     Node,
     Pod,
+    SelectorTerms,
     Taint,
 )
 from serving.adapters.kubernetes.settings import KubernetesSettings
@@ -50,29 +58,33 @@ def cluster_state(
     nodes: Iterable[JsonObject],
     slices: Iterable[JsonObject],
     claims: Iterable[JsonObject],
+    volume_claims: Iterable[JsonObject] = (),
+    volumes: Iterable[JsonObject] = (),
 ) -> ClusterState:
     """Everything a round reads. A GPU that a ResourceSlice publishes is not taken from its node a second time."""
     nodes = list(nodes)
-    published = gpus_of_slices(slices, settings)
+    records = tuple(map(read_node, nodes))
+    published = gpus_of_slices(slices, settings, records)
     with_slices = {gpu.node for gpu in published}
     annotated = gpus_of_nodes((node for node in nodes if _name(node) not in with_slices), settings)
     gpus = (*published, *annotated)
     hami_nodes = {gpu.node for gpu in gpus if gpu.source is GpuSource.HAMI}
+    terms = terms_by_claim(volume_claims, volumes)
     return ClusterState(
-        pods=tuple(read_pod(pod, hami=bool(hami_nodes)) for pod in pods),
-        nodes=tuple(map(read_node, nodes)),
+        pods=tuple(read_pod(pod, hami=bool(hami_nodes), volume_terms=terms) for pod in pods),
+        nodes=records,
         gpus=gpus,
         claims=tuple(map(read_claim, claims)),
     )
 
 
-def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
+def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms = MappingProxyType({})) -> Pod:
     """One pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU is HAMi's too."""
     metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
     notes = _map(metadata.get("labels")) | _map(metadata.get("annotations"))
     claims = [_map(claim) for claim in _list(spec.get("resourceClaims"))]
-    limits = [_map(_map(container).get("resources")) for container in _list(spec.get("containers"))]
-    resources = [_map(each.get("limits")) for each in limits]
+    containers = [_map(each) for field in ("containers", "initContainers") for each in _list(spec.get(field))]
+    resources = [_map(_map(each.get("resources")).get("limits")) for each in containers]
     source = _source(claims, resources, hami=hami)
     ended_s, reason, restarts, started_s = _ending(status)
     return Pod(
@@ -84,7 +96,7 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         node=str(spec.get("nodeName") or ""),
         gates=tuple(str(_map(gate).get("name") or "") for gate in _list(spec.get("schedulingGates"))),
         notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
-        constraints=_constraints(spec, [_map(each.get("requests")) for each in limits]),
+        constraints=_constraints(spec, terms_of_pod(row, volume_terms) if volume_terms else ()),
         source=source,
         claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
         hami_memory_bytes=max(
@@ -97,9 +109,9 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         ended_s=ended_s,
         end_reason=reason,
         restarts=restarts,
-        ip="" if spec.get("hostNetwork") else str(status.get("podIP") or ""),
+        ips=() if spec.get("hostNetwork") else _addresses(status),
         deleting=bool(metadata.get("deletionTimestamp")),
-        special=_special(spec, claims, resources, source),
+        special=_special(spec, claims, source),
     )
 
 
@@ -128,6 +140,7 @@ def read_claim(row: JsonObject) -> Claim:
     metadata, status = _map(row.get("metadata")), _map(row.get("status"))
     allocation = _map(status.get("allocation"))
     results = [_map(each) for each in _list(_map(allocation.get("devices")).get("results"))]
+    used = [each for each in results if each.get("adminAccess") is not True]  # monitoring takes nothing from anybody
     owners = [_map(each) for each in _list(metadata.get("ownerReferences"))]
     return Claim(
         namespace=str(metadata.get("namespace") or "default"),
@@ -139,7 +152,26 @@ def read_claim(row: JsonObject) -> Claim:
         owner_uid=next((str(each.get("uid")) for each in owners if each.get("kind") == "Pod"), ""),
         reserved=bool(allocation) or bool(_list(status.get("reservedFor"))),
         deleting=bool(metadata.get("deletionTimestamp")),
-        devices=tuple((str(r.get("driver")), str(r.get("pool")), str(r.get("device"))) for r in results),
+        devices=tuple(map(_allocated, used)),
+    )
+
+
+def _addresses(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """The pod's addresses: with two families the first of `podIPs` is `podIP`."""
+    texts = [status.get("podIP"), *(_map(each).get("ip") for each in _list(status.get("podIPs")))]
+    return tuple(dict.fromkeys(plain_address(str(text)) for text in texts if text))
+
+
+def _allocated(result: Mapping[str, Any]) -> AllocatedDevice:
+    driver = str(result.get("driver"))
+    return AllocatedDevice(
+        driver=driver,
+        pool=str(result.get("pool")),
+        device=str(result.get("device")),
+        consumed=tuple(
+            (str(name).removeprefix(f"{driver}/"), quantity(amount))
+            for name, amount in _map(result.get("consumedCapacity")).items()
+        ),
     )
 
 
@@ -164,12 +196,11 @@ def _source(
 def _special(
     spec: Mapping[str, Any],
     claims: Sequence[Mapping[str, Any]],
-    limits: Sequence[Mapping[str, Any]],
     source: GpuSource | None,
 ) -> str:
     """Why a pod is left to Kubernetes."""
     affinity = _map(spec.get("affinity"))
-    several = sum(quantity(each.get(names.GPU_RESOURCE, 0)) for each in limits) > 1
+    several = total_of_pod(spec, "limits", names.GPU_RESOURCE) > 1
     checks = {
         "no GPU": source is None,
         "several GPUs": several or len(claims) > 1,
@@ -181,27 +212,23 @@ def _special(
             _map(each).get("whenUnsatisfiable") == "DoNotSchedule"
             for each in _list(spec.get("topologySpreadConstraints"))
         ),
+        "host ports": any(
+            _map(port).get("hostPort")  # a second pod of the same port cannot start on the node
+            for container in map(_map, _list(spec.get("containers")))
+            for port in _list(container.get("ports"))
+        ),
+        "pod group": bool(_map(spec.get("schedulingGroup")) or _map(spec.get("workloadRef"))),  # 1.36 and 1.35
         "other gates": any(_map(gate).get("name") != names.GATE for gate in _list(spec.get("schedulingGates"))),
     }
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
-def _constraints(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Constraints:
-    required = _map(
-        _map(_map(spec.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
-    )
-    terms = []
-    for term in map(_map, _list(required.get("nodeSelectorTerms"))):
-        expressions = [*_list(term.get("matchExpressions")), *_list(term.get("matchFields"))]
-        terms.append(
-            tuple(
-                (str(each.get("key")), str(each.get("operator")), tuple(map(str, _list(each.get("values")))))
-                for each in map(_map, expressions)
-            )
-        )
+def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...]) -> Constraints:
+    node_affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
     return Constraints(
         node_selector=tuple(sorted((str(k), str(v)) for k, v in _map(spec.get("nodeSelector")).items())),
-        affinity_terms=tuple(terms),
+        affinity_terms=selector_terms(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")),
+        volume_terms=volume_terms,
         tolerations=tuple(
             (
                 str(t.get("key") or ""),
@@ -211,8 +238,8 @@ def _constraints(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]])
             )
             for t in map(_map, _list(spec.get("tolerations")))
         ),
-        cpu=sum(quantity(each["cpu"]) for each in requests if "cpu" in each),
-        memory_bytes=sum(quantity(each["memory"]) for each in requests if "memory" in each),
+        cpu=total_of_pod(spec, "requests", "cpu"),
+        memory_bytes=total_of_pod(spec, "requests", "memory"),
     )
 
 

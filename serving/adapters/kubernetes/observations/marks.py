@@ -38,7 +38,7 @@ class MarkStore:
     def marks(self, stay: Stay, now_s: float) -> Sequence[Mark]:
         """The marks of a stay: an address may have been another pod's before."""
         with self._lock:
-            known = tuple(self._marks.get(stay.pod.ip, ())) if stay.pod.ip else ()
+            known = [mark for address in stay.pod.ips for mark in self._marks.get(address, ())]
         return [mark for mark in known if stay.start_s <= mark.unix_s <= min(stay.end_s, now_s + LOOKBACK_S)]
 
     def complete_until_s(self, now_s: float) -> float:

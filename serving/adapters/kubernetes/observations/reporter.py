@@ -16,9 +16,9 @@ from serving.adapters.kubernetes.api_server.changes import RejectedChange
 from serving.adapters.kubernetes.observations.journal import Journal
 from serving.adapters.kubernetes.observations.predicted import predicted_slowdowns
 from serving.adapters.kubernetes.observations.stays import Stay, Stays, colocation_windows, progress
+from serving.adapters.kubernetes.offers import number
 from serving.adapters.kubernetes.records import ClusterState, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.view import number
 
 
 class MarkSource(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
+from tests.waiting import PATIENCE_S
 
 COMMAND = [sys.executable, "-c", "from serving.adapters.kubernetes.command import app; app()"]
 
@@ -38,7 +39,7 @@ class Processes:
             process.kill()
             process.wait()
 
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Until a condition holds."""
         end_s = time.monotonic() + timeout_s
         while not condition():

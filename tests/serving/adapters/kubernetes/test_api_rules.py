@@ -18,8 +18,8 @@ from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.objects.capacities import consumed, share
-from serving.adapters.kubernetes.objects.devices import gpus_of_slices
 from serving.adapters.kubernetes.objects.quantities import quantity
+from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from serving.adapters.kubernetes.releasing import Released, release_pods
 from serving.adapters.kubernetes.writes import device_selector
 from tests.serving.adapters.kubernetes.conftest import Start

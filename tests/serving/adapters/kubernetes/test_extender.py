@@ -14,7 +14,7 @@ need_kmock()
 from interfere.client import PolicyClient
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.https.extender import Extender
-from serving.adapters.kubernetes.https.server import HttpServer
+from serving.adapters.kubernetes.https.server import HttpServer, Request
 from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.adapters.kubernetes.settings import Mode
 from serving.server import RunningServer
@@ -38,7 +38,7 @@ def state(**given: Any) -> Any:
 
 
 def asking(address: str) -> Iterator[HttpServer]:
-    with PolicyClient(address, timeout_s=5.0) as client:
+    with PolicyClient(address, timeout_s=60.0) as client:
         extender = Extender(CHOSEN, client, state)
         extender.refresh()
         server = HttpServer({("POST", "/filter"): extender.filter, ("POST", "/prioritize"): extender.prioritize}, 0)
@@ -59,7 +59,7 @@ def orphan() -> Iterator[HttpServer]:
 
 
 def ask(server: HttpServer, path: str, arguments: Any) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", path, body=arguments if isinstance(arguments, bytes) else json.dumps(arguments))
     answer = connection.getresponse()
     text = answer.read()
@@ -114,3 +114,16 @@ def test_what_is_no_call_of_a_scheduler_is_refused_and_the_extender_lives_on(ext
     assert ask(extender, "/filter", b"{")[0] == 400
     assert ask(extender, "/bind", {})[0] == 404
     assert ask(extender, "/filter", arguments())[0] == 200
+
+
+def test_a_gpu_of_three_seats_takes_a_third_pod(policy_server: RunningServer) -> None:
+    """As the controller offers it: the device plugin shares the GPU among three."""
+    chosen = settings(mode=Mode.OBSERVE, seats=3)
+    pods = [resident("three", "request-server", k) for k in range(2)]
+    shared = cluster_state(chosen, pods, [node("three", gpus=1, replicas=3)], [], [])
+    with PolicyClient(policy_server.address) as client:
+        extender = Extender(chosen, client, lambda: shared)
+        extender.refresh()
+        asked = {"Pod": pod("p", "request-server", source="node", gated=False), "NodeNames": ["three"]}
+        answer = extender.filter(Request(body=json.dumps(asked).encode(), address=""))
+    assert (answer.document["NodeNames"], answer.document["FailedNodes"]) == (["three"], {})

@@ -23,8 +23,10 @@ from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import pod, settings
-from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes
+from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
+from tests.waiting import PATIENCE_S
 
+LEASE_S = 300.0
 Start = Callable[[KubernetesSettings], Controller]
 
 
@@ -120,26 +122,26 @@ def test_a_pod_that_changed_since_it_was_read_is_left_to_the_next_round(
     collection = replica.cluster.collections["/api/v1/pods"]
     stale = next(row for row in collection.objects())
     api_server.patch(POD, "ml", "p", {"metadata": {"labels": {"a": "b"}}})
-    time.sleep(0.3)
-    collection.put(stale)  # as if the watch were late
+    wait_seen(replica, api_server)
+    collection._objects["ml", "p"] = stale  # as if the watch were late
     (lost,) = replica.advisor.round().rejected
     assert lost.lost_race
     assert pods_by_name(api_server)["p"]["spec"]["schedulingGates"]
     (fresh,) = api_server.rows(POD)
-    collection.put(fresh)
+    collection._objects["ml", "p"] = fresh
     assert replica.advisor.round().rejected == ()
     assert "schedulingGates" not in pods_by_name(api_server)["p"]["spec"]
 
 
 def test_two_replicas_never_decide_at_once(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     api = api_of(api_server, monkeypatch)
-    first, second = (Lease(api, "interfere", "l", name, 2.0) for name in ("a", "b"))
+    first, second = (Lease(api, "interfere", "l", name, LEASE_S) for name in ("a", "b"))
     assert first.try_hold()
     assert not second.try_hold()
-    first._renewed_s -= 1.5  # it has not renewed for more than two thirds of its time
+    first._renewed_s -= LEASE_S * 3 / 4  # it has not renewed for more than two thirds of its time
     assert not first.held
     assert not second.try_hold()
-    time.sleep(2.1)  # not renewed by anybody: the lease has expired
+    second._seen_s -= LEASE_S  # not renewed by anybody: the lease has expired
     assert second.try_hold()
     assert not first.try_hold()
     second.release()
@@ -150,6 +152,7 @@ def test_an_api_server_that_went_away_is_found_again(api_server: ApiServer, cont
     two_nodes(api_server, "dra")
     chosen = settings(stale_s=0.5, timeout_s=2.0, interval_s=0.2)
     replica = controller(chosen)
+    assert all(collection.wait_listed(PATIENCE_S) for collection in replica.cluster.collections.values())
     replica.advisor.round()
     api_server.down()
     time.sleep(0.6)
@@ -157,7 +160,7 @@ def test_an_api_server_that_went_away_is_found_again(api_server: ApiServer, cont
         replica.advisor.round()
     api_server.up()
     api_server.add(POD, pod("p"))
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + PATIENCE_S
     while "schedulingGates" in pods_by_name(api_server)["p"]["spec"] and time.monotonic() < deadline_s:
         replica._lease.try_hold()
         one_round(replica.advisor, replica.metrics)

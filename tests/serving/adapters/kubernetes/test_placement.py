@@ -14,10 +14,19 @@ from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, NODE, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import (
+    CLAIM,
+    EVENT,
+    NODE,
+    POD,
+    VOLUME,
+    VOLUME_CLAIM,
+    ApiServer,
+)
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
+from tests.waiting import PATIENCE_S
 
 Start = Callable[[KubernetesSettings], Controller]
 
@@ -91,8 +100,10 @@ def test_only_changed_pods_are_patched(api_server: ApiServer, controller: Start)
     two_nodes(api_server, "dra")
     for k in range(12):
         api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
-    advisor = controller(settings()).advisor
+    replica = controller(settings())
+    advisor = replica.advisor
     advisor.round()
+    wait_seen(replica, api_server)
     before = len(api_server.writes)
     assert advisor.round().rejected == ()
     assert len(api_server.writes) == before, "nothing is new: nothing is written"
@@ -107,7 +118,7 @@ def test_a_waiting_pod_takes_a_seat_that_becomes_free(api_server: ApiServer, con
     scheduler.once()
     for row in [row for row in api_server.rows(POD) if row["spec"].get("nodeName")][:2]:
         api_server.patch(POD, "ml", row["metadata"]["name"], {"status": {"phase": "Succeeded"}})
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(scheduler.bound) < 10 and time.monotonic() < deadline_s:
         replica.advisor.round()
         scheduler.once()
@@ -126,8 +137,55 @@ def test_a_released_pods_claim_is_replaced_when_a_decision_comes(api_server: Api
     (claim,) = api_server.rows(CLAIM)
     assert claim["metadata"]["annotations"][names.CLAIM_FOR] == names.ANY_DEVICE
     assert "selectors" not in claim["spec"]["devices"]["requests"][0]["exactly"]
-    time.sleep(0.5)
+    wait_seen(replica, api_server)
     (decision,) = replica.advisor.round().decisions
     (claim,) = api_server.rows(CLAIM)
     assert claim["metadata"]["annotations"][names.CLAIM_FOR] == decision.device
     assert decision.device
+
+
+@pytest.mark.parametrize("source", ["dra", "hami"])
+def test_a_pod_goes_where_its_volume_is(api_server: ApiServer, controller: Start, source: str) -> None:
+    """A nodeSelector cannot be taken back: a pod that was sent away from its disk would wait for ever."""
+    two_nodes(api_server, source)
+    terms = [{"matchExpressions": [{"key": names.HOSTNAME, "operator": "In", "values": ["n1"]}]}]
+    local = {"metadata": {"name": "disk"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
+    for row in (local, {"metadata": {"name": "anywhere"}, "spec": {}}):
+        api_server.add(VOLUME, row)
+    for name, spec in {"data": {"volumeName": "disk"}, "shared": {"volumeName": "anywhere"}, "unbound": {}}.items():
+        api_server.add(VOLUME_CLAIM, {"metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+    for k, name in enumerate(["data", "data", "data", "data", "shared", "unbound"]):
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+        api_server.add(POD, pod(f"p{k}", "request-server", source=source, volumes=volumes))
+    replica, scheduler = controller(settings()), StandInScheduler(api_server)
+    wait_seen(replica, api_server)
+    planned = {each.pod.name: each.device.partition("/")[0] for each in replica.advisor.round().decisions}
+    assert {planned[f"p{k}"] for k in range(4)} == {"n1"}
+    scheduler.once()
+    assert {name: row["spec"].get("nodeName", "") for name, row in pods_by_name(api_server).items()} == planned
+
+
+@pytest.mark.parametrize("source", ["dra", "hami"])
+def test_pods_of_one_round_share_the_cores_of_their_node(api_server: ApiServer, controller: Start, source: str) -> None:
+    """20 of 32 cores each: the GPUs have eight seats, the nodes room for two pods. The scheduler is slow."""
+    two_nodes(api_server, source)
+    for k in range(6):
+        row = pod(f"p{k}", "request-server", source=source)
+        row["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
+        api_server.add(POD, row)
+    replica, scheduler = controller(settings()), StandInScheduler(api_server)
+    for _ in range(2):
+        wait_seen(replica, api_server)
+        done = replica.advisor.round()
+        assert done.rejected == ()
+    ungated = [name for name, row in pods_by_name(api_server).items() if "schedulingGates" not in row["spec"]]
+    scheduler.once()
+    bound = {
+        name: row["spec"]["nodeName"] for name, row in pods_by_name(api_server).items() if "nodeName" in row["spec"]
+    }
+    assert set(bound) == set(ungated)
+    assert sorted(bound.values()) == ["n0", "n1"]
+    reasons = {
+        row["metadata"]["annotations"][names.REASON] for row in api_server.rows(POD) if "nodeName" not in row["spec"]
+    }
+    assert all(reasons)

@@ -26,54 +26,63 @@ from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInSch
 from tests.serving.adapters.kubernetes.facts import pod, settings
 from tests.serving.adapters.kubernetes.test_observations import running, stamp, stays_of
 from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
+from tests.waiting import PATIENCE_S
 
 RATES = {"p0": 10.0, "p1": 4.0}  # steps per second
 
 
-@pytest.fixture
-def exporter() -> Iterator[str]:
-    """The pods' counters since they began; p1's process restarts once, and counts from zero again."""
-    began_s = time.time()
+class Exporter:
+    """The pods' counters since they began, each with its time; p1's process restarts once, and counts from zero."""
 
+    def __init__(self, address: str) -> None:
+        self.address, self.began_s = address, time.time()
+
+    def text(self) -> str:
+        now_s = round(time.time(), 3)
+        elapsed_s = now_s - self.began_s
+        since_s = {"p0": elapsed_s, "p1": elapsed_s - 6.0 if elapsed_s > 6.0 else elapsed_s}
+        rows = [
+            f'train_steps_total{{namespace="ml",pod="{name}"}} {rate * since_s[name]} {now_s * 1000:.0f}'
+            for name, rate in RATES.items()
+        ]
+        return "\n".join(["# TYPE train_steps_total counter", *rows, 'train_steps_total{job="other"} 1', ""])
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            elapsed_s = time.time() - began_s
-            since_s = {"p0": elapsed_s, "p1": elapsed_s - 6.0 if elapsed_s > 6.0 else elapsed_s}
-            rows = [
-                f'train_steps_total{{namespace="ml",pod="{name}"}} {rate * since_s[name]}'
-                for name, rate in RATES.items()
-            ]
-            text = "\n".join(["# TYPE train_steps_total counter", *rows, 'train_steps_total{job="other"} 1', ""])
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(made.text().encode())
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
+    made = Exporter(f"127.0.0.1:{server.server_address[1]}")
+    yield made
     server.shutdown()
 
 
 @pytest.mark.journey
 def test_windows_of_untouched_jobs_reach_the_server(
-    api_server: ApiServer, controller: Start, exporter: str, tmp_path: Path
+    api_server: ApiServer, controller: Start, exporter: Exporter, tmp_path: Path
 ) -> None:
     needs_prometheus()
-    began_s = time.time()
     two_nodes(api_server, "hami")
     for name in RATES:
         selector = {"kubernetes.io/hostname": "n0"}
         notes = {"nvidia.com/use-gpuuuid": "GPU-n0-0"}
         api_server.add(POD, pod(name, "request-server", source="hami", gated=False, nodeSelector=selector, notes=notes))
     StandInScheduler(api_server).once()
-    for name in RATES:
-        running = {"running": {"startedAt": stamp(began_s)}}
-        status = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{"state": running}]}
-        api_server.patch(POD, "ml", name, {"status": status})
-    with running_prometheus(tmp_path / "data", target=exporter, paths=["/metrics"], interval="500ms") as url:
+    with running_prometheus(tmp_path / "data", target=exporter.address, paths=["/metrics"], interval="500ms") as url:
+        began_s = exporter.began_s = time.time()
+        for name in RATES:
+            running = {"running": {"startedAt": stamp(began_s)}}
+            status = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{"state": running}]}
+            api_server.patch(POD, "ml", name, {"status": status})
         replica = controller(settings(prometheus=url, progress="train_steps_total", least_window_s=2.0))
         wait_seen(replica, api_server)
         assert replica.advisor.round().observations["undelivered"] == 0
@@ -93,7 +102,7 @@ def test_windows_of_untouched_jobs_reach_the_server(
         )[1]
         replica.advisor.round()
         assert delivered == [], "nothing was read yet of that time"
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + PATIENCE_S
         while {each.job_id.split("/")[1] for each in delivered} != set(RATES) and time.monotonic() < deadline_s:
             replica._prometheus.refresh()
             replica.advisor.round()

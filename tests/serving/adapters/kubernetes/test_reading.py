@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.constraints import admits
-from serving.adapters.kubernetes.objects.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
 from serving.adapters.kubernetes.objects.quantities import bytes_text, quantity, unix_s
 from serving.adapters.kubernetes.objects.reading import read_claim, read_node, read_pod
+from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from serving.adapters.kubernetes.records import GpuSource
 from serving.adapters.kubernetes.settings import Mode, load
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
@@ -88,10 +89,47 @@ def test_a_node_of_several_gpus_under_the_plain_device_plugin_gives_none() -> No
         ({"schedulingGates": [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]}, "other gates"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "claim template"),
         ({"resourceClaims": [{"name": k, "resourceClaimName": k} for k in ("a", "b")]}, "several GPUs"),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "host ports"),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}, ""),
+        ({"schedulingGroup": {"podGroupName": "workers"}}, "pod group"),
+        ({"workloadRef": {"name": "w", "podGroup": "workers"}}, "pod group"),
     ],
 )
 def test_pods_that_are_left_to_kubernetes(changes: dict, reason: str) -> None:
     assert read_pod(pod("p", **changes)).special == reason
+
+
+def container(cpu: str, gpus: str = "", **more: str) -> dict:
+    limits = {names.GPU_RESOURCE: gpus} if gpus else {}
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}, "limits": limits}} | more
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu", "special"),
+    [
+        ({"containers": [container("1", "1"), container("2")]}, 3.0, ""),
+        ({"containers": [container("1", "1")], "initContainers": [container("8", "1"), container("4")]}, 8.0, ""),
+        ({"containers": [container("1", "1"), container("2", "1")]}, 3.0, "several GPUs"),
+        (
+            {
+                "containers": [container("1", "1")],
+                "initContainers": [container("2", restartPolicy="Always"), container("3")],
+            },
+            5.0,
+            "",
+        ),
+        (
+            {"containers": [container("1", "1")], "initContainers": [container("2", "1", restartPolicy="Always")]},
+            3.0,
+            "several GPUs",
+        ),
+        ({"containers": [container("1", "1")], "resources": {"requests": {"cpu": "6"}}}, 6.0, ""),
+        ({"containers": [container("1", "1")], "overhead": {"cpu": "250m"}}, 1.25, ""),
+    ],
+)
+def test_what_a_pod_takes_of_its_node(spec: dict, cpu: float, special: str) -> None:
+    record = read_pod({"metadata": {"name": "p"}, "spec": spec})
+    assert (record.constraints.cpu, record.special) == (cpu, special)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +139,7 @@ def test_pods_that_are_left_to_kubernetes(changes: dict, reason: str) -> None:
         ({"tolerations": [{"operator": "Exists"}]}, True),
         ({"tolerations": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, True),
         ({"tolerations": [{"key": "gpu", "value": "no"}]}, False),
+        ({"tolerations": [{"key": "gpu", "value": "yes", "operator": "Gt"}]}, False),
         ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "b"}}, False),
         ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "a"}}, True),
     ],
@@ -143,3 +182,12 @@ def test_settings_observe_unless_told_to_gate(tmp_path) -> None:
         load(file, {})
     assert [each.field for each in caught.value.violations] == ["windw_s", "mode", "seats"]
     assert caught.value.violations[0].remedy == "did you mean window_s?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("device_class", "My GPUs"), ("device_class", ""), ("request_name", "a.b"), ("namespace", "A")]
+)
+def test_a_name_that_the_api_server_would_refuse_is_refused_at_the_start(name: str, value: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        settings(**{name: value})
+    assert [each.field for each in caught.value.violations] == [name]

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from interfere.records import Action, ActionKind
 from serving.adapters.kubernetes import names, writes
 from serving.adapters.kubernetes.objects.reading import cluster_state
+from serving.adapters.kubernetes.offers import MemoryShare, default_share
 from serving.adapters.kubernetes.records import ClusterState, PodState
 from serving.adapters.kubernetes.releasing import releases
 from serving.adapters.kubernetes.settings import Mode
-from serving.adapters.kubernetes.view import ClusterView, build, default_claim_bytes
+from serving.adapters.kubernetes.view import ClusterView, build
 from serving.adapters.kubernetes.writes import WriteKind
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
 
@@ -113,7 +114,7 @@ def test_a_claim_that_is_held_or_not_ours_is_never_deleted(ours: bool, held: boo
     metadata |= {"annotations": {names.CLAIM_FOR: "n1/GPU-n1-0"}, "ownerReferences": [{"kind": "Pod", "uid": owner}]}
     status = {"reservedFor": [{"uid": "other"}]} if held else {}
     now = state([pod("p", gated=gated)], [{"metadata": metadata, "status": status}])
-    claim, default = now.claims[0], default_claim_bytes(now.gpus)
+    claim, default = now.claims[0], default_share(now.gpus)
     for gpu in (now.gpus[0], None):
         deleted = [w for w in writes.claim_writes(now.pods[0], claim, gpu, CHOSEN, default) if "DELETE" in w.kind.name]
         assert bool(deleted) == (ours and not held)
@@ -130,7 +131,7 @@ def test_a_placement_is_one_patch_with_the_version_that_was_read(
 ) -> None:
     now = state([pod("p", gated=gated)])
     action = Action(kind=kind, job_id="j", device_id="n0/GPU-n0-1", slowdown=slowdown, reason=reason)
-    gpu, default = now.gpus[1], default_claim_bytes(now.gpus)
+    gpu, default = now.gpus[1], default_share(now.gpus)
     change = writes.place(now.pods[0], action, gpu, now.nodes[0], None, "d1", CHOSEN, default, NOW)
     assert [each.kind for each in change.writes] == [WriteKind.CREATE_CLAIM, WriteKind.PATCH_POD, WriteKind.EVENT]
     claim, patch, event = (each.body for each in change.writes)
@@ -158,7 +159,9 @@ def test_whatever_is_overdue_is_released_and_nothing_else(age_s: float, kind: st
     now = state([row], claims)
     created_s = now.pods[0].created_s
     at_s = created_s + age_s if kind == "gated" else NOW
-    changes = releases(now.pods, now.claims_by_key, CHOSEN, math.nan, at_s, every=every)
+    changes = releases(
+        now.pods, now.claims_by_key, CHOSEN, MemoryShare(bytes=math.nan, capacity="memory"), at_s, every=every
+    )
     due = {
         "gated": every or age_s >= CHOSEN.window_s,
         "placed": every or age_s >= CHOSEN.start_s + 5,

@@ -4,7 +4,9 @@ import base64
 import datetime as dt
 import http.client
 import json
+import socket
 import ssl
+import time
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from cryptography import x509
 from interfere.errors import ConflictError, NotFoundError
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.https import server as http_server
 from serving.adapters.kubernetes.https.certificates import CertificateKeeper, Certificates, renew
 from serving.adapters.kubernetes.https.server import HttpServer
 from serving.adapters.kubernetes.https.webhook import mutation, review
@@ -66,9 +69,9 @@ def test_a_pod_without_a_gpu_is_given_a_late_claim_where_wanted() -> None:
 
 def post(port: int, ca: bytes, body: bytes) -> tuple[int, Any]:
     context = ssl.create_default_context(cadata=ca.decode())
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
     connection._create_connection = lambda address, *rest: __import__("socket").create_connection(
-        ("127.0.0.1", port), 10
+        ("127.0.0.1", port), 60
     )
     connection.host = HOSTS[0]  # the name that the API server verifies
     connection.request("POST", "/mutate", body=body)
@@ -183,3 +186,30 @@ def test_a_damaged_secret_is_made_anew(api_server: ApiServer, keeper: Certificat
     made = keeper.refresh(NOW)
     assert isinstance(made, Certificates)
     assert bundle(api_server) == made.ca_certificates
+
+
+def test_an_idle_connection_outlives_that_of_the_api_server_and_a_silent_one_does_not(
+    keeper: CertificateKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server keeps connections, sends a review once, and leaves the pod ungated where that fails."""
+    assert http_server.IDLE_S > 90.0, "net/http closes its idle connections after 90 s"
+    monkeypatch.setattr(http_server, "TIMEOUT_S", 0.3)
+    authority = keeper.refresh(dt.datetime.now(dt.UTC)).ca_certificates.decode()
+    server = HttpServer({("POST", "/mutate"): lambda r: review(r, add_claim=False)}, 0, tls=keeper.context)
+    server.start()
+    body = json.dumps({"request": {"uid": "u", "operation": "CREATE", "object": pod("p", gated=False)}}).encode()
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", server.port), 5) as silent,
+            socket.create_connection(("127.0.0.1", server.port), 5) as raw,
+            ssl.create_default_context(cadata=authority).wrap_socket(raw, server_hostname=HOSTS[0]) as secured,
+        ):
+            connection = http.client.HTTPConnection(HOSTS[0])
+            connection.sock = secured
+            for _ in range(2):
+                connection.request("POST", "/mutate?timeout=2s", body)
+                assert connection.getresponse().read()
+                time.sleep(0.6)
+            assert silent.recv(1) == b"", "a connection without a handshake is closed"
+    finally:
+        server.stop()

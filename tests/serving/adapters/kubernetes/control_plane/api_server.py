@@ -17,10 +17,12 @@ import aiohttp.test_utils
 import aiohttp.web
 import kmock
 import yaml
+from kmock._internal import parsing
 from kmock._internal.k8s import KubernetesEmulator, KubernetesError
 
 from serving.adapters.kubernetes.objects.quantities import timestamp
 from tests.serving.adapters.kubernetes.control_plane.api_rules import WITH_VERSION, pod_patch_refusal, refusals
+from tests.waiting import free_port
 
 POD = kmock.resource("", "v1", "pods")
 NODE = kmock.resource("", "v1", "nodes")
@@ -30,6 +32,8 @@ SLICE = kmock.resource("resource.k8s.io", "v1", "resourceslices")
 CLAIM = kmock.resource("resource.k8s.io", "v1", "resourceclaims")
 LEASE = kmock.resource("coordination.k8s.io", "v1", "leases")
 WEBHOOK = kmock.resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+VOLUME = kmock.resource("", "v1", "persistentvolumes")
+VOLUME_CLAIM = kmock.resource("", "v1", "persistentvolumeclaims")
 NAMESPACE = kmock.resource("", "v1", "namespaces")
 CLASS = kmock.resource("resource.k8s.io", "v1", "deviceclasses")
 NAMES = {  # kind, singular, short names, whether it belongs to a namespace
@@ -37,6 +41,8 @@ NAMES = {  # kind, singular, short names, whether it belongs to a namespace
     NODE: ("Node", "node", ["no"], False),
     EVENT: ("Event", "event", ["ev"], True),
     SECRET: ("Secret", "secret", [], True),
+    VOLUME: ("PersistentVolume", "persistentvolume", ["pv"], False),
+    VOLUME_CLAIM: ("PersistentVolumeClaim", "persistentvolumeclaim", ["pvc"], True),
     NAMESPACE: ("Namespace", "namespace", ["ns"], False),
     SLICE: ("ResourceSlice", "resourceslice", [], False),
     CLAIM: ("ResourceClaim", "resourceclaim", [], True),
@@ -49,6 +55,20 @@ Row = dict[str, Any]
 _WRITES = (kmock.action.CREATE, kmock.action.UPDATE, kmock.action.DELETE)
 _VERBS = {kmock.action.LIST: "list", kmock.action.WATCH: "watch", kmock.action.FETCH: "get"}
 _VERBS |= {kmock.action.CREATE: "create", kmock.action.UPDATE: "patch", kmock.action.DELETE: "delete"}
+
+
+_parse_path = parsing.parse_path
+
+
+def _path_of_namespaces(path: str) -> parsing.ParsedPath:
+    """kmock reads no path that is about namespaces themselves."""
+    parts = path.strip("/").split("/")
+    if parts[:3] == ["api", "v1", "namespaces"] and len(parts) <= 4:
+        return parsing.ParsedPath("", "v1", "namespaces", None, parts[3] if len(parts) == 4 else None)
+    return _parse_path(path)
+
+
+parsing.parse_path = _path_of_namespaces
 
 
 class Call(NamedTuple):
@@ -92,11 +112,9 @@ class _Emulator(KubernetesEmulator):
             self._record(request)
             status = self.fault(request)
             if status is not None:
-                raise KubernetesError(status=status, reason="Fault", message="a fault of the test")
-            if request.action is kmock.action.LIST and request.resource.plural is None:
-                return self._discovered(request)
+                return self._failed(status)
             if request.action is kmock.action.LIST:
-                return self._listed(request)
+                return self._discovered(request) if request.resource.plural is None else self._listed(request)
             if request.method is kmock.method.PUT and request.name is not None:
                 async with self.turn:
                     return await self._replaced(request)
@@ -108,6 +126,14 @@ class _Emulator(KubernetesEmulator):
                 return await self._written(request)
         except KubernetesError as error:
             return await self._render_error(error)
+
+    def _failed(self, status: int) -> Any:
+        """The answer of a fault; 429 is that of API priority and fairness."""
+        message = "a fault of the test"
+        if status != 429:
+            raise KubernetesError(status=status, reason="Fault", message=message)
+        body = {"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests", "message": message}
+        return aiohttp.web.json_response(body, status=429, headers={"Retry-After": "1"})
 
     def _record(self, request: Any) -> None:
         verb = "update" if request.method is kmock.method.PUT else _VERBS.get(request.action)
@@ -251,7 +277,7 @@ class ApiServer:
         self._thread.start()
         self.kmock: _Emulator = self._do(self._new())
         self._server: Any = None
-        self.port = 0
+        self.port = free_port()
         self.up()
 
     async def _new(self) -> _Emulator:
@@ -261,9 +287,8 @@ class ApiServer:
 
     def up(self) -> None:
         """Listen, on the same port as before."""
-        self._server = kmock.Server(self.kmock, port=self.port or None, server_cls=_ImpatientServer)
+        self._server = kmock.Server(self.kmock, port=self.port, server_cls=_ImpatientServer)
         self._do(self._server.__aenter__())
-        self.port = self._server.port
 
     def down(self) -> None:
         """Answer no longer, and cut all connections."""
@@ -272,7 +297,7 @@ class ApiServer:
     def close(self) -> None:
         self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
 
     async def _stop(self) -> None:
         await self._server.__aexit__(None, None, None)
@@ -280,7 +305,7 @@ class ApiServer:
             task.cancel()
 
     def _do(self, act: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(act, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result(120)
 
     @property
     def kubeconfig(self) -> Path:

@@ -1,21 +1,33 @@
-"""A stand-in for kube-scheduler and HAMi: binds pods as was seen on a real control plane (kube-scheduler 1.36).
+"""A stand-in for kube-scheduler, the controller of ResourceClaims and HAMi: binds pods as kube-scheduler 1.36 does.
 
 Known to it: scheduling gates, nodeSelectors, claims with CEL selectors and requests of capacity, HAMi's annotation,
 replicas of NVIDIA's device plugin. Everything else is left out. Its facts, each checked in test_stand_ins.py: a gated
 pod is not looked at; a pod without its claim, or whose claim names a DeviceClass that is not there, waits; a claim
-consumes each capacity of its device by that capacity's policy, and the pod is refused where that is too little; an
-error in a selector on any device that is looked at fails the allocation.
+consumes each capacity of its device by that capacity's policy, until its allocation is gone, and the pod is refused
+where that is too little; an error in a selector on any device that is looked at fails the allocation. A claim is
+deallocated once all pods that it is reserved for have ended. Source: k8s.io/dynamic-resource-allocation/structured.
 """
 
 import asyncio
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.objects.capacities import consumed
 from serving.adapters.kubernetes.objects.quantities import quantity, timestamp
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer, Row
+from tests.serving.adapters.kubernetes.control_plane.api_server import (
+    CLAIM,
+    CLASS,
+    NODE,
+    POD,
+    SLICE,
+    VOLUME,
+    VOLUME_CLAIM,
+    ApiServer,
+    Row,
+)
 from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, device_variable, evaluate
 
 Key = tuple[str, str, str]  # driver, pool, device
@@ -26,6 +38,7 @@ class StandInScheduler:
 
     def __init__(self, api: ApiServer) -> None:
         self._api, self.bound, self._task = api, list[tuple[str, str]](), None
+        self.deallocates = True  # else the controller of ResourceClaims is away
 
     def once(self) -> None:
         """One look at every pod."""
@@ -46,9 +59,20 @@ class StandInScheduler:
 
     async def _look(self) -> None:
         pods = self._api.now(POD)
+        if self.deallocates:
+            await self._deallocate(pods)
         for pod in sorted(pods, key=lambda row: int(row["metadata"]["uid"][1:])):
             if pod["status"].get("phase", "Pending") == "Pending" and not pod["spec"].get("nodeName"):
                 await self._schedule(pod)
+
+    async def _deallocate(self, pods: list[Row]) -> None:
+        """Free the claims that no running pod is left of."""
+        phases = {row["metadata"]["uid"]: row["status"].get("phase", "Pending") for row in pods}
+        for claim in self._api.now(CLAIM):
+            reserved = (claim.get("status") or {}).get("reservedFor") or []
+            if reserved and all(phases.get(each["uid"], "Failed") in ("Succeeded", "Failed") for each in reserved):
+                metadata, status = claim["metadata"], {"allocation": None, "reservedFor": None}
+                await self._api.patching(CLAIM, metadata["namespace"], metadata["name"], {"status": status})
 
     async def _schedule(self, pod: Row) -> None:
         if pod["spec"].get("schedulingGates"):
@@ -76,29 +100,36 @@ class StandInScheduler:
         slices = self._api.now(SLICE)
         domains = {row["spec"]["driver"] for row in slices}
         try:
-            for spec in (row["spec"] for row in slices):
-                for device in spec["devices"] if self._admits(pod, spec["nodeName"]) else ():
-                    key = spec["driver"], spec["pool"]["name"], device["name"]
-                    if not _selected(exactly, spec["driver"], device, domains):
-                        continue
-                    amounts = _amounts(exactly, device, used.get(key, {}))
-                    if amounts is not None:
-                        await self._allocate(pod, claim, key, spec["nodeName"], amounts)
-                        return
+            for node, spec, device in self._reachable(pod, slices):
+                key = spec["driver"], spec["pool"]["name"], device["name"]
+                if not _selected(exactly, spec["driver"], device, domains) or _is_tainted(device):
+                    continue
+                amounts = _amounts(exactly, device, used.get(key, {}))
+                if amounts is not None and (key in used or not _counters_missing(key, spec, device, slices, used)):
+                    await self._allocate(pod, claim, key, node, amounts)
+                    return
         except ValueError as error:
             await self._condition(pod, "Unschedulable", f"selector #0: CEL runtime error: {error}")
             return
         await self._condition(pod, "Unschedulable", "cannot allocate all claims")
 
+    def _reachable(self, pod: Row, slices: list[Row]) -> Iterator[tuple[str, Row, Row]]:
+        """The devices that nodes for the pod reach, each with its node and slice."""
+        for node in self._api.now(NODE):
+            name = node["metadata"]["name"]
+            for spec in (row["spec"] for row in slices) if self._admits(pod, name) else ():
+                for device in spec.get("devices") or ():
+                    if _reaches(device if spec.get("perDeviceNodeSelection") else spec, node):
+                        yield name, spec, device
+
     def _consumed(self, claims: Any) -> dict[Key, dict[str, float]]:
-        running = {row["metadata"]["uid"] for row in self._api.now(POD) if row["status"].get("phase") != "Succeeded"}
         used: dict[Key, dict[str, float]] = {}
         for claim in claims:
-            status = claim.get("status") or {}
-            if any(each["uid"] in running for each in status.get("reservedFor") or ()):
-                for each in status["allocation"]["devices"]["results"]:
+            allocation = (claim.get("status") or {}).get("allocation") or {}
+            for each in (allocation.get("devices") or {}).get("results") or ():
+                if not each.get("adminAccess"):
                     of_device = used.setdefault((each["driver"], each["pool"], each["device"]), {})
-                    for name, amount in each["consumedCapacity"].items():
+                    for name, amount in (each.get("consumedCapacity") or {}).items():
                         of_device[name] = of_device.get(name, 0.0) + quantity(amount)
         return used
 
@@ -139,7 +170,22 @@ class StandInScheduler:
     def _admits(self, pod: Row, node: str) -> bool:
         (row,) = [each for each in self._api.now(NODE) if each["metadata"]["name"] == node]
         labels = row["metadata"]["labels"]
-        return all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+        selected = all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+        on_node = [each for each in self._api.now(POD) if each["spec"].get("nodeName") == node]
+        wanted_cpu = sum(_cpu(each) for each in (pod, *on_node) if each["status"].get("phase") != "Succeeded")
+        fits = wanted_cpu <= quantity(row["status"]["allocatable"]["cpu"])
+        return selected and fits and all(_reaches(volume, row) for volume in self._bound_volumes(pod))
+
+    def _bound_volumes(self, pod: Row) -> Iterator[Row]:
+        """The node affinity of the pod's volumes that have one."""
+        affinities = {
+            row["metadata"]["name"]: row["spec"].get("nodeAffinity", {}).get("required")
+            for row in self._api.now(VOLUME)
+        }
+        names_of_claims = [each["persistentVolumeClaim"]["claimName"] for each in pod["spec"].get("volumes") or ()]
+        for claim in self._api.now(VOLUME_CLAIM):
+            if claim["metadata"]["name"] in names_of_claims and affinities.get(claim["spec"].get("volumeName")):
+                yield {"nodeSelector": affinities[claim["spec"]["volumeName"]]}
 
     async def _bind(self, pod: Row, node: str, annotations: dict[str, str]) -> None:
         metadata = pod["metadata"]
@@ -159,6 +205,45 @@ class StandInScheduler:
             metadata = pod["metadata"]
             changes = {"status": {"conditions": [condition]}}
             await self._api.patching(POD, metadata["namespace"], metadata["name"], changes)
+
+
+def _cpu(pod: Row) -> float:
+    requests = [(each.get("resources") or {}).get("requests") or {} for each in pod["spec"].get("containers") or ()]
+    return sum(quantity(each.get("cpu", "0")) for each in requests)
+
+
+def _reaches(place: Row, node: Row) -> bool:
+    """Whether a slice, or a device that selects for itself, is reachable from a node."""
+    if place.get("nodeName"):
+        return bool(place["nodeName"] == node["metadata"]["name"])
+    if place.get("allNodes"):
+        return True
+    terms = (place.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+    labels = node["metadata"]["labels"]
+    expressions = [each for term in terms for each in term.get("matchExpressions") or ()]
+    assert all(each["operator"] == "In" for each in expressions), "nothing else is known here"
+    return bool(expressions) and all(labels.get(each["key"]) in each["values"] for each in expressions)
+
+
+def _is_tainted(device: Row) -> bool:
+    return any(taint["effect"] in ("NoSchedule", "NoExecute") for taint in device.get("taints") or ())
+
+
+def _counters_missing(key: Key, spec: Row, device: Row, slices: list[Row], used: dict[Key, Any]) -> bool:
+    """Whether the device, which nobody holds, needs counters that other devices of its pool hold."""
+    members = [row["spec"] for row in slices if row["spec"]["pool"]["name"] == spec["pool"]["name"]]
+    free = {
+        (counter_set["name"], name): quantity(counter["value"])
+        for member in members
+        for counter_set in member.get("sharedCounters") or ()
+        for name, counter in counter_set["counters"].items()
+    }
+    for each in (each for member in members for each in member.get("devices") or ()):
+        if (*key[:2], each["name"]) in used or each is device:
+            for consumption in each.get("consumesCounters") or ():
+                for name, counter in consumption["counters"].items():
+                    free[consumption["counterSet"], name] -= quantity(counter["value"])
+    return any(amount < 0 for amount in free.values())
 
 
 def _selected(exactly: Row, driver: str, device: Row, domains: set[str]) -> bool:

@@ -1,0 +1,121 @@
+"""Copies of a model in one slice as a closed queueing network, with demands that the times of one copy tell.
+
+A batch takes its host the time h, during which its kernels run; it spends z off the slice, and its kernels need the
+slice for S: latency of one copy = max(h, z + S), the maximum smooth. n copies are n customers of one processor-sharing
+server with demand S and think time z: mean value analysis (Reiser & Lavenberg 1980, "Mean-value analysis of closed
+multichain queuing networks", JACM 27(2)) gives their latency, which is at least h. So copies cost nothing where one
+leaves the slice idle, and n times where it does not.
+
+The demands are fitted to times of one copy, in a slice of g compute units with batch b:
+
+    all batches and slices together:  z = z₁·b,  S = w₀ / g^LAUNCH_POWER + w₁·b / g^ITEM_POWER
+    one batch in every slice:         S = w / g^BATCH_POWER
+
+The first tells the host from the slice by how times grow with the batch, the second fits each batch better.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import least_squares
+
+Floats = NDArray[np.float64]
+OneCopyTimes = Mapping[tuple[int, int], float]
+"""Latency of one copy, s, by (slice, batch)."""
+
+# Kernels of a few blocks gain less from a larger slice than full ones; of one batch both are mixed.
+LAUNCH_POWER, ITEM_POWER, BATCH_POWER = 0.6, 1.05, 0.9
+SHARPNESS = 6.0  # of the smooth maximum (a^p + b^p)^(1/p)
+# Of logarithms of times: beyond it a row counts as an outlier. A model of one batch has fewer rows to explain.
+TIME_ERROR, TIME_ERROR_OF_BATCH = 0.08, 0.05
+
+
+class BatchDemand(NamedTuple):
+    """What one batch asks of its host and of its slice, in seconds."""
+
+    host_s: float  # h
+    think_s: float  # z
+    service_s: float  # S
+
+    def log_slowdown(self, copies: int) -> float:
+        """Logarithm of the latency of n copies ÷ that of one."""
+        waiting, latency_s = 0.0, []
+        for present in range(1, copies + 1):
+            response_s = self.service_s * (1 + waiting)
+            waiting = present * response_s / (self.think_s + response_s)
+            latency_s.append(float(_smooth_maximum(self.host_s, self.think_s + response_s)))
+        return float(np.log(latency_s[-1] / latency_s[0]))
+
+
+class ModelDemands(NamedTuple):
+    """What batches of any size ask of slices of any size, in seconds."""
+
+    host_s: float  # h
+    transfer_s: float  # z₁
+    launch_s: float  # w₀
+    item_s: float  # w₁
+
+    def of(self, size: int, batch: int) -> BatchDemand:
+        """The demand of a batch in a slice."""
+        service_s = self.launch_s / size**LAUNCH_POWER + self.item_s * batch / size**ITEM_POWER
+        return BatchDemand(self.host_s, self.transfer_s * batch, service_s)
+
+
+def demands_of_model(times: OneCopyTimes) -> ModelDemands:
+    """The demands that explain all times of one copy; there must be one. A prior holds what they do not tell."""
+    size, batch = np.array(list(times), dtype=np.float64).T
+    log_time = np.log(list(times.values()))
+    fullest = max(times, key=lambda key: (-key[0], key[1]))  # the smallest slice is the surest to be busy
+    log_item = float(np.log(times[fullest] / fullest[1] * fullest[0] ** ITEM_POWER))
+    prior = np.array([log_time.min(), log_item - 2.5, log_item, log_item])  # a transfer takes 8 % of the work
+
+    def log_latency(demands: Floats) -> Floats:
+        host_s, transfer_s, launch_s, item_s = demands
+        on_slice = launch_s / size**LAUNCH_POWER + item_s * batch / size**ITEM_POWER
+        return np.log(_smooth_maximum(host_s, transfer_s * batch + on_slice))
+
+    return ModelDemands(*_fit(log_latency, log_time, prior, np.array([0.5, 1.0, 0.5, 0.3]), TIME_ERROR))
+
+
+class FixedBatchDemands(NamedTuple):
+    """What batches of one size ask of slices of any size, in seconds."""
+
+    host_s: float  # h
+    think_s: float  # z
+    work_s: float  # w
+
+    def of(self, size: int) -> BatchDemand:
+        """The demand of a batch in a slice."""
+        return BatchDemand(self.host_s, self.think_s, self.work_s / size**BATCH_POWER)
+
+
+def demands_of_batch(times: OneCopyTimes, batch: int) -> FixedBatchDemands:
+    """The demands that explain the times of one batch size in every slice; there must be at least one."""
+    of_batch = sorted((g, time_s) for (g, b), time_s in times.items() if b == batch)
+    slices, log_time = np.array([g for g, _ in of_batch], dtype=np.float64), np.log([t for _, t in of_batch])
+    prior = np.array([log_time[-1] - 0.1, log_time[-1] - 1.5, log_time[0] - 0.5])
+
+    def log_latency(demands: Floats) -> Floats:
+        host_s, think_s, work_s = demands
+        return np.log(_smooth_maximum(host_s, think_s + work_s / slices**BATCH_POWER))
+
+    return FixedBatchDemands(*_fit(log_latency, log_time, prior, np.array([0.7, 1.0, 0.5]), TIME_ERROR_OF_BATCH))
+
+
+def _fit(
+    log_latency: Callable[[Floats], Floats], log_time: Floats, log_prior: Floats, spread: Floats, error: float
+) -> list[float]:
+    """The demands of least squared error of logarithms, with a soft L1 loss and a log-normal prior."""
+
+    def residuals(log_demands: Floats) -> Floats:
+        of_times = (log_latency(np.exp(log_demands)) - log_time) / error
+        return np.concatenate([of_times, (log_demands - log_prior) / spread])
+
+    return [float(each) for each in np.exp(least_squares(residuals, log_prior, loss="soft_l1").x)]
+
+
+def _smooth_maximum(first: ArrayLike, second: ArrayLike) -> Floats:
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    return np.asarray((a**SHARPNESS + b**SHARPNESS) ** (1 / SHARPNESS))
