@@ -127,6 +127,9 @@ def test_the_command_prints_a_table_and_json(server: RunningServer) -> None:
     assert document["modes"][1]["throughput"] is None
     assert not {"mps", "mig", "stream"} & {each["mode"] for each in document["modes"]}
     assert "mps" not in page.output
+    nobody = CliRunner().invoke(app, ["--jobs", "nobody,stream", "--target", server.address], env={"COLUMNS": "200"})
+    assert nobody.output.count("no profile of workload 'nobody'") == 1, "of several modes a reason is told once"
+    assert "timeslice, priority, spatial: no profile of workload 'nobody'" in nobody.output
     wrong = CliRunner().invoke(app, [*options, "--latency-target", "gemm=0.1"])
     assert wrong.exit_code == 2
     assert math.isfinite(document["recommendation"]["throughput"])

@@ -63,18 +63,28 @@ def _targets(given: list[str], names: list[str]) -> dict[int, float]:
 
 
 def _page(advice: "ModeAdvice") -> Group:
-    """Return the table of the modes, the recommendation, and what to measure."""
-    table = Table("mode", "source", "slowdowns (5-95 %)", "throughput (5-95 %)", "best", "nothing known because")
+    """Return the table of the modes, why nothing is known of some, the recommendation, and what to measure."""
+    table = Table("mode", "source", "slowdowns (5-95 %)", "throughput (5-95 %)", "best")
     for outlook in advice.modes:
         best = "" if math.isnan(outlook.probability_best) else f"{outlook.probability_best:.0%}"
         table.add_row(
-            *map(escape, (outlook.mode, outlook.source.value, _slowdowns(outlook), _throughput(outlook), best)),
-            escape(outlook.reason),
+            *map(escape, (outlook.mode, outlook.source.value, _slowdowns(outlook), _throughput(outlook), best))
         )
-    lines = [f"on {advice.device_type}: {advice.recommendation.reason}"]
+    lines = [f"{modes}: {reason}" for reason, modes in _modes_by_reason(advice).items()]
+    lines += [f"on {advice.device_type}: {advice.recommendation.reason}"]
     lines += [f"measure: {_measurement(each)}" for each in advice.measure[:MAX_MEASUREMENTS]]
     left_out = len(advice.measure) - MAX_MEASUREMENTS
     return Group(table, *map(escape, lines), *([f"and {left_out} more: --json"] if left_out > 0 else []))
+
+
+def _modes_by_reason(advice: "ModeAdvice") -> dict[str, str]:
+    """Return why nothing is known of modes, and of which."""
+    reasons: dict[str, str] = {}
+    for outlook in advice.modes:
+        if outlook.reason:
+            before = f"{reasons[outlook.reason]}, " if outlook.reason in reasons else ""
+            reasons[outlook.reason] = before + outlook.mode
+    return reasons
 
 
 def _slowdowns(outlook: "ModeOutlook") -> str:
