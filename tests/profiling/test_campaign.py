@@ -119,7 +119,7 @@ def test_groups_join_a_table_of_pairs_and_a_finished_one_is_not_measured_again(t
     card = (tmp_path / "t" / "card.md").read_text()
     assert "--groups 3 --group-count 1" in card
     assert re.search(
-        r"wider than ±3 % is left to \d of 3 pairs \(\S+ blocks each\), \d of 1 groups of 3 \(\d blocks each\)", card
+        r"wider than ±3 % is left to \d of 3 pairs \([\d to]+ blocks each\), \d of 1 groups of 3 \(\d blocks each\)", card
     )
     again = run_campaign(chosen, lambda now: pytest.fail(f"measured {now.text}"))
     assert [row.passes for row in again.groups] == [row.passes for row in table.groups]
