@@ -241,4 +241,4 @@ def _wide_intervals(size: int, blocks_of_groups: Sequence[Sequence[MeasuredBlock
     wide = sum(not has_converged(slowdowns_per_side(blocks)) for blocks in blocks_of_groups)
     name = "pairs" if size == 2 else f"groups of {size}"
     range_text = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    return f"{wide} of {len(counts)} {name} ({range_text} blocks each)"
+    return f"{wide} of {len(counts)} {name} ({range_text} block{'' if max(counts) == 1 else 's'} each)"

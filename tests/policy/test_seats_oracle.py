@@ -63,3 +63,9 @@ def test_groups_of_every_size_occur() -> None:
         assert all(residents[name] + count <= seats[name] for name, count in started.items())
         assert all(len(action.partner_slowdowns) == len(action.partner_ids) for action in actions)
     assert all(company[others] for others in range(4))
+
+
+def test_a_level_that_costs_nothing_at_first_limits_the_groups_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "MAX_LISTED_JOBS", 4)
+    tally = check_seeds(range(1_396, 1_404), FewKindsCluster, GroupOracle)  # a limit of 0 overflowed in some of these
+    assert tally.faults == []

@@ -26,6 +26,8 @@ from interfere.matching.master.restricted_master import interrupt, new_highs
 from interfere.time_budget import TimeBudget
 
 PRIMAL_SIMPLEX = 4  # of the option simplex_strategy: added columns leave the basis feasible
+# A limit of 0 would else scale its row beyond the numbers that HiGHS takes (1e15): share of the largest cost, and cost.
+MIN_LIMIT_SHARE, MIN_LIMIT = 1e-4, 1e-6
 ITERATIONS = 500  # of the simplex between two looks at the budget
 
 
@@ -166,7 +168,7 @@ class _Rows:
     def __init__(self, problem: GroupProblem, restriction: GroupRestriction) -> None:
         self.problem, self.restriction = problem, restriction
         self._jobs, self._hosts = len(problem.demand), len(problem.supply)
-        self.limit_scale = np.array([max(abs(value), 1e-300) for value in restriction.values])
+        self.limit_scale = np.array([_limit_scale(level, value) for level, value in restriction.limits])
         upper = np.concatenate([problem.demand, problem.supply, [problem.max_devices]]).astype(np.float64)
         lower = np.full(len(upper), -np.inf)
         lower[: self._jobs] = problem.demand
@@ -220,10 +222,16 @@ class _Rows:
         )
 
 
+def _limit_scale(level: GroupLevel, value: float) -> float:
+    """What a limited sum is divided by: its limit, but where that is next to nothing the largest cost of a column."""
+    finite = level.cost[np.isfinite(level.cost)]
+    return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0)), MIN_LIMIT)
+
+
 def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats) -> None:
     start, row, value = rows.entries(columns)
     n = len(columns)
-    highs.addCols(
+    status = highs.addCols(
         n,
         cost,
         np.zeros(n),
@@ -233,3 +241,5 @@ def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats)
         row.astype(np.int32),
         value,
     )
+    if status == highspy.HighsStatus.kError:
+        raise ArithmeticError(f"HiGHS refuses {n} columns with entries up to {np.abs(value).max(initial=0.0):g}")
