@@ -3,6 +3,7 @@ PYTHON ?= python3
 # A CPU wheel of exactly this version is what pip takes by default here; override for a GPU: make install TORCH='torch==2.13.0 --index-url …'
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads differ in their last digits
 
 .PHONY: install run test journeys check gen bench soak model gpu-model clean
 
@@ -44,7 +45,7 @@ gen: install            ## regenerate the protobuf code
 	  serving/proto/interfere/v1/policy.proto
 
 bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -m bench tests/bench
+	@$(ONE_THREAD) $(BIN)/pytest -q -m bench tests/bench
 
 soak: install           ## faults and loads for minutes: 50 × kill -9, full disk, 200,000 random requests, 20 models
 	@SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models/test_reload.py
@@ -53,13 +54,12 @@ soak: install           ## faults and loads for minutes: 50 × kill -9, full dis
 # cpu-groups: how pairs combine in groups of three and more, measured on another machine; its pairs are not learned.
 model: install          ## the shipped default model, from the shipped tables
 	@rm -rf .venv/model-work
-	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data cpu --groups cpu-groups --work .venv/model-work \
+	@SOURCE_DATE_EPOCH=0 $(ONE_THREAD) $(BIN)/interfere train --data cpu --groups cpu-groups --work .venv/model-work \
 	  --publish interfere/predict/default
 
-# gp: with the profiles of 26 jobs on three device types the ensemble takes more than 1 MB
 gpu-model: install      ## the shipped GPU model, from the published throughputs below $INTERFERE_DATA/gavel
 	@$(BIN)/interfere data import gavel "$${INTERFERE_DATA:-../shared/data}/gavel/oracle_throughputs.json" --out .venv/gpu-tables/gavel
-	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data .venv/gpu-tables/gavel --work .venv/gpu-model-work --no-measured-pairs \
+	@SOURCE_DATE_EPOCH=0 $(ONE_THREAD) $(BIN)/interfere train --data .venv/gpu-tables/gavel --work .venv/gpu-model-work --no-measured-pairs \
 	  --notice training/notices/gavel.md --models mean,additive,gp,ensemble --publish interfere/predict/gpu
 
 clean:
