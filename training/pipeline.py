@@ -145,7 +145,7 @@ def train(
         candidates,
         source,
         encoder,
-        believed_pairs=believed.pairs,
+        pair_intervals=believed.pairs,
         comparisons=believed.comparisons,
         compositions=compositions,
         warnings=warnings,

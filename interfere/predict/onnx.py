@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from interfere.data.facts import combine_profiles
 from interfere.errors import UnfitError
-from interfere.predict.believed_pairs import read_believed_pairs
 from interfere.predict.completion import read_completion
 from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
@@ -26,6 +25,7 @@ from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import contradicts
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
+from interfere.predict.pair_intervals import read_pair_intervals
 from interfere.protocols import PairEncoder
 from interfere.records import MODES, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 
@@ -55,7 +55,7 @@ class OnnxPredictor:
         with np.load(folder / "arrays.npz") as arrays:
             self._partners = arrays["partners"]
             completion = read_completion(arrays)
-            self._believed = read_believed_pairs(arrays)
+            self._pair_intervals = read_pair_intervals(arrays)
             self._job_space = (
                 JobSpace(**{f.name: arrays[f"space_{f.name}"] for f in fields(JobSpace)})
                 if "space_points" in arrays
@@ -116,7 +116,7 @@ class OnnxPredictor:
         partners = np.minimum(self._partners[domain, identities[i]], self._partners[domain, identities[j]])
         levels = (LOWER_LEVEL, 0.5, UPPER_LEVEL)
         shifts = self.manifest.intervals.quantiles(levels, novelty=novelty, partners=partners, domain=domain)
-        shifts, believed = self._believed_shifts(shifts, levels, domain, batch.jobs, i, j)
+        shifts, own_interval = self._own_shifts(shifts, levels, domain, batch.jobs, i, j)
         lower, median, upper = (np.exp(log_median + shift) for shift in shifts)
         answer = Prediction(
             median=median,
@@ -126,7 +126,7 @@ class OnnxPredictor:
             source=(Source.MODEL,) * p,
             reason=("",) * p,
         )
-        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~believed
+        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~own_interval
         if batch.allow_extrapolation or not abstains.any():
             return answer
         return _with_abstentions(answer, batch, job_novelty, abstains)
@@ -161,11 +161,11 @@ class OnnxPredictor:
             quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
         )
         i, j = np.arange(v)[:, None], np.arange(v, v + n)[None, :]
-        (victim_shift,), believed = self._believed_shifts((shift,), (quantile,), domain, jobs, i, j)
-        (neighbour_shift,), _ = self._believed_shifts((shift,), (quantile,), domain, jobs, j, i)
+        (victim_shift,), own_interval = self._own_shifts((shift,), (quantile,), domain, jobs, i, j)
+        (neighbour_shift,), _ = self._own_shifts((shift,), (quantile,), domain, jobs, j, i)
         if not batch.allow_extrapolation:
             log_victim, log_neighbour = (
-                np.where(self.manifest.intervals.abstains(novelty, log) & ~believed, np.nan, log)
+                np.where(self.manifest.intervals.abstains(novelty, log) & ~own_interval, np.nan, log)
                 for log in (log_victim, log_neighbour)
             )
         shares = _memory_shares(jobs, batch.device_memory_bytes)
@@ -183,7 +183,7 @@ class OnnxPredictor:
         if np.isinf(row).any() or np.isinf(self._encoder.encode_pairs(row, row)).any():
             raise not_encodable(profile, "a number is too large")
 
-    def _believed_shifts(
+    def _own_shifts(
         self,
         shifts: tuple[Floats, ...],
         levels: tuple[float, ...],
@@ -192,18 +192,18 @@ class OnnxPredictor:
         victim: Ints,
         neighbour: Ints,
     ) -> tuple[tuple[Floats, ...], NDArray[np.bool_]]:
-        """(log residuals at the levels, whether a pair is believed): those of believed pairs replace `shifts`.
+        """(log residuals at the levels, whether a pair has its own): these replace `shifts`.
 
-        A job whose profile contradicts the shipped one is another job, of which nothing is believed. `victim` and
+        A job whose profile contradicts the shipped one is another job, with no intervals of its own. `victim` and
         `neighbour` index into the jobs.
         """
-        if self._believed is None:
+        if self._pair_intervals is None:
             return shifts, np.zeros(shifts[0].shape, dtype=bool)
         names = ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
         identities = np.array([self._identity.get(name, 0) for name in names], dtype=np.int64)
-        found = self._believed.quantiles(levels, domain, identities[victim], identities[neighbour])
-        believed = np.isfinite(found[0])
-        return tuple(np.where(believed, own, shift) for own, shift in zip(found, shifts, strict=True)), believed
+        found = self._pair_intervals.quantiles(levels, domain, identities[victim], identities[neighbour])
+        own_interval = np.isfinite(found[0])
+        return tuple(np.where(own_interval, own, shift) for own, shift in zip(found, shifts, strict=True)), own_interval
 
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table
-from interfere.predict.believed_pairs import BelievedPairs
+from interfere.predict.pair_intervals import PairIntervals
 from interfere.predict.transfer.pair_belief import LOWER, UPPER
 from training.beliefs.combination import belief_weight, combined_quantiles
 from training.beliefs.rescoring import with_predictions
@@ -65,7 +65,7 @@ class BelievedCandidates:
 
     candidates: Candidates
     comparisons: tuple[BeliefComparison, ...]
-    pairs: BelievedPairs | None  # None where nothing is believed
+    pairs: PairIntervals | None  # None where nothing is believed
 
 
 def with_beliefs(
@@ -100,7 +100,7 @@ def with_beliefs(
     return BelievedCandidates(
         candidates=_with_champion(candidates, corrected, held_out),
         comparisons=tuple(comparisons),
-        pairs=BelievedPairs(place=place, levels=np.array(LEVELS), shifts=np.moveaxis(together - median, 0, -1)),
+        pairs=PairIntervals(place=place, levels=np.array(LEVELS), shifts=np.moveaxis(together - median, 0, -1)),
     )
 
 

@@ -23,12 +23,12 @@ import numpy as np
 
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
-from interfere.predict.believed_pairs import believed_arrays
 from interfere.predict.completion import ARRAYS
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
 from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
+from interfere.predict.pair_intervals import pair_interval_arrays
 from interfere.records import JobProfile
 from interfere.strict_json import json_value
 from training.dataset import Dataset, known_profiles
@@ -155,7 +155,7 @@ def _feasibility_content(model: Feasibility) -> dict[str, Any]:
 
 def _arrays(publication: Publication, dataset: Dataset) -> bytes:
     """`arrays.npz`: encoded workloads by domain, measured rows (if they are published) with the champion's
-    predictions of them unseen, partner counts, intervals of believed pairs, completion and space of the jobs."""
+    predictions of them unseen, partner counts, intervals of single pairs, completion and space of the jobs."""
     latest, space, completion = dataset.latest_index(), publication.space, publication.completion
     latest = latest[~dataset.aligned[latest]] if publication.measured_pairs else latest[:0]
     rows = dataset.take(latest)
@@ -164,7 +164,7 @@ def _arrays(publication: Publication, dataset: Dataset) -> bytes:
         buffer,
         partners=partner_counts(dataset),
         **({} if space is None else {f"space_{f.name}": getattr(space, f.name) for f in fields(space)}),
-        **believed_arrays(publication.believed_pairs),
+        **pair_interval_arrays(publication.pair_intervals),
         **{f"completion_{name}": getattr(completion, name) for name in ARRAYS},
         measured_victim=rows.rows.victim - 1,
         measured_neighbour=rows.rows.neighbour - 1,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.believed_pairs import BelievedPairs
 from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
+from interfere.predict.pair_intervals import PairIntervals
 from interfere.protocols import PairEncoder
 from training.beliefs.publish import BeliefComparison
 from training.candidates import Candidates, SplitScore
@@ -47,7 +47,7 @@ class Publication:
     scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
-    believed_pairs: BelievedPairs | None  # that the graphs predict as a belief does, with its intervals
+    pair_intervals: PairIntervals | None  # that the graphs predict as a belief does, with its intervals
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     unseen: UnseenPredictions  # of the champion, for every row of the training set
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
@@ -58,7 +58,7 @@ def build_publication(
     source: SourceTables,
     encoder: PairEncoder,
     *,
-    believed_pairs: BelievedPairs | None = None,
+    pair_intervals: PairIntervals | None = None,
     comparisons: Sequence[BeliefComparison] = (),
     compositions: Sequence[DomainComposition] = (),
     warnings: Sequence[str] = (),
@@ -117,7 +117,7 @@ def build_publication(
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
-        believed_pairs=believed_pairs,
+        pair_intervals=pair_intervals,
         measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
         compositions=compositions,

@@ -80,7 +80,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
     beliefs = read_table_beliefs(paths, source.tables)
     believed = with_beliefs(candidates, nothing, beliefs, source.tables)
     made = build_publication(
-        believed.candidates, source, encoder, believed_pairs=believed.pairs, comparisons=believed.comparisons
+        believed.candidates, source, encoder, pair_intervals=believed.pairs, comparisons=believed.comparisons
     )
     publish(folder / "model", made, dataset, source.tables)
     answers = published_answers(folder / "model", measured.known.jobs, DEVICE, MODE)

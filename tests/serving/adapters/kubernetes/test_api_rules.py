@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from typing import Any
 
 import pytest
@@ -16,11 +15,9 @@ need_kmock()
 
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.objects.capacities import consumed, share
 from serving.adapters.kubernetes.objects.quantities import quantity
 from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from serving.adapters.kubernetes.releasing import Released, release_pods
 from serving.adapters.kubernetes.writes import device_selector
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_rules import refusals
@@ -28,23 +25,13 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, NO
 from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, compile_error, device_variable, evaluate
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, GIB, node, pod, resource_slice, settings
-from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
-
-LATER_S = 61.0  # seconds: every pod is past its window
+from tests.serving.adapters.kubernetes.worlds import gated, pods_by_name, release_overdue, two_nodes, wait_seen
 
 
 @pytest.fixture
 def api(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ClusterApi:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     return ClusterApi(10.0, 1000.0, 1000)
-
-
-def release_overdue(api: ClusterApi) -> Released:
-    return release_pods(api, settings(), ControllerMetrics(), time.time() + LATER_S)
-
-
-def gated(api_server: ApiServer) -> list[str]:
-    return sorted(name for name, row in pods_by_name(api_server).items() if row["spec"].get("schedulingGates"))
 
 
 def test_an_expired_page_of_a_list_is_no_empty_cluster(api_server: ApiServer, api: ClusterApi) -> None:

@@ -1,12 +1,17 @@
 """Small clusters in the stand-in, and what became of their pods."""
 
+import time
 from typing import Any
 
-from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS
+from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, ClusterApi
 from serving.adapters.kubernetes.controller import Controller
+from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.releasing import Released, release_pods
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
-from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice
+from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice, settings
 from tests.waiting import wait_until
+
+LATER_S = 61.0  # seconds: every pod is past its window
 
 
 def two_nodes(api: ApiServer, source: str) -> None:
@@ -34,3 +39,13 @@ def wait_seen(replica: Controller, api_server: ApiServer) -> None:
         lambda: all(versions(replica.cluster.read(path)) == versions(api_server.rows(kind)) for path, kind in watched),
         "the watch has brought what was written",
     )
+
+
+def release_overdue(api: ClusterApi) -> Released:
+    """A pass of the release, a minute later than it is."""
+    return release_pods(api, settings(), ControllerMetrics(), time.time() + LATER_S)
+
+
+def gated(api: ApiServer) -> list[str]:
+    """Names of the pods with a gate."""
+    return sorted(name for name, row in pods_by_name(api).items() if row["spec"].get("schedulingGates"))

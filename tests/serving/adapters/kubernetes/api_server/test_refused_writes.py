@@ -14,30 +14,19 @@ need_kmock()
 from interfere.errors import UnavailableError
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.releasing import Released, release_pods
 from tests.serving.adapters.kubernetes.conftest import Start, api_server, controller, policy_server
 from tests.serving.adapters.kubernetes.control_plane.api_rules import MAX_ANNOTATIONS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, POD, ApiServer
 from tests.serving.adapters.kubernetes.facts import pod, settings
-from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
+from tests.serving.adapters.kubernetes.worlds import gated, release_overdue, two_nodes, wait_seen
 
 __all__ = ["api_server", "controller", "policy_server"]  # fixtures
-LATER_S = 61.0  # seconds: every pod is past its window
 
 
 @pytest.fixture
 def api(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ClusterApi:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     return ClusterApi(2.5, 1000.0, 1000)
-
-
-def release_overdue(api: ClusterApi) -> Released:
-    return release_pods(api, settings(), ControllerMetrics(), time.time() + LATER_S)
-
-
-def gated(api_server: ApiServer) -> list[str]:
-    return sorted(name for name, row in pods_by_name(api_server).items() if row["spec"].get("schedulingGates"))
 
 
 def failing_first(number: int, status: int, part: str) -> Callable[[Any], int | None]:
