@@ -4,9 +4,11 @@ The same over more clusters: tests/soak/test_decision_oracle.py.
 """
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from interfere.matching.group_master import programs
 from interfere.policy.groups import builder
 from interfere.policy.solve.planner import plan_pending_jobs
 from tests.policy.oracle.seats import FewKindsCluster, GroupOracle, SeatedCluster
@@ -66,6 +68,15 @@ def test_groups_of_every_size_occur() -> None:
 
 
 def test_a_level_that_costs_nothing_at_first_limits_the_groups_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted, add = [], programs._add_columns
+
+    def watched(*arguments: Any) -> bool:
+        accepted.append(add(*arguments))
+        return accepted[-1]
+
+    monkeypatch.setattr(programs, "_add_columns", watched)
     monkeypatch.setattr(builder, "MAX_LISTED_JOBS", 4)
     tally = check_seeds(range(1_396, 1_404), FewKindsCluster, GroupOracle)  # a limit of 0 overflowed in some of these
     assert tally.faults == []
+    assert accepted
+    assert all(accepted)

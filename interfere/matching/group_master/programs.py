@@ -93,12 +93,13 @@ class LinearProgram:
         self._at_hand = np.concatenate([self._at_hand, further])
 
     def add(self, columns: Ints) -> int:
-        """Add the columns that are not there yet; returns how many."""
+        """Add the columns that are not there yet; returns how many: 0 where HiGHS refuses their numbers."""
         columns = np.unique(columns)
         columns = columns[~self._at_hand[columns]]
         if len(columns):
             self._at_hand[columns] = True
-            _add_columns(self._highs, self._rows, columns, self._level.cost[columns] / self._scale)
+            if not _add_columns(self._highs, self._rows, columns, self._level.cost[columns] / self._scale):
+                return 0
             self.columns = np.concatenate([self.columns, columns])
         return len(columns)
 
@@ -132,7 +133,8 @@ def solve_integer_program(
     """The best placement of the given columns that was found, and a bound on all placements of these columns."""
     rows, highs = _Rows(problem, restriction), new_highs()
     rows.add_to(highs)
-    _add_columns(highs, rows, columns, level.cost[columns] / scale)
+    if not _add_columns(highs, rows, columns, level.cost[columns] / scale):
+        return None, -np.inf
     c = len(columns)
     kinds = np.full(c, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
     highs.changeColsIntegrality(c, np.arange(c, dtype=np.int32), kinds)
@@ -228,7 +230,8 @@ def _limit_scale(level: GroupLevel, value: float) -> float:
     return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0)), MIN_LIMIT)
 
 
-def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats) -> None:
+def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats) -> bool:
+    """False where HiGHS refuses them: an entry above 1e15, from costs that differ by more than that."""
     start, row, value = rows.entries(columns)
     n = len(columns)
     status = highs.addCols(
@@ -241,5 +244,4 @@ def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats)
         row.astype(np.int32),
         value,
     )
-    if status == highspy.HighsStatus.kError:
-        raise ArithmeticError(f"HiGHS refuses {n} columns with entries up to {np.abs(value).max(initial=0.0):g}")
+    return bool(status != highspy.HighsStatus.kError)
