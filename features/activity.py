@@ -5,7 +5,7 @@ On a GPU the stretches are kernel times and the gaps between kernels; on one CPU
 
 import math
 
-from features.numeric import log_s, mean, quantile, ratio
+from interfere.features.numeric import log_s, mean, quantile, ratio
 from interfere.records import JobProfile
 
 LONG_GAP_S = 100e-6  # a gap of this length has room for a kernel of another job

@@ -1,6 +1,6 @@
 """Monitoring counters of a job that runs solo: utilisation shares and power."""
 
-from features.numeric import log1p
+from interfere.features.numeric import log1p
 from interfere.records import COUNTERS, JobProfile
 
 COLUMNS = (*COUNTERS, "log_power_w")

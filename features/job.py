@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from features import activity, counters, kernels, memory, roofline
-from features import occupancy as geometry
+from interfere.features import activity, counters, kernels, memory, roofline
+from interfere.features import occupancy as geometry
 from interfere.records import JobProfile
 
 # The columns of sharing modes belong to the fingerprint, which models are trained with. A mode that was added later has

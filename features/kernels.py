@@ -3,7 +3,7 @@
 import math
 from functools import lru_cache
 
-from features.numeric import log1p, log_s, mean, quantile, ratio
+from interfere.features.numeric import log1p, log_s, mean, quantile, ratio
 from interfere.records import JobProfile, KernelStat
 
 # First match wins; substrings of lower-case kernel and operator names as CUDA libraries and ATen spell them.

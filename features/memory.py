@@ -1,7 +1,7 @@
 """Memory that a job holds and touches, by purpose (log MiB), and its peak as a share of the device's memory."""
 
-from features.numeric import log1p, ratio
 from interfere.devices import find_device_type
+from interfere.features.numeric import log1p, ratio
 from interfere.records import JobProfile
 
 MIB = float(2**20)

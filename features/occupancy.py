@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from features.numeric import ratio
 from interfere.devices import find_device_type
+from interfere.features.numeric import ratio
 from interfere.records import JobProfile, KernelStat
 
 COLUMNS = (

@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from features import job
-from features.fingerprint import fingerprint
 from interfere.errors import InvalidInputError
+from interfere.features import job
+from interfere.features.fingerprint import fingerprint
 from interfere.records import JobProfile
 
 CONTENTION_COLUMNS = (

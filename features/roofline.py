@@ -2,8 +2,8 @@
 
 import math
 
-from features.numeric import log1p, log_s, ratio
 from interfere.devices import find_device_type
+from interfere.features.numeric import log1p, log_s, ratio
 from interfere.records import JobProfile
 
 GIGA = 1e9

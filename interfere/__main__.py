@@ -7,7 +7,7 @@ import sys
 def leave_current_folder() -> None:
     """Take the folder that `python -m` puts first on the import path away again, unless interfere lies in it.
 
-    A folder that holds somebody's own `training/` or `serving/` would hide ours; the console script never looks there.
+    A folder with somebody's own `numpy/` or `grpc.py` would hide the library; the console script never looks there.
     """
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if not sys.flags.safe_path and os.path.realpath(sys.path[0]) != os.path.realpath(home):

@@ -1,7 +1,7 @@
 """The command line: one group of commands, found through entry points, each imported only when it runs.
 
-The group knows no sibling package by name. A sibling that is not ours (someone's own `training/` on the import path) is
-named and refused before any of its code runs; a missing library is one line with the extra that brings it.
+A missing library is one line with the extra that brings it. A command of another package that cannot be loaded is named
+in the help and harms no other command.
 """
 
 import ast
@@ -11,6 +11,7 @@ import sys
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,9 @@ from typer.core import TyperCommand, TyperGroup
 
 import interfere
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
-from interfere.installation import HOME, extra_of, install_line
-from interfere.siblings import require_own
+from interfere.installation import extra_of, install_line
 
 ENTRY_POINTS = "interfere.commands"
-ENCODER = "features"  # imported by training and serving; registers no command of its own
 
 
 @cache
@@ -33,10 +32,12 @@ def registered_commands() -> dict[str, EntryPoint]:
 
 
 def module_path(entry: EntryPoint) -> Path:
-    """Return the file of a command's module without importing it. Raises UnfitError when its package is not ours."""
+    """Return the file of a command's module without importing it. Raises UnfitError when no package holds it."""
     package, *inner = entry.module.split(".")
-    require_own(package)
-    return HOME.joinpath(package, *inner).with_suffix(".py")
+    spec = find_spec(package)  # of a top-level package: found without running any of its code
+    if spec is None or spec.origin is None:
+        raise UnfitError(f"the package of the command '{entry.name}' is not installed", value=package)
+    return Path(spec.origin).parent.joinpath(*inner).with_suffix(".py")
 
 
 def help_line(entry: EntryPoint) -> str:
@@ -49,9 +50,7 @@ def help_line(entry: EntryPoint) -> str:
 
 
 def load_command(entry: EntryPoint) -> Any:
-    """Import a command. Raises UnfitError when its package, or the encoder's, is not ours."""
-    for package in (entry.module.partition(".")[0], ENCODER):
-        require_own(package)
+    """Import a command and return it in Click's form."""
     return typer.main.get_command(entry.load())
 
 

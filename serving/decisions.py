@@ -19,13 +19,13 @@ from interfere.policy.rules.runtime import TICK_S
 from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
 from interfere.records import AcceptedDeadline, Device, Job, Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
+from interfere.serving.grant_tables import UsageReader, grant_tables
+from interfere.serving.metrics import Metrics
 from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
 from interfere.wire.messages import GrantTables
 from interfere.wire.plans import plan_from_proto, plan_to_proto
-from serving.grant_tables import UsageReader, grant_tables
-from serving.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 # Tries to write a ledger that another server writes too. Each loss means that the other was served; of two servers that

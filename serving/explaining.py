@@ -32,14 +32,14 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from interfere.serving.decisions import DecisionMaker
+from interfere.serving.state import Knowledge, ServedState
 from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_from_proto
 from interfere.wire.messages import ExplainQuery
 from interfere.wire.plans import plan_from_proto
-from serving.decisions import DecisionMaker
-from serving.state import Knowledge, ServedState
 
 MAX_CONTRIBUTIONS = 10  # of one prediction
 ALTERNATIVES_BUDGET_S = 3.0  # a third of what a client waits; ten alternatives of 1,000 jobs take 0.5 s

@@ -21,7 +21,7 @@ _RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 MAX_SCOPES = 1_000  # whose granules are told
 EVICTED = (
     "encoded_job",  # from the model's cache: encoded again when it is asked about
-    "profile_version",  # an old profile of a workload, beyond `serving.profiles.MAX_VERSIONS`
+    "profile_version",  # an old profile of a workload, beyond `interfere.serving.profiles.MAX_VERSIONS`
     "decision",  # its snapshot id may be used again
     "decision_audit",  # the decision is no longer explained
     "scope",  # the ledger of the scope that was decided for longest ago

@@ -14,9 +14,9 @@ from interfere.predict.groups import compose_groups, composition_of, total_memor
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, PairBatch, Prediction, Source
+from interfere.serving.limits import MAX_CELLS, MAX_PAIRS
+from interfere.serving.state import ServedState
 from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
-from serving.limits import MAX_CELLS, MAX_PAIRS
-from serving.state import ServedState
 
 
 def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:

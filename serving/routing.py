@@ -5,13 +5,13 @@ Law: who computes an answer changes nothing in it: a worker is a replica of the 
 
 from typing import Any
 
+from interfere.serving.calls.turns import DecisionTurns
+from interfere.serving.models.host import ModelHost
+from interfere.serving.service import PolicyCore
+from interfere.serving.servicer import Context, PolicyServicer
+from interfere.serving.workers.pool import WorkerPool
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire import model
-from serving.calls.turns import DecisionTurns
-from serving.models.host import ModelHost
-from serving.service import PolicyCore
-from serving.servicer import Context, PolicyServicer
-from serving.workers.pool import WorkerPool
 
 
 class RoutedServicer(PolicyServicer):

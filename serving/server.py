@@ -17,20 +17,20 @@ from prometheus_client import start_http_server
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
+from interfere.serving.calls.health import NOT_SERVING, SERVING, HealthService
+from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen, target
+from interfere.serving.calls.turns import DecisionTurns
+from interfere.serving.metrics import Metrics
+from interfere.serving.models.archive import ModelArchive
+from interfere.serving.models.host import ModelHost
+from interfere.serving.models.watch import ModelWatch
+from interfere.serving.routing import RoutedServicer
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import ServedModel, load_served_model
+from interfere.serving.workers.frames import Knowing
+from interfere.serving.workers.learning import learn_in_process
+from interfere.serving.workers.pool import WorkerPool
 from interfere.store.sqlite import SqliteStore
-from serving.calls.health import NOT_SERVING, SERVING, HealthService
-from serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen, target
-from serving.calls.turns import DecisionTurns
-from serving.metrics import Metrics
-from serving.models.archive import ModelArchive
-from serving.models.host import ModelHost
-from serving.models.watch import ModelWatch
-from serving.routing import RoutedServicer
-from serving.service import PolicyCore
-from serving.state import ServedModel, load_served_model
-from serving.workers.frames import Knowing
-from serving.workers.learning import learn_in_process
-from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force

@@ -12,6 +12,16 @@ from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
 from interfere.records import Explanation, JobProfile, ObservationResult, Outcome, Plan, Snapshot
 from interfere.records.mode_advice import ModeAdvice
+from interfere.serving.answers.mode_advice import advise_mode
+from interfere.serving.decisions import DecisionMaker
+from interfere.serving.explaining import Explainer
+from interfere.serving.limits import MAX_ENTRIES
+from interfere.serving.metrics import Metrics
+from interfere.serving.models.info import model_info
+from interfere.serving.predicting import predict_matrix, predict_pairs
+from interfere.serving.snapshot_checks import check_job, check_predicted_pairs, check_snapshot
+from interfere.serving.state import Knowledge, ServedModel, ServedState
+from interfere.serving.state_writer import StateWriter
 from interfere.store.protocols import Store
 from interfere.wire.messages import (
     ExplainQuery,
@@ -29,16 +39,6 @@ from interfere.wire.messages import (
     Reported,
 )
 from interfere.wire.mode_advice.messages import ModeQuery
-from serving.answers.mode_advice import advise_mode
-from serving.decisions import DecisionMaker
-from serving.explaining import Explainer
-from serving.limits import MAX_ENTRIES
-from serving.metrics import Metrics
-from serving.models.info import model_info
-from serving.predicting import predict_matrix, predict_pairs
-from serving.snapshot_checks import check_job, check_predicted_pairs, check_snapshot
-from serving.state import Knowledge, ServedModel, ServedState
-from serving.state_writer import StateWriter
 
 
 class PolicyCore:

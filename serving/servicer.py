@@ -2,12 +2,12 @@
 
 import grpc
 
+from interfere.serving.service import PolicyCore
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
 from interfere.wire.mode_advice.converters import mode_advice_to_proto, mode_query_from_proto
 from interfere.wire.scalars import Inspection
-from serving.service import PolicyCore
 
 Context = grpc.ServicerContext
 

@@ -12,9 +12,9 @@ from interfere.policy.solve.planner import parts_planned_apart
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
 from interfere.records import ActionKind, Job, JobProfile, Snapshot
-from serving.limits import check_size
-from serving.profiles import ProfileCatalogue
-from serving.state import ServedState
+from interfere.serving.limits import check_size
+from interfere.serving.profiles import ProfileCatalogue
+from interfere.serving.state import ServedState
 
 ProfileOf = Callable[[Job, str], JobProfile | None]
 

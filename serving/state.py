@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from features.pair import FeatureEncoder
 from interfere.errors import InvalidInputError
+from interfere.features.pair import FeatureEncoder
 from interfere.policy.context import ProfileLookup
 from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import Manifest
@@ -23,10 +23,10 @@ from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile
+from interfere.serving.learning.learned_state import LearnedState
+from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.protocols import DecisionAudit, ProfileRepository
 from interfere.wire.messages import JobRef
-from serving.learning.learned_state import LearnedState
-from serving.profiles import ProfileCatalogue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

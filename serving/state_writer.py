@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from interfere.records import JobProfile
+from interfere.serving.learning.ledger import ObservationLedger
+from interfere.serving.metrics import Metrics
+from interfere.serving.profiles import ProfileCatalogue
+from interfere.serving.state import ServedModel, ServedState
 from interfere.store.protocols import Store
 from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported
 from interfere.wire.scalars import Inspection
-from serving.learning.ledger import ObservationLedger
-from serving.metrics import Metrics
-from serving.profiles import ProfileCatalogue
-from serving.state import ServedModel, ServedState
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("interfere", "features", "training", "serving")
+PACKAGES = ("interfere", "features", "training", "serving")  # folders of the repository
+LINKED = PACKAGES[1:]  # installed and imported as interfere.features, interfere.training, interfere.serving
 GENERATED = "interfere/v1"
 MAX_MODULES = 15  # in one folder, `__init__` not counted
 
@@ -26,7 +27,8 @@ def source_files(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> list[
 def module_name(path: Path, root: Path = ROOT) -> str:
     """Return the dotted name under which a file is imported."""
     parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    names = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(("interfere", *names) if parts[0] in LINKED else names)
 
 
 def imports_of(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[str, frozenset[str]]:

@@ -11,7 +11,7 @@ import pytest
 
 import interfere
 from interfere.config import SHIPPED_MODEL, Settings
-from serving.server import RunningServer, start_server
+from interfere.serving.server import RunningServer, start_server
 
 ADDRESS = "127.0.0.1:50051"  # in the texts
 NAMES = [name for name in interfere.__all__ if name != "__version__"]

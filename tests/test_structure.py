@@ -16,13 +16,13 @@ def test_no_folder_holds_more_modules_than_a_reader_can_keep() -> None:
 def test_no_library_imports_the_command_line() -> None:
     """Only commands, the adapters' among them, and the console script stand on `interfere.commands`."""
     imports = imports_of()
-    allowed = ("interfere.commands", "interfere.cli", "training.commands", "serving.commands")
+    allowed = ("interfere.commands", "interfere.cli", "interfere.training.commands", "interfere.serving.commands")
     users = {
         name for name, targets in imports.items() if any(target.startswith("interfere.commands") for target in targets)
     }
     assert {name for name in users if not name.startswith(allowed)} == {
-        "serving.adapters.slurm.command",
-        "serving.adapters.kubernetes.command",
+        "interfere.serving.adapters.slurm.command",
+        "interfere.serving.adapters.kubernetes.command",
     }
     assert {name for name, targets in imports.items() if "interfere.cli" in targets} == {"interfere.__main__"}
 

@@ -20,7 +20,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import NOISE_FLOOR, Dataset
+from interfere.training.dataset import NOISE_FLOOR, Dataset
 
 MIN_COMPARED = 20  # rows; as many calibrate a new device type
 MAX_MEDIAN_DIFFERENCE = NOISE_FLOOR  # of log slowdown: campaigns that differ by less are of one stack

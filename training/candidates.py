@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
-from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation, scored_rows
-from training.evaluation.scores import PredictionInterval, Scores, score
-from training.evaluation.selection import evaluate_for_training, select_champion
-from training.interval_calibration import HIGH, LOW
-from training.models.protocols import FittedModel, ModelSettings
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import Evaluation, scored_rows
+from interfere.training.evaluation.scores import PredictionInterval, Scores, score
+from interfere.training.evaluation.selection import evaluate_for_training, select_champion
+from interfere.training.interval_calibration import HIGH, LOW
+from interfere.training.models.protocols import FittedModel, ModelSettings
 
 HELD_OUT = "held_out"  # name of the split in the scores
 GATE, REQUEST = "gate", "request"  # who selected a champion

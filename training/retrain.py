@@ -17,24 +17,24 @@ from pathlib import Path
 from typing import Any
 
 import interfere
-from features.pair import FeatureEncoder
 from interfere.data.parquet import write_atomically
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
-from training.candidates import require_model
-from training.dataset import build_dataset, require_min_pairs
-from training.evaluation.drift import DriftReport, measure_drift
-from training.evaluation.gating.gate import Verdict
-from training.evaluation.gating.published_champion import PublishedChampion, read_champion
-from training.groups.evaluation import DomainComposition
-from training.models.catalogue import MODELS
-from training.models.protocols import ModelSettings
-from training.observations import OBSERVED_TABLE, ObservedMeasurements, read_observations
-from training.pipeline import TrainingResult, train
-from training.publishing import model_registry
-from training.publishing.group_compositions import read_group_tables
-from training.publishing.tracking import prepare_workspace
-from training.source_tables import SourceTables, read_source_tables
+from interfere.features.pair import FeatureEncoder
+from interfere.training.candidates import require_model
+from interfere.training.dataset import build_dataset, require_min_pairs
+from interfere.training.evaluation.drift import DriftReport, measure_drift
+from interfere.training.evaluation.gating.gate import Verdict
+from interfere.training.evaluation.gating.published_champion import PublishedChampion, read_champion
+from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.models.catalogue import MODELS
+from interfere.training.models.protocols import ModelSettings
+from interfere.training.observations import OBSERVED_TABLE, ObservedMeasurements, read_observations
+from interfere.training.pipeline import TrainingResult, train
+from interfere.training.publishing import model_registry
+from interfere.training.publishing.group_compositions import read_group_tables
+from interfere.training.publishing.tracking import prepare_workspace
+from interfere.training.source_tables import SourceTables, read_source_tables
 
 FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
 STATE_FILE, LOCK_FILE = "state.json", "lock"

@@ -185,7 +185,9 @@ class GrantLine:
     since_s: float  # on the caller's clock
     planned: bool = False  # the job has still to start there or to move there
     last_use_bytes: float = NAN  # in the last window since the grant
-    times_exceeded: int = 0  # windows since the grant that used more, among the newest `serving.grant_tables` reads
+    times_exceeded: int = (
+        0  # windows since the grant that used more, among the newest `interfere.serving.grant_tables` reads
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from interfere.policy.modes.questions import JobToAdvise
 from interfere.policy.modes.slices import slice_types
 from interfere.records import MODES, Prediction
 from interfere.records.mode_advice import ModeAdvice
+from interfere.serving.predicting import predict_pairs, served_device_type
+from interfere.serving.state import ServedState
 from interfere.wire.messages import PairQuery
 from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
-from serving.predicting import predict_pairs, served_device_type
-from serving.state import ServedState
 
 
 def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:

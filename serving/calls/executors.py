@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, LimitError
-from serving.calls.large_requests import LargeRequests
-from serving.calls.receiving import Receiver, UnreadCall, unread_call
+from interfere.serving.calls.large_requests import LargeRequests
+from interfere.serving.calls.receiving import Receiver, UnreadCall, unread_call
 
 CONTROL_THREADS = 2  # of a release of gRPC whose calls wait in threads; refusals have one of their own, as they flood
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds
@@ -139,7 +139,7 @@ class Executors:
         self.watches = CallExecutor("watch", self.admission, threads=WATCH_THREADS, capacity=MAX_WATCHES)
         self._reads = CallExecutor("read", self.admission, threads=settings.threads, capacity=capacity)
         self._writes = CallExecutor("write", self.admission, threads=WRITE_THREADS, capacity=capacity)
-        # Most of these threads wait for their scope's turn, see `serving.calls.turns`.
+        # Most of these threads wait for their scope's turn, see `interfere.serving.calls.turns`.
         self._decisions = CallExecutor("decision", self.admission, threads=capacity, capacity=capacity)
 
     def of_method(self, name: str) -> BoundedExecutor:

@@ -17,13 +17,13 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from interfere.errors import CancelledError, InterfereError, InvalidInputError, LimitError, UnavailableError
+from interfere.serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors, busy
+from interfere.serving.calls.interruption import CallInterruption
+from interfere.serving.metrics import Metrics
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.bounds import check_bounds
 from interfere.wire.errors import status_of
-from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors, busy
-from serving.calls.interruption import CallInterruption
-from serving.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 POLICY_SERVICE = "interfere.v1.PolicyService"

@@ -11,13 +11,13 @@ from grpc_reflection.v1alpha import reflection
 
 from interfere.config import Settings
 from interfere.errors import UnfitError
+from interfere.serving.calls.executors import Executors
+from interfere.serving.calls.health import NOT_SERVING, SERVING, HealthService
+from interfere.serving.calls.interceptor import CallInterceptor
+from interfere.serving.calls.receiving import SUPPORTED
+from interfere.serving.metrics import Metrics
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from serving.calls.executors import Executors
-from serving.calls.health import NOT_SERVING, SERVING, HealthService
-from serving.calls.interceptor import CallInterceptor
-from serving.calls.receiving import SUPPORTED
-from serving.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name

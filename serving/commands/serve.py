@@ -37,9 +37,9 @@ def serve(
     INTERFERE_GRACE_S, ...
     """
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
-    from serving.logs import configure
-    from serving.server import start_server
-    from serving.workers.memory import leave_out_what_stays, return_freed_memory
+    from interfere.serving.logs import configure
+    from interfere.serving.server import start_server
+    from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
 
     settings = load_settings(
         config,

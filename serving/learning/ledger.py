@@ -29,15 +29,15 @@ from interfere.records import (
     ReporterWeight,
     Rollback,
 )
+from interfere.serving.learning.learned_state import LearnedState
+from interfere.serving.learning.log_fold import LogFold, NewModel
+from interfere.serving.learning.log_reading import read_log
+from interfere.serving.learning.relearning import FEW_ENTRIES, Relearning
+from interfere.serving.metrics import Metrics
+from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.json_records import observation_kind, observation_to_json
 from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository
 from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported, Unreadable
-from serving.learning.learned_state import LearnedState
-from serving.learning.log_fold import LogFold, NewModel
-from serving.learning.log_reading import read_log
-from serving.learning.relearning import FEW_ENTRIES, Relearning
-from serving.metrics import Metrics
-from serving.profiles import ProfileCatalogue
 
 _log = logging.getLogger(__name__)
 _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)

@@ -12,10 +12,10 @@ from interfere.predict.online import state as online_state
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, Observation, Progress, ReporterWeight
+from interfere.serving.learning.recent_states import RecentStates
+from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.protocols import CheckpointRepository, ObservationRepository, RolledBackRange, StateCheckpoint
 from interfere.time_budget import check_interruption
-from serving.learning.recent_states import RecentStates
-from serving.profiles import ProfileCatalogue
 
 _log = logging.getLogger(__name__)
 BATCH = 5_000  # entries folded with one question to the model inside

@@ -1,10 +1,10 @@
 """Reads the log: its newest entries up to a point, and what was known there."""
 
 from interfere.errors import NotFoundError
+from interfere.serving.learning.learned_state import LearnedState, largest_corrections, online_summary
+from interfere.serving.learning.log_fold import LogFold, is_rolled_back
 from interfere.store.protocols import ObservationRepository
 from interfere.wire.messages import LogEntry, ObservationLog
-from serving.learning.learned_state import LearnedState, largest_corrections, online_summary
-from serving.learning.log_fold import LogFold, is_rolled_back
 
 
 def read_log(

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, suppress
 
 from interfere.errors import CancelledError, UnavailableError
 from interfere.predict.residual import OnlineModel
+from interfere.serving.learning.log_fold import LogFold
 from interfere.time_budget import check_interruption, interruptible
-from serving.learning.log_fold import LogFold
 
 _log = logging.getLogger(__name__)
 FEW_ENTRIES = 200  # learned in 20 ms while the lock is held

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from interfere.errors import InterfereError, ModelError, NotFoundError
 from interfere.predict.manifest import published_version
+from interfere.serving.metrics import Metrics
+from interfere.serving.models.archive import ModelArchive
+from interfere.serving.models.probe import probe
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import ServedModel, load_served_model
 from interfere.wire.messages import ModelChange, ServedModels, ServedModelSummary
-from serving.metrics import Metrics
-from serving.models.archive import ModelArchive
-from serving.models.probe import probe
-from serving.service import PolicyCore
-from serving.state import ServedModel, load_served_model
 
 _log = logging.getLogger(__name__)
 MAX_LEARNED_HERE = 5_000  # entries of the log: half a second of this process; a longer log is learned by another one

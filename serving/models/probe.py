@@ -7,7 +7,7 @@ import numpy as np
 
 from interfere.errors import InterfereError, ModelError
 from interfere.records import JobProfile, MatrixBatch, PairBatch
-from serving.state import ServedModel
+from interfere.serving.state import ServedModel
 
 MAX_PROBES = 12  # jobs of a domain: 132 pairs take milliseconds
 # Slowdowns beyond these say that a graph is broken, not that jobs interfere: measurements lie in [0.2, 100].

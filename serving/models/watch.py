@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from serving.models.host import ModelHost
+from interfere.serving.models.host import ModelHost
 
 _log = logging.getLogger(__name__)
 

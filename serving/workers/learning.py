@@ -7,18 +7,18 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from interfere.serving.metrics import Metrics
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
+from interfere.serving.workers.process import NICENESS
 from interfere.store.sqlite import SqliteStore
-from serving.metrics import Metrics
-from serving.service import PolicyCore
-from serving.state import load_served_model
-from serving.workers.process import NICENESS
 
 TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
 
 
 def learn_in_process(store_path: Path, model_folder: Path) -> None:
     """Learn the log, and store the state under the model's version. Where that fails, the server learns by itself."""
-    command = [sys.executable, "-P", "-m", "serving.workers.learning", str(store_path), str(model_folder)]
+    command = [sys.executable, "-P", "-m", "interfere.serving.workers.learning", str(store_path), str(model_folder)]
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT_S)
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from interfere.errors import InterfereError, UnavailableError
+from interfere.serving.metrics import Metrics
+from interfere.serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
 from interfere.time_budget import check_interruption
 from interfere.wire.errors import error_from_status
-from serving.metrics import Metrics
-from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.02
+WORKER_MODULE = "interfere.serving.workers.process"
 OBEY_S = 3.0  # until a worker that was interrupted and computes on is killed; it obeys in milliseconds of a processor
 RESTART_S = 1.0  # after a worker ended before it was ready
 _Worker = subprocess.Popen[bytes]
@@ -41,7 +42,14 @@ class WorkerPool:
         self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
     ) -> None:
         """Start the workers; they are ready a second later. `knowing`: what they have to know now."""
-        self._command = [sys.executable, "-P", "-m", "serving.workers.process", str(store_path), str(time_budget_s)]
+        self._command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "interfere.serving.workers.process",
+            str(store_path),
+            str(time_budget_s),
+        ]
         self._knowing, self._metrics = knowing, metrics
         self._condition = threading.Condition()
         self._idle: list[_Worker] = []

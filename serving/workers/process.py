@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from interfere.errors import CancelledError, InterfereError
+from interfere.serving.metrics import Metrics
+from interfere.serving.service import PolicyCore
+from interfere.serving.servicer import PolicyServicer
+from interfere.serving.state import load_served_model
+from interfere.serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
+from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
 from interfere.store.sqlite import SqliteStore
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.errors import status_of
-from serving.metrics import Metrics
-from serving.service import PolicyCore
-from serving.servicer import PolicyServicer
-from serving.state import load_served_model
-from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
-from serving.workers.memory import leave_out_what_stays, return_freed_memory
 
 NICENESS = 5  # of workers, below the server itself: answers that clients wait for in milliseconds come first
 OOM_SCORE = 500  # where memory runs out, the kernel ends a worker, not the server

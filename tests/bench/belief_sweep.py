@@ -16,10 +16,10 @@ from interfere.sim.beliefs import mean_beliefs, noisy_beliefs, true_beliefs
 from interfere.sim.sweeps.changes import change_over_traces
 from interfere.sim.sweeps.running import run_sweep
 from interfere.sim.sweeps.tasks import Scenario, SweepInputs, SweepResult, SweepTask
+from interfere.training.replay.model_beliefs import fit_beliefs
 from tests.bench.load_sweep import POPULATION
 from tests.bench.philly_traces import gavel_v100, six_philly_traces
 from tests.data.importers.public_files import public
-from training.replay.model_beliefs import fit_beliefs
 
 LOAD = 0.85
 QUEUES = ("sjf+easy", "tiresias+first-fit")

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
+from interfere.features.pair import FeatureEncoder
 from interfere.policy.solve.planner import plan
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
 from interfere.profiling.static.profiles import attach_static
@@ -38,15 +38,15 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from interfere.training.dataset import METRIC, build_dataset, unordered_pair
+from interfere.training.evaluation.cross_validation import out_of_fold
+from interfere.training.evaluation.splits import folds
+from interfere.training.interval_calibration import calibrate_intervals, partner_counts
+from interfere.training.models.ensemble import EnsembleModel
+from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 from tests.tables import context
-from training.dataset import METRIC, build_dataset, unordered_pair
-from training.evaluation.cross_validation import out_of_fold
-from training.evaluation.splits import folds
-from training.interval_calibration import calibrate_intervals, partner_counts
-from training.models.ensemble import EnsembleModel
-from training.models.feasibility import feasibility_rows, fit_feasibility
 
 pytestmark = pytest.mark.bench
 Floats = NDArray[np.float64]

@@ -36,9 +36,9 @@ from interfere.sim.study import Line, Study, study
 from interfere.sim.trace_worlds import MAX_STRETCH_JOBS, stretches, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import World
+from interfere.training.replay.tables import DEADLINE_LEGEND, sections
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.replay.tables import DEADLINE_LEGEND, sections
 
 pytestmark = pytest.mark.bench
 SETTINGS = {

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.config import SHIPPED_MODEL
+from interfere.features.pair import FeatureEncoder
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.parvagpu import import_parvagpu
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.copies.belief import CopiesModel
 from interfere.predict.copies.measurements import read_measurements
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.cross_validation import out_of_fold
+from interfere.training.evaluation.splits import folds
+from interfere.training.groups.cases import GroupCases, group_cases, measured_groups, measured_pairs
+from interfere.training.groups.evaluation import fit_domain_compositions
+from interfere.training.groups.fit import calibrate, covered, fit_composition
+from interfere.training.models.catalogue import MODELS
 from tests.data.importers.public_files import public
-from training.dataset import build_dataset
-from training.evaluation.cross_validation import out_of_fold
-from training.evaluation.splits import folds
-from training.groups.cases import GroupCases, group_cases, measured_groups, measured_pairs
-from training.groups.evaluation import fit_domain_compositions
-from training.groups.fit import calibrate, covered, fit_composition
-from training.models.catalogue import MODELS
 
 pytestmark = pytest.mark.bench
 Floats = NDArray[np.float64]

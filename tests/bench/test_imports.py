@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import CENSORED_REASON, import_gavel
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.import_result import ImportResult
@@ -14,6 +13,7 @@ from interfere.data.importers.kernels.nsight import import_nsight
 from interfere.data.importers.kernels.orion import import_orion
 from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
 from interfere.data.importers.philly import import_philly
+from interfere.features.pair import FeatureEncoder
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 

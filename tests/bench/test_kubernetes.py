@@ -14,13 +14,13 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.controller import Controller
-from serving.adapters.kubernetes.https.extender import Extender
-from serving.adapters.kubernetes.https.server import Request
-from serving.adapters.kubernetes.objects.reading import cluster_state
-from serving.server import start_server
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.https.extender import Extender
+from interfere.serving.adapters.kubernetes.https.server import Request
+from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+from interfere.serving.server import start_server
 from tests.bench.history import record
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
 from tests.serving.adapters.kubernetes.control_plane.api_server import NODE, POD, SLICE, ApiServer

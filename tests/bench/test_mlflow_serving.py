@@ -36,9 +36,9 @@ import requests
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import Domain
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.loading import load_table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.graphs.model_graphs import ModelGraphs
+from interfere.training.dataset import build_dataset
+from interfere.training.models.catalogue import FEATURE_MODELS, MODELS
+from interfere.training.publishing.export import export_matrix_graph, export_pair_graph
+from interfere.training.publishing.matrix_cost import matrix_limit, pair_cost_us
 from tests.bench.history import record
 from tests.serving.one_answer import different_jobs
-from training.dataset import build_dataset
-from training.models.catalogue import FEATURE_MODELS, MODELS
-from training.publishing.export import export_matrix_graph, export_pair_graph
-from training.publishing.matrix_cost import matrix_limit, pair_cost_us
 
 pytestmark = pytest.mark.bench
 JOBS_OF_MATRIX = {True: 1000, False: 200}  # by whether the model factorises

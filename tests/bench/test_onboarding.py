@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import log_predictions
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief
 from interfere.predict.transfer.site_belief import site_belief
+from interfere.training.onboarding.answers import published_answers
+from interfere.training.onboarding.run import measure_site
+from interfere.training.pipeline import train
 from tests.bench.history import record
 from tests.bench.test_pair_suggestions import SHOWN, additive_errors, errors, report
 from tests.training.onboarding.recorded import SHIPPED_MODEL, recorded_table, replay_of, replayed_config
-from training.onboarding.answers import published_answers
-from training.onboarding.run import measure_site
-from training.pipeline import train
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 PAIRS, MAX_ERROR, MAX_RATIO, MIN_COVERAGE = 12, 0.06, 1.3, 0.85

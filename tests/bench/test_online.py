@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.profiling.static.profiles import attach_static
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.cross_validation import out_of_fold
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.catalogue import MODELS
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 from tests.predict.online.streaming import (
@@ -23,10 +27,6 @@ from tests.predict.online.streaming import (
     priors,
     streams,
 )
-from training.dataset import build_dataset
-from training.evaluation.cross_validation import out_of_fold
-from training.evaluation.splits import folds
-from training.models.catalogue import MODELS
 
 pytestmark = pytest.mark.bench
 ORDERS = 3  # of partners, averaged

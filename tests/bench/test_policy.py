@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.config import SHIPPED_MODEL
+from interfere.features.pair import FeatureEncoder
 from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import OnnxPredictor, load_model

@@ -18,10 +18,10 @@ from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import write_trace
 from interfere.sim.study import Line
+from interfere.training.replay.answer import Answer, answer_question
+from interfere.training.replay.question import Question
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.replay.answer import Answer, answer_question
-from training.replay.question import Question
 
 pytestmark = pytest.mark.bench
 SHARED = "sjf+first-fit+matching"

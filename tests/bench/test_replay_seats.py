@@ -20,10 +20,10 @@ from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trac
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.schedulers.names import parse_name
 from interfere.sim.study import Line
+from interfere.training.replay.answer import answer_question
+from interfere.training.replay.question import Question
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.replay.answer import answer_question
-from training.replay.question import Question
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 PHILLY = ("philly_103959", "philly_7f04ca")

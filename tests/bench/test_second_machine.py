@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.config import SHIPPED_MODEL
 from interfere.data.loading import load_table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import DEFAULT_COMPOSITION
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch, PairMeasurement, Progress, Source
-from serving.state import load_served_model
+from interfere.serving.state import load_served_model
+from interfere.training.dataset import build_dataset
+from interfere.training.groups.cases import FindPair, PairSlowdown, group_cases, measured_groups, measured_pairs
+from interfere.training.groups.choice import group_folds
+from interfere.training.groups.fit import covered, fit_composition
+from interfere.training.speed import speed
 from tests.bench.history import record
-from training.dataset import build_dataset
-from training.groups.cases import FindPair, PairSlowdown, group_cases, measured_groups, measured_pairs
-from training.groups.choice import group_folds
-from training.groups.fit import covered, fit_composition
-from training.speed import speed
 
 pytestmark = pytest.mark.bench
 OBSERVED = (0, 5, 10, 20, 40)  # unordered pairs, of 136

@@ -12,7 +12,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.records import Device, Job, JobProfile, Snapshot
-from serving.server import start_server
+from interfere.serving.server import start_server
 from tests.bench.history import median_s, record, reference_s, times_s
 from tests.models import publish
 

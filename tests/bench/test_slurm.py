@@ -9,11 +9,11 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
-from serving.adapters.slurm.advisor import Advisor
-from serving.adapters.slurm.commands import SlurmCommands
-from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.settings import DeviceRule, SlurmSettings
-from serving.server import start_server
+from interfere.serving.adapters.slurm.advisor import Advisor
+from interfere.serving.adapters.slurm.commands import SlurmCommands
+from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
+from interfere.serving.server import start_server
 from tests.bench.history import record, reference_s
 from tests.serving.adapters.slurm.shims import fake, told
 from tests.serving.adapters.slurm.thousand import jobs_and_nodes

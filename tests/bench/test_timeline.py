@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.kernels.nsight import nsight_launches
 from interfere.data.importers.kernels.orion import import_orion, orion_launches
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
+from interfere.features.pair import FeatureEncoder
 from interfere.timeline.eevdf import EevdfMode
 from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
 from interfere.timeline.mode_comparison import (
@@ -30,11 +30,11 @@ from interfere.timeline.records import KernelStream, Timeline
 from interfere.timeline.replay_engine import MAX_QUEUE_LAUNCHES, SharingMode, replay
 from interfere.timeline.sharing_modes import PriorityGapFillingMode, SingleQueueMode, TimeSliceMode, spatial_rates
 from interfere.timeline.timeline_builders import timeline_from_launches, timeline_from_profile, with_synthetic_gaps
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.gbdt import GbdtModel
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.dataset import build_dataset
-from training.evaluation.splits import folds
-from training.models.gbdt import GbdtModel
 
 ADDITIVE_MAE = 0.093  # README, `interfere evaluate --data cpu`, unseen job: speed, fitted to the other jobs' pairs
 

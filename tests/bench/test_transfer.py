@@ -14,9 +14,9 @@ from interfere.data.tables import Table
 from interfere.predict.transfer.device_transfer import fit_transfer
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import PairMeasurement
+from interfere.training.speed import speed
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.speed import speed
 
 pytestmark = pytest.mark.bench
 STEPS, SEEDS, SUGGESTED, CANDIDATE_SHARE = (0, 5, 20, 60), range(10), 12, 0.7

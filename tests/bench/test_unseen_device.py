@@ -6,21 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.residual import OnlineModel
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import JobProfile, PairBatch, Progress
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import out_of_fold
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.catalogue import MODELS
+from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors
+from interfere.training.speed import speed
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 from tests.tables import TablePredictor
-from training.dataset import Dataset, build_dataset
-from training.evaluation.cross_validation import out_of_fold
-from training.evaluation.splits import folds
-from training.models.catalogue import MODELS
-from training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors
-from training.speed import speed
 
 pytestmark = pytest.mark.bench
 MODEL = MODELS["ensemble"]  # the champion on this table

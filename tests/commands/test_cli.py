@@ -108,16 +108,15 @@ def test_help_and_completion_import_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("sibling", ["training", "serving", "features"])
-def test_somebody_elses_folder_is_named_and_never_run(tmp_path: Path, sibling: str) -> None:
-    (tmp_path / sibling).mkdir()
-    (tmp_path / sibling / "__init__.py").write_text("raise SystemExit('foreign code ran')")
-    command = "serve" if sibling == "serving" else "train"
-    done = run(command, "--data=cpu", folder=tmp_path, PYTHONPATH=import_path(tmp_path))
-    assert "foreign code ran" not in done.stderr + done.stdout
-    assert done.returncode == 1
-    assert str(tmp_path / sibling) in done.stderr
-    assert "remedy" in done.stderr
+def test_somebody_elses_packages_on_the_import_path_change_nothing(tmp_path: Path) -> None:
+    """Our packages are below the one name `interfere`: nobody's own `training` is hidden, run or in our way."""
+    for package in ("training", "serving", "features"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise SystemExit('foreign code ran')")
+    for command in ("evaluate", "promote"):
+        done = run(command, "--help", folder=tmp_path, PYTHONPATH=import_path(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "foreign code ran" not in done.stderr + done.stdout
 
 
 def test_python_m_runs_ours_in_a_folder_with_somebody_elses_packages(tmp_path: Path) -> None:
@@ -127,7 +126,6 @@ def test_python_m_runs_ours_in_a_folder_with_somebody_elses_packages(tmp_path: P
         (tmp_path / package / "__init__.py").write_text("open('proof', 'w').write('foreign code ran')")
     done = run("evaluate", "--data", "cpu", "--models", "nope", folder=tmp_path, PYTHONPATH=import_path())
     assert not (tmp_path / "proof").exists()
-    assert "not interfere's own" not in done.stderr
     assert "nope" in done.stderr  # our own command ran, and refused a model that it does not know
     listed = run("--help", folder=tmp_path, PYTHONPATH=import_path())
     assert "unavailable" not in listed.stdout

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("kubernetes", reason="pip install -e '.[dev]'")
 
-from serving.adapters.kubernetes.command import app
-from serving.adapters.kubernetes.settings import load
+from interfere.serving.adapters.kubernetes.command import app
+from interfere.serving.adapters.kubernetes.settings import load
 from tests.deploy.manifests import CHART, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
 from tests.deploy.schema import findings
 from tests.deploy.tools import need

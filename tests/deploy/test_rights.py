@@ -11,14 +11,14 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.controller import Controller
-from serving.adapters.kubernetes.https.certificates import CertificateKeeper
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.releasing import release_for_good, release_pods
-from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
-from serving.server import RunningServer
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.https.certificates import CertificateKeeper
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.server import RunningServer
 from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import api_server, controller, policy_server
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SECRET, WEBHOOK, ApiServer, Call
@@ -104,7 +104,7 @@ def test_the_webhooks_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPa
 def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CronJob's account is that of the uninstall too."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-    monkeypatch.setattr("serving.adapters.kubernetes.releasing.PAUSE_S", 0.0)
+    monkeypatch.setattr("interfere.serving.adapters.kubernetes.releasing.PAUSE_S", 0.0)
     two_nodes(api_server, "dra")
     api_server.add(POD, pod("gated"))
     api_server.add(POD, pod("placed", gated=False, notes={names.STATE: "placed"}))
@@ -119,8 +119,8 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
 def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from serving.adapters.kubernetes.advisor import GPU_PATHS
-    from serving.adapters.kubernetes.api_server.watching import Cluster
+    from interfere.serving.adapters.kubernetes.advisor import GPU_PATHS
+    from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
 
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     stop = threading.Event()

@@ -10,25 +10,25 @@ from types import ModuleType
 
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere import PolicyClient, load_table
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.data.shipped_tables import shipped_table
 from interfere.errors import InvalidInputError, TableError
+from interfere.features.pair import FeatureEncoder
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.records import Device, Job, ObjectiveKind, ObjectiveTerm, Snapshot
-from serving.server import start_server
+from interfere.serving.server import start_server
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.selection import select_champion
+from interfere.training.models.additive import MeanModel
+from interfere.training.models.catalogue import select_models
+from interfere.training.models.protocols import ModelSettings
+from interfere.training.pipeline import train
+from interfere.training.publishing.export import export_pair_graph
 from tests.docs.architecture_page import ROOT, example
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
-from training.dataset import build_dataset
-from training.evaluation.cross_validation import evaluate_models
-from training.evaluation.selection import select_champion
-from training.models.additive import MeanModel
-from training.models.catalogue import select_models
-from training.models.protocols import ModelSettings
-from training.pipeline import train
-from training.publishing.export import export_pair_graph
 
 CSV = """job,neighbour,device,iterations_per_s
 resnet,,a100,10.0

@@ -12,7 +12,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
-from serving.server import RunningServer, start_server
+from interfere.serving.server import RunningServer, start_server
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(__file__).parent / "node"

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from features.job import UTILISATION_COLUMNS
-from features.kernels import kernel_family
-from features.numeric import mean, quantile
-from features.pair import CONTENTION_COLUMNS, FeatureEncoder
 from interfere.errors import InvalidInputError
+from interfere.features.job import UTILISATION_COLUMNS
+from interfere.features.kernels import kernel_family
+from interfere.features.numeric import mean, quantile
+from interfere.features.pair import CONTENTION_COLUMNS, FeatureEncoder
 from interfere.records import JobProfile, KernelStat
 
 FULL = JobProfile(

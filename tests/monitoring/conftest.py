@@ -9,7 +9,7 @@ from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.monitoring.audit.audit import AuditReport, audit
 from interfere.monitoring.settings import MonitoringSettings
-from serving.server import start_server
+from interfere.serving.server import start_server
 from tests.monitoring.recorded_site import RecordedSite
 from tests.monitoring.simulated_site import SimulatedSite
 

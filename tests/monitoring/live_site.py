@@ -22,7 +22,7 @@ import numpy as np
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Progress
-from serving.server import start_server
+from interfere.serving.server import start_server
 from tests.models import publish
 from tests.monitoring.prometheus_server import running_prometheus
 from tests.monitoring.simulated_site import PRODUCT, WORKLOADS, SimulatedSite, inside, steps_shown

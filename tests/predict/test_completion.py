@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from interfere.predict.completion import FactCompletion, fit_completion
 from interfere.predict.novelty import JobSpace
-from training.models.gp.model import standardised_space, weighted_space
+from interfere.training.models.gp.model import standardised_space, weighted_space
 
 NAN = np.nan
 # Two kinds of jobs: of the first fact near 0 and near 10, which the other two facts follow.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import interfere.predict
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
 from interfere.predict.online.prior import default_prior
 from interfere.predict.onnx import OnnxPredictor, load_model

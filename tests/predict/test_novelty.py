@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.predict.novelty import JobSpace, pair_novelty
-from training.models.gp.model import standardised_space, weighted_space
+from interfere.training.models.gp.model import standardised_space, weighted_space
 
 JOBS = np.array([[0.0, 1.0, 5.0, np.nan], [1.0, 3.0, 5.0, 2.0], [2.0, 2.0, 5.0, np.nan]], dtype=np.float32)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.occlusion import FACTS, IDENTITY, FactEffect, Occlusion
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.records import JobProfile, KernelStat

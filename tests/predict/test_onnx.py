@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import interfere.predict
-from features.pair import FeatureEncoder
 from interfere.errors import LimitError, ModelError, UnfitError
+from interfere.features.pair import FeatureEncoder
 from interfere.policy.solve.planner import plan
 from interfere.predict.graphs.matrix_limit import UNSTATED
 from interfere.predict.graphs.model_graphs import PAIRS_PER_CALL

@@ -9,8 +9,8 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
+from interfere.serving.server import RunningServer, start_server
 from interfere.v1 import policy_pb2_grpc as rpc
-from serving.server import RunningServer, start_server
 from tests.models import publish
 from tests.waiting import PATIENCE_S
 

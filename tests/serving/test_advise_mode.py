@@ -11,9 +11,9 @@ from interfere.commands.advise.command import app
 from interfere.errors import InvalidInputError
 from interfere.records import MODES, Device, Job, JobProfile, Progress, Snapshot
 from interfere.records.mode_advice import ModeAdvice, ModeOutlook, ModeReasonKind, ModeSource
+from interfere.serving.server import RunningServer
 from interfere.wire.json_input import read_snapshot
 from interfere.wire.json_output import snapshot_document
-from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, MEASURED, expected
 
 GPU = "a100-80gb"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from interfere.records import Progress, ReporterWeight, Rollback
+from interfere.serving.learning import ledger, recent_states
+from interfere.serving.metrics import Metrics
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
 from interfere.wire.messages import JobRef, PairQuery
-from serving.learning import ledger, recent_states
-from serving.metrics import Metrics
-from serving.service import PolicyCore
-from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_observations import window
 

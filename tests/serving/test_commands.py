@@ -340,7 +340,7 @@ def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
     probe = (
         "import sys\n"
         "import interfere.commands.predict, interfere.commands.match, interfere.commands.observe\n"
-        "import serving.commands.serve\n"
+        "import interfere.serving.commands.serve\n"
         "print([m for m in ('grpc', 'numpy', 'onnxruntime', 'google.protobuf') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from interfere.records import (
     ReporterWeight,
     Rollback,
 )
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.models import expected
 from tests.serving.test_log import medians
 from tests.serving.test_observations import APPLIED, REJECTED, median, results, window

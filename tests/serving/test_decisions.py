@@ -11,7 +11,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import ConflictError, InvalidInputError, LimitError
 from interfere.records import ActionKind, Device, Job, Limits, Snapshot, SolveStatus
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE, WORKLOADS, expected
 
 

@@ -24,15 +24,15 @@ from interfere.records import (
     Progress,
     Snapshot,
 )
+from interfere.serving.metrics import EVICTED, Metrics
+from interfere.serving.profiles import MAX_VERSIONS
+from interfere.serving.server import RunningServer
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
+from interfere.serving.workers.memory import ARENAS
 from interfere.store import decision_audits, decisions
 from interfere.store.sqlite import SqliteStore
 from interfere.wire.messages import JobRef, PairQuery
-from serving.metrics import EVICTED, Metrics
-from serving.profiles import MAX_VERSIONS
-from serving.server import RunningServer
-from serving.service import PolicyCore
-from serving.state import load_served_model
-from serving.workers.memory import ARENAS
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_server import scrape
 
@@ -152,7 +152,7 @@ def living_profiles() -> int:
 
 HEAPS = """
 import ctypes, sys, threading
-from serving.workers.memory import return_freed_memory
+from interfere.serving.workers.memory import return_freed_memory
 if sys.argv[1] == "bounded":
     return_freed_memory()
 together = threading.Barrier(8)

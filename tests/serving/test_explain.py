@@ -14,13 +14,13 @@ from interfere.config import Settings
 from interfere.errors import NotFoundError
 from interfere.predict.online.prior import PRIOR_FILE
 from interfere.records import ActionKind, Device, Explanation, Job, Limits, Plan, Progress, Source
-from serving.explaining import LEARNED, MEASURED
-from serving.server import RunningServer
+from interfere.serving.explaining import LEARNED, MEASURED
+from interfere.serving.server import RunningServer
+from interfere.training.publishing.residual_prior import residual_prior_file
 from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, add_file, expected, profile, publish
 from tests.serving.test_decisions import snapshot
 from tests.serving.test_log import cold_prior
 from tests.serving.test_observations import window
-from training.publishing.residual_prior import residual_prior_file
 
 
 def test_a_shared_start_has_its_predictions_their_causes_and_its_alternatives(client: PolicyClient) -> None:

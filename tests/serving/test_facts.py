@@ -12,10 +12,10 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError, NotFoundError
 from interfere.records import Device, Job, JobProfile, KernelStat, Progress, Snapshot
+from interfere.serving.profiles import MAX_VERSIONS, ProfileCatalogue
+from interfere.serving.server import RunningServer
+from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
-from serving.profiles import MAX_VERSIONS, ProfileCatalogue
-from serving.server import RunningServer
-from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, WORKLOADS, expected, profile
 from tests.serving.test_server import scrape
 

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from interfere.client import PolicyClient
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.serving.fuzzing import Fuzzer
 from tests.waiting import PATIENCE_S
 

@@ -26,13 +26,13 @@ from interfere.records import (
     Rollback,
     Snapshot,
 )
+from interfere.serving.metrics import Metrics
+from interfere.serving.server import RunningServer
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import GrantLine
-from serving.metrics import Metrics
-from serving.server import RunningServer
-from serving.service import PolicyCore
-from serving.state import load_served_model
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape
 

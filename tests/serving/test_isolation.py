@@ -23,11 +23,11 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import LimitError
 from interfere.records import Device, Job, ObjectiveKind, Snapshot
+from interfere.serving.calls.executors import STREAM_THREADS
+from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.cluster import snapshot_to_proto
-from serving.calls.executors import STREAM_THREADS
-from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, WORKLOADS
 from tests.serving.test_server import in_flight, metrics_page, scrape
 from tests.waiting import PATIENCE_S, free_port, wait_until

@@ -27,19 +27,19 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from interfere.serving.learning import ledger as learning
+from interfere.serving.learning import log_fold
+from interfere.serving.metrics import Metrics
+from interfere.serving.server import RunningServer
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
 from interfere.store.observations import SqliteCheckpoints
 from interfere.store.protocols import RolledBackRange
 from interfere.store.sqlite import SqliteStore
+from interfere.training.publishing.residual_prior import residual_prior_file
 from interfere.wire.messages import JobRef, PairQuery
-from serving.learning import ledger as learning
-from serving.learning import log_fold
-from serving.metrics import Metrics
-from serving.server import RunningServer
-from serving.service import PolicyCore
-from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, add_file, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
-from training.publishing.residual_prior import residual_prior_file
 
 DAY_S = 86_400.0
 QUARANTINED = ObservationResult.QUARANTINED

@@ -11,8 +11,8 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
 from interfere.records import Device, Job, Snapshot
-from serving.logs import JsonFormatter
-from serving.server import RunningServer
+from interfere.serving.logs import JsonFormatter
+from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE
 
 

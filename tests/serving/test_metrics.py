@@ -4,7 +4,7 @@ from prometheus_client import generate_latest
 
 from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, Snapshot
-from serving.metrics import Metrics
+from interfere.serving.metrics import Metrics
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 

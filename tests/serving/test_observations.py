@@ -12,8 +12,8 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import Device, Job, ObservationResult, Prediction, Progress, Snapshot, Source
+from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
-from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, expected, profile
 
 APPLIED, DUPLICATE = ObservationResult.APPLIED, ObservationResult.DUPLICATE

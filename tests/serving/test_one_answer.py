@@ -15,7 +15,7 @@ from interfere.errors import LimitError
 from interfere.policy.solve import planner
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObservationResult, Progress, Snapshot
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE, MODE, STEP_TIME_S, WORKLOADS, profile
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
 

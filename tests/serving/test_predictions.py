@@ -12,11 +12,11 @@ from interfere.client import JobRef, PolicyClient
 from interfere.errors import InvalidInputError, LimitError, UnfitError
 from interfere.predict.groups import GroupComposition, composed_slowdown
 from interfere.records import Source
+from interfere.serving.metrics import Metrics
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
 from interfere.wire.messages import MatrixQuery, PairQuery
-from serving.metrics import Metrics
-from serving.service import PolicyCore
-from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, RESIDUALS, WORKLOADS, expected, profile
 
 

@@ -14,13 +14,13 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import UnavailableError
 from interfere.records import Progress, Rollback
+from interfere.serving.learning import ledger, log_fold, relearning
+from interfere.serving.learning.log_fold import LogFold
+from interfere.serving.metrics import Metrics
+from interfere.serving.server import SERVICE, RunningServer, start_server
+from interfere.serving.service import PolicyCore
+from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
-from serving.learning import ledger, log_fold, relearning
-from serving.learning.log_fold import LogFold
-from serving.metrics import Metrics
-from serving.server import SERVICE, RunningServer, start_server
-from serving.service import PolicyCore
-from serving.state import load_served_model
 from tests.models import WORKLOADS, profile
 from tests.serving.test_catch_up import answers
 from tests.serving.test_observations import window

@@ -14,14 +14,14 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from features.pair import FeatureEncoder
 from interfere import config
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import LimitError, ModelError, UnfitError
+from interfere.features.pair import FeatureEncoder
 from interfere.records import Device, Job, Snapshot
+from interfere.serving.server import RunningServer, start_server
 from interfere.v1 import policy_pb2 as pb
-from serving.server import RunningServer, start_server
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
 
 NAN = float("nan")

@@ -19,8 +19,8 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.config import Settings
-from serving.adapters.kubernetes import names
-from serving.server import RunningServer, start_server
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.server import RunningServer, start_server
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
@@ -31,7 +31,7 @@ from tests.waiting import PATIENCE_S
 __all__ = ["api_server"]  # a fixture
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "5"))  # make soak: 50
 WINDOW_S, SLACK_S = 6.0, 10.0
-COMMAND = [sys.executable, "-c", "from serving.adapters.kubernetes.command import app; app()"]
+COMMAND = [sys.executable, "-c", "from interfere.serving.adapters.kubernetes.command import app; app()"]
 CONFIG = f"""
 mode = "gate"
 cluster = "c"

@@ -6,16 +6,16 @@ import threading
 import time
 from pathlib import Path
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.measured import MeasuredPredictor
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import Progress
+from interfere.serving.learning.ledger import ObservationLedger
+from interfere.serving.metrics import Metrics
+from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.sqlite import SqliteStore
-from serving.learning.ledger import ObservationLedger
-from serving.metrics import Metrics
-from serving.profiles import ProfileCatalogue
 from tests.models import DEVICE_TYPE, profile
 from tests.serving.workers.test_pool import cpu_s
 from tests.soak.processes import serving, shared

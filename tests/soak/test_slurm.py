@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.conftest import TRUTH, cluster, server
 

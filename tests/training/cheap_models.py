@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from training.models.additive import AdditiveModel, MeanModel
-from training.models.protocols import ModelSettings
+from interfere.training.models.additive import AdditiveModel, MeanModel
+from interfere.training.models.protocols import ModelSettings
 
 CHEAP_MODELS: Mapping[str, ModelSettings] = {"mean": MeanModel(), "additive": AdditiveModel()}
 ONLY_MEAN: Mapping[str, ModelSettings] = {"mean": MeanModel()}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, write_table
-from training.dataset import Dataset, build_dataset
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
 
 SMALL = 6  # workloads: 36 ordered pairs
 

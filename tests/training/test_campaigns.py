@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.measured import read_measured_table
 from interfere.records import PairMeasurement
+from interfere.training.campaigns import Relation, align_campaigns
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.gating.published_champion import read_champion
+from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.table_contributions import table_contributions
+from interfere.training.models.additive import AdditiveModel
+from interfere.training.pipeline import train
+from interfere.training.publishing.model_registry import promote
+from interfere.training.speed import speed
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.worlds import additive, crossed, measurement, world
-from training.campaigns import Relation, align_campaigns
-from training.dataset import Dataset, build_dataset
-from training.evaluation.gating.published_champion import read_champion
-from training.evaluation.splits import folds
-from training.evaluation.table_contributions import table_contributions
-from training.models.additive import AdditiveModel
-from training.pipeline import train
-from training.publishing.model_registry import promote
-from training.speed import speed
 
 JOBS = 10
 

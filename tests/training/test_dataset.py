@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, TableError, UnfitError
+from interfere.features.pair import FeatureEncoder
 from interfere.records import KernelStat
+from interfere.training.dataset import build_dataset, hold_out, known_profiles, require_min_pairs
 from tests.training.worlds import DEVICE, additive, measurement, not_ok, profile, table_of, world
-from training.dataset import build_dataset, hold_out, known_profiles, require_min_pairs
 
 
 def test_only_ok_rows_of_the_published_metric_become_rows(encoder: FeatureEncoder) -> None:

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.intervals import MAX_NOVELTY, WIDENING, Intervals, abstention_score
-from tests.training.worlds import table_of
-from training.dataset import Dataset, build_dataset
-from training.evaluation.cross_validation import Evaluation, evaluate_models
-from training.interval_calibration import (
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
+from interfere.training.interval_calibration import (
     LEVELS,
     MIN_RESIDUALS,
     SILENCED,
@@ -19,7 +18,8 @@ from training.interval_calibration import (
     partner_counts,
     selectivity,
 )
-from training.models.catalogue import select_models
+from interfere.training.models.catalogue import select_models
+from tests.training.worlds import table_of
 
 RNG = np.random.default_rng(0)
 

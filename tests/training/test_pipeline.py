@@ -12,30 +12,30 @@ import mlflow
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.cli import main
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from interfere.strict_json import json_value
+from interfere.training.candidates import REQUEST, Candidates
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.interval_calibration import partner_counts
+from interfere.training.models.catalogue import MODELS
+from interfere.training.models.gbdt import GbdtModel
+from interfere.training.models.onnx_session import open_session
+from interfere.training.pipeline import TrainingResult, small_domain_warnings, train
+from interfere.training.publishing.model_folder import publish
+from interfere.training.publishing.model_registry import MODEL, challenger_folder, champion_folder, promote
+from interfere.training.publishing.publication import build_publication
+from interfere.training.publishing.tracking import database_uri, mlflow_connection
+from interfere.training.source_tables import read_source_tables
 from tests.tables import matrix_batch
 from tests.training.cheap_models import CHEAP_MODELS
-from training.candidates import REQUEST, Candidates
-from training.dataset import Dataset, build_dataset
-from training.evaluation.cross_validation import evaluate_models
-from training.interval_calibration import partner_counts
-from training.models.catalogue import MODELS
-from training.models.gbdt import GbdtModel
-from training.models.onnx_session import open_session
-from training.pipeline import TrainingResult, small_domain_warnings, train
-from training.publishing.model_folder import publish
-from training.publishing.model_registry import MODEL, challenger_folder, champion_folder, promote
-from training.publishing.publication import build_publication
-from training.publishing.tracking import database_uri, mlflow_connection
-from training.source_tables import read_source_tables
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
+from interfere.training.baselines.matrix_completion import GavelCompletion, SoftImpute
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.additive import AdditiveModel, MeanModel
 from tests.data.importers.public_files import public
-from training.baselines.matrix_completion import GavelCompletion, SoftImpute
-from training.dataset import Dataset, build_dataset
-from training.evaluation.cross_validation import evaluate_models
-from training.evaluation.splits import folds
-from training.models.additive import AdditiveModel, MeanModel
 
 
 def built(name: str, imported: ImportResult) -> Dataset:

@@ -6,16 +6,16 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.cli import main
 from interfere.errors import InvalidInputError
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
 from interfere.store.sqlite import SqliteStore
+from interfere.training.pipeline import train
+from interfere.training.publishing.model_registry import MODEL, champion_folder, promote
+from interfere.training.publishing.tracking import mlflow_connection
+from interfere.training.retrain import RetrainOutcome, retrain
 from tests.training.cheap_models import CHEAP_MODELS
-from training.pipeline import train
-from training.publishing.model_registry import MODEL, champion_folder, promote
-from training.publishing.tracking import mlflow_connection
-from training.retrain import RetrainOutcome, retrain
 
 
 @pytest.mark.journey

@@ -19,11 +19,11 @@ from interfere.errors import TableError
 from interfere.records import Progress
 from interfere.store.protocols import NewObservation
 from interfere.store.sqlite import SqliteStore
+from interfere.training.publishing.model_registry import champion_folder
+from interfere.training.publishing.tracking import mlflow_connection
+from interfere.training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError, RetrainOutcome, RetrainResult, retrain
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
 from tests.waiting import wait_until
-from training.publishing.model_registry import champion_folder
-from training.publishing.tracking import mlflow_connection
-from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError, RetrainOutcome, RetrainResult, retrain
 
 FACTOR = 1.5  # what the observed pairs are slower by than they were measured
 

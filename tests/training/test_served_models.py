@@ -12,26 +12,26 @@ import mlflow
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.novelty import pair_novelty
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile
+from interfere.serving.server import start_server
+from interfere.training.candidates import HELD_OUT
+from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, unordered_pair
+from interfere.training.models.catalogue import FEATURE_MODELS, MODELS
+from interfere.training.models.completed import CompletedModel, FittedCompleted
+from interfere.training.models.mlp import MlpModel
+from interfere.training.pipeline import TrainingResult, train
+from interfere.training.publishing.model_registry import MODEL
+from interfere.training.publishing.tracking import mlflow_connection
+from interfere.training.speed import speed
 from interfere.wire.messages import ModelInfo
-from serving.server import start_server
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
-from training.candidates import HELD_OUT
-from training.dataset import Dataset, PairRows, build_dataset, hold_out, unordered_pair
-from training.models.catalogue import FEATURE_MODELS, MODELS
-from training.models.completed import CompletedModel, FittedCompleted
-from training.models.mlp import MlpModel
-from training.pipeline import TrainingResult, train
-from training.publishing.model_registry import MODEL
-from training.publishing.tracking import mlflow_connection
-from training.speed import speed
 
 pytestmark = pytest.mark.journey
 NAMES = tuple(model.name for model in FEATURE_MODELS)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, write_table
+from interfere.features.pair import FeatureEncoder
 from interfere.records import (
     IMPORTANT_NEIGHBOUR,
     IMPORTANT_VICTIM,
@@ -20,15 +20,15 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from interfere.serving.server import start_server
 from interfere.sim.truth import truth_of
-from serving.server import start_server
-from training.candidates import REQUEST, Candidates
-from training.dataset import build_dataset
-from training.evaluation.cross_validation import evaluate_models
-from training.models.additive import AdditiveModel
-from training.publishing.model_folder import publish
-from training.publishing.publication import build_publication
-from training.source_tables import read_source_tables
+from interfere.training.candidates import REQUEST, Candidates
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.models.additive import AdditiveModel
+from interfere.training.publishing.model_folder import publish
+from interfere.training.publishing.publication import build_publication
+from interfere.training.source_tables import read_source_tables
 
 
 @pytest.fixture(scope="module")

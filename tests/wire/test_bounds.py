@@ -7,10 +7,10 @@ import grpc
 import pytest
 
 from interfere.errors import InvalidInputError
+from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.bounds import MAX_TEXT, MAX_VIOLATIONS, check_bounds
-from serving.server import RunningServer
 from tests.serving.conftest import model_folder, serve, server, settings, stub
 
 __all__ = ["model_folder", "serve", "server", "settings", "stub"]  # fixtures

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset, PairRows
-from training.models.additive import FittedAdditive, MeanModel
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.additive import FittedAdditive, MeanModel
 
 Floats = NDArray[np.float64]
 Rule = Callable[[PairRows], Floats]  # log slowdown float64[p], NaN where the rule has no inputs
@@ -30,7 +30,7 @@ class FittedBaseline(Protocol):
 
     @property
     def name(self) -> str:
-        """One of `training.baselines.BASELINES`."""
+        """One of `interfere.training.baselines.BASELINES`."""
 
     def predict(self, rows: PairRows) -> Floats:
         """Predicted log slowdowns, float64[p]."""
@@ -41,7 +41,7 @@ class Baseline(Protocol):
 
     @property
     def name(self) -> str:
-        """One of `training.baselines.BASELINES`."""
+        """One of `interfere.training.baselines.BASELINES`."""
 
     def fit(self, dataset: Dataset, seed: int) -> FittedBaseline:
         """Fit on all rows of `dataset`."""

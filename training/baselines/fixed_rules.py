@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from training.baselines.baseline import FittedRule, Floats, with_mean_fallback
-from training.dataset import Dataset, PairRows
+from interfere.training.baselines.baseline import FittedRule, Floats, with_mean_fallback
+from interfere.training.dataset import Dataset, PairRows
 
 UNSEEN_SPEED = 0.95  # Eva: throughput of a pair that was not measured
 

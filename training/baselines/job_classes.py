@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.baselines.baseline import (
+from interfere.training.baselines.baseline import (
     BANDWIDTH,
     COMPUTE,
     MEMORY,
@@ -18,8 +18,8 @@ from training.baselines.baseline import (
     known_columns_of_both,
     no_prediction,
 )
-from training.dataset import Dataset, PairRows
-from training.speed import speed
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.speed import speed
 
 # Bounds of the classes by mean speed under sharing: below the first class 2, below the second class 1, else class 0.
 CLASS_2_BELOW, CLASS_1_BELOW = 0.85, 0.95

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.baselines.baseline import FittedRule, Floats, with_mean_fallback
-from training.dataset import Dataset, PairRows
-from training.models.additive import AdditiveModel, FittedAdditive
-from training.speed import MAX_SPEED, MIN_SPEED, speed
+from interfere.training.baselines.baseline import FittedRule, Floats, with_mean_fallback
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.additive import AdditiveModel, FittedAdditive
+from interfere.training.speed import MAX_SPEED, MIN_SPEED, speed
 
 RANK, RIDGE = 10, 1e-2  # Gavel, `throughput_estimator.py`: DEFAULT_MATRIX_COMPLETION_K, _MU
 MAX_SWEEPS, SWEEP_TOLERANCE = 100, 1e-3  # of alternating least squares: defaults of the library that Gavel calls

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.baselines.baseline import FittedRule, Floats, no_prediction, with_mean_fallback
-from training.dataset import Dataset, PairRows
+from interfere.training.baselines.baseline import FittedRule, Floats, no_prediction, with_mean_fallback
+from interfere.training.dataset import Dataset, PairRows
 
 BLOCK_ROWS = 256  # rows whose distances to all training rows are in memory at once
 MIN_SPREAD = 1e-9  # standard deviation below which a column counts as constant

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from training.baselines.baseline import (
+from interfere.training.baselines.baseline import (
     BANDWIDTH,
     COMPUTE,
     FittedRule,
@@ -17,7 +17,7 @@ from training.baselines.baseline import (
     known_columns_of_both,
     no_prediction,
 )
-from training.dataset import Dataset, PairRows
+from interfere.training.dataset import Dataset, PairRows
 
 MIN_SLOWDOWN = 0.5  # lower bound of what a line predicts: no measured slowdown is below it
 

@@ -15,23 +15,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.pair_intervals import PairIntervals
 from interfere.predict.transfer.pair_belief import LOWER, UPPER
-from training.beliefs.combination import belief_weight, combined_quantiles
-from training.beliefs.rescoring import with_predictions
-from training.beliefs.table_belief import TableBelief, job_places
-from training.candidates import HELD_OUT, Candidates, held_out_scores
-from training.dataset import Dataset, PairRows
-from training.evaluation.cross_validation import Evaluation
-from training.evaluation.selection import TRAINING_SPLITS
-from training.evaluation.splits import folds
-from training.interval_calibration import LEVELS
-from training.models.believed import with_corrections
-from training.models.completed import FittedCompleted, completion_of_model, encoded_workloads
-from training.models.protocols import FittedModel
-from training.speed import speed
+from interfere.training.beliefs.combination import belief_weight, combined_quantiles
+from interfere.training.beliefs.rescoring import with_predictions
+from interfere.training.beliefs.table_belief import TableBelief, job_places
+from interfere.training.candidates import HELD_OUT, Candidates, held_out_scores
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.selection import TRAINING_SPLITS
+from interfere.training.evaluation.splits import folds
+from interfere.training.interval_calibration import LEVELS
+from interfere.training.models.believed import with_corrections
+from interfere.training.models.completed import FittedCompleted, completion_of_model, encoded_workloads
+from interfere.training.models.protocols import FittedModel
+from interfere.training.speed import speed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.intervals import abstention_score
-from training.dataset import Dataset
-from training.evaluation.cross_validation import (
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import (
     Evaluation,
     FoldScore,
     cross_fold_interval,
@@ -15,10 +15,10 @@ from training.evaluation.cross_validation import (
     scored_rows,
     take_rows,
 )
-from training.evaluation.scores import PredictionInterval, mae, score
-from training.evaluation.splits import SPLITS_OF_UNLIKE_FOLDS
-from training.interval_calibration import selectivity
-from training.speed import speed
+from interfere.training.evaluation.scores import PredictionInterval, mae, score
+from interfere.training.evaluation.splits import SPLITS_OF_UNLIKE_FOLDS
+from interfere.training.interval_calibration import selectivity
+from interfere.training.speed import speed
 
 Floats = NDArray[np.float64]
 

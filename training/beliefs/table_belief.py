@@ -16,7 +16,7 @@ from interfere.predict.transfer.first_predictions import read_first_predictions
 from interfere.predict.transfer.pair_belief import PairBelief, pair_belief
 from interfere.predict.transfer.process import PairSpace
 from interfere.predict.transfer.site_belief import site_profiles, site_space
-from training.dataset import METRIC, Dataset
+from interfere.training.dataset import METRIC, Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

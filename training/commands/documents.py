@@ -7,9 +7,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation.score_table import SCORE_COLUMNS
-from training.evaluation.scores import Scores
-from training.groups.evaluation import DomainComposition
+from interfere.training.evaluation.score_table import SCORE_COLUMNS
+from interfere.training.evaluation.scores import Scores
+from interfere.training.groups.evaluation import DomainComposition
 
 SHOWN = {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"}  # what fits into 80 columns
 SHOWN_COLUMNS = tuple(column for column in SCORE_COLUMNS if column[0] in SHOWN)

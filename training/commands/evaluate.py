@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Work, workspace
+from interfere.training.commands.options import Work, workspace
 
 app = typer.Typer(add_completion=False)
 
@@ -69,18 +69,18 @@ def evaluate(
     training would choose from the training rows alone. Groups of three and more, where the tables hold some, are scored
     beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots.
     """
-    from training.evaluation.fact_ablation import FactSet
-    from training.evaluation.leaderboard import (
+    from interfere.training.evaluation.fact_ablation import FactSet
+    from interfere.training.evaluation.leaderboard import (
         evaluate_named_tables,
         folders_by_name,
         leaderboard_documents,
         leaderboards_markdown,
         score_published_on_poor_profiles,
     )
-    from training.evaluation.plots import make_figure_folder, save_leaderboard_figures
-    from training.evaluation.poor_profiles import poor_profiles_markdown
-    from training.evaluation.splits import SELECTION_SPLITS
-    from training.groups.leaderboard import evaluate_groups, groups_markdown
+    from interfere.training.evaluation.plots import make_figure_folder, save_leaderboard_figures
+    from interfere.training.evaluation.poor_profiles import poor_profiles_markdown
+    from interfere.training.evaluation.splits import SELECTION_SPLITS
+    from interfere.training.groups.leaderboard import evaluate_groups, groups_markdown
 
     if plots is not None:
         make_figure_folder(plots)

@@ -11,14 +11,14 @@ from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.errors import InvalidInputError
-from training.commands.options import Seed, Tracking, Work
+from interfere.training.commands.options import Seed, Tracking, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from training.onboarding.answers import PairAnswer
-    from training.onboarding.run import Measured
-    from training.pipeline import TrainingResult
+    from interfere.training.onboarding.answers import PairAnswer
+    from interfere.training.onboarding.run import Measured
+    from interfere.training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
 
@@ -64,8 +64,8 @@ def onboard(
     from interfere.config import load_settings
     from interfere.profiling.programs.campaign import ProgramCampaignConfig
     from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
-    from training.onboarding.answers import believed_answers, published_answers
-    from training.onboarding.run import OnboardingConfig, measure_site
+    from interfere.training.onboarding.answers import believed_answers, published_answers
+    from interfere.training.onboarding.run import OnboardingConfig, measure_site
 
     settings = load_settings(work=work)
     device = "cpu-core" if device == "cpu" else device
@@ -119,8 +119,8 @@ def _train(
 ) -> "TrainingResult | None":
     """Train where there are enough pairs; without, return None after a note of what is missing."""
     from interfere.errors import UnfitError
-    from training.pipeline import train
-    from training.table_folders import find_table_folders
+    from interfere.training.pipeline import train
+    from interfere.training.table_folders import find_table_folders
 
     if not measured.measured_pairs:
         progress_note("no pair was measured: nothing to train on")
@@ -134,7 +134,7 @@ def _train(
 
 def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None") -> Grid:
     """What is known of every job, as people read it."""
-    from training.onboarding.run import suggestion_text
+    from interfere.training.onboarding.run import suggestion_text
 
     grid = Grid("job", "alone", "slowed by others", "slows others", "known to ±", caption_justify="left")
     for job in measured.knowledge(answers):

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Tracking, Work, workspace
+from interfere.training.commands.options import Tracking, Work, workspace
 
 app = typer.Typer(add_completion=False)
 
@@ -28,10 +28,10 @@ def promote(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a registered model that passed the gate the champion of the workspace and publish it."""
-    from features.pair import FeatureEncoder
     from interfere.client.served_model import served_note
     from interfere.config import load_settings
-    from training.publishing.model_registry import promote as promote_version
+    from interfere.features.pair import FeatureEncoder
+    from interfere.training.publishing.model_registry import promote as promote_version
 
     if list_:
         _list(workspace(work), tracking, as_json=as_json)
@@ -66,7 +66,7 @@ def _list(work: Path, tracking: str | None, *, as_json: bool) -> None:
     from interfere.client.served_model import served_version
     from interfere.config import load_settings
     from interfere.strict_json import json_value
-    from training.publishing.version_list import list_versions
+    from interfere.training.publishing.version_list import list_versions
 
     served = served_version(load_settings().target)
     headings = ("pair", "job", "own", "others", "cov. own", "cov. others")

@@ -195,10 +195,10 @@ def replay(
     """
     from interfere.config import load_settings
     from interfere.data.loading import table_folder
-    from training.replay.answer import answer_question
-    from training.replay.question import Question
-    from training.replay.report import document, write_report
-    from training.replay.tables import summary
+    from interfere.training.replay.answer import answer_question
+    from interfere.training.replay.question import Question
+    from interfere.training.replay.report import document, write_report
+    from interfere.training.replay.tables import summary
 
     question = Question(
         trace=trace,

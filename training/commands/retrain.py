@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Champion, Data, Groups, Seed, Tracking, Work
+from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking, Work
 
 if TYPE_CHECKING:
-    from training.retrain import RetrainResult
+    from interfere.training.retrain import RetrainResult
 
 app = typer.Typer(add_completion=False)
 
@@ -40,9 +40,9 @@ def retrain(
     from interfere.client.served_model import served_note
     from interfere.config import load_settings
     from interfere.predict.manifest import published_version
-    from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
-    from training.retrain import retrain as retrain_models
-    from training.table_folders import find_table_folders
+    from interfere.training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
+    from interfere.training.retrain import retrain as retrain_models
+    from interfere.training.table_folders import find_table_folders
 
     settings = load_settings(work=work, store=store)
     try:
@@ -74,7 +74,7 @@ def retrain(
 
 
 def _document(result: "RetrainResult") -> dict[str, Any]:
-    from training.commands.documents import compositions_document
+    from interfere.training.commands.documents import compositions_document
 
     return {
         "outcome": result.outcome.value,

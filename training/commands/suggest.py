@@ -75,11 +75,11 @@ def _from_model(
     mine: str, device: str, mode: str, jobs: list[str], model: Path | None, work: Path
 ) -> "tuple[PairBelief, str]":
     """Return the belief that the served model gives, and the device type."""
-    from features.pair import FeatureEncoder
     from interfere.config import load_settings
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
+    from interfere.features.pair import FeatureEncoder
     from interfere.predict.onnx import load_model
     from interfere.predict.transfer.first_predictions import read_first_predictions
     from interfere.predict.transfer.site_belief import site_belief

@@ -8,10 +8,10 @@ import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Champion, Data, Groups, Seed, Tracking, Work, notice_text, workspace
+from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking, Work, notice_text, workspace
 
 if TYPE_CHECKING:
-    from training.pipeline import TrainingResult
+    from interfere.training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
 
@@ -48,10 +48,10 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Train all models on measured tables; publish and register the best."""
-    from training.commands.documents import scores_table
-    from training.models.catalogue import select_models
-    from training.pipeline import train as train_models
-    from training.table_folders import find_table_folders
+    from interfere.training.commands.documents import scores_table
+    from interfere.training.models.catalogue import select_models
+    from interfere.training.pipeline import train as train_models
+    from interfere.training.table_folders import find_table_folders
 
     folder = workspace(work)
     result = train_models(
@@ -75,7 +75,7 @@ def train(
 
 
 def _notes(result: "TrainingResult") -> list[str]:
-    from training.candidates import GATE
+    from interfere.training.candidates import GATE
 
     role = "champion" if result.registered.champion else "challenger"
     if result.verdict.passed and not result.registered.champion:
@@ -87,7 +87,7 @@ def _notes(result: "TrainingResult") -> list[str]:
 
 
 def _document(result: "TrainingResult") -> dict[str, Any]:
-    from training.commands.documents import compositions_document, scores_document
+    from interfere.training.commands.documents import compositions_document, scores_document
 
     return {
         "model": result.champion,

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.output import progress_note
-from training.commands.options import Tracking, Work, workspace
+from interfere.training.commands.options import Tracking, Work, workspace
 
 app = typer.Typer(add_completion=False)
 
@@ -17,6 +17,6 @@ def ui(
     tracking: Tracking = None,
 ) -> None:
     """Show the workspace's runs and models in a browser (mlflow ui)."""
-    from training.publishing.mlflow_ui import serve_ui
+    from interfere.training.publishing.mlflow_ui import serve_ui
 
     raise typer.Exit(serve_ui(workspace(work), port, tracking=tracking, report=progress_note))

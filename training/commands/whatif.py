@@ -7,7 +7,7 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.replay import INTERRUPTED, Unknown
+from interfere.training.commands.replay import INTERRUPTED, Unknown
 
 app = typer.Typer(add_completion=False)
 
@@ -93,11 +93,11 @@ def whatif(
     """
     from interfere.data.loading import table_folder
     from interfere.sim.sweeps.running import in_processes, in_this_process
-    from training.whatif import question as defaults
-    from training.whatif.answer import answer_whatif
-    from training.whatif.page import write_whatif_page
-    from training.whatif.report import document
-    from training.whatif.text import summary
+    from interfere.training.whatif import question as defaults
+    from interfere.training.whatif.answer import answer_whatif
+    from interfere.training.whatif.page import write_whatif_page
+    from interfere.training.whatif.report import document
+    from interfere.training.whatif.text import summary
 
     question = defaults.WhatIf(
         trace=trace,

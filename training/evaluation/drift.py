@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from interfere.data.tables import Table
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
-from training.dataset import NOISE_FLOOR, Dataset, build_dataset
-from training.evaluation.gating.published_champion import PublishedChampion
+from interfere.training.dataset import NOISE_FLOOR, Dataset, build_dataset
+from interfere.training.evaluation.gating.published_champion import PublishedChampion
 
 ALPHA = 0.01
 TOLERANCE = 2 * NOISE_FLOOR  # log slowdown: twice the error of the models themselves

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from features.job import UTILISATION_COLUMNS
-from features.pair import FeatureEncoder
 from interfere.data.facts import STATIC, STATIC_SUFFIX, combine_profiles, split_static
 from interfere.data.tables import Table
+from interfere.features.job import UTILISATION_COLUMNS
+from interfere.features.pair import FeatureEncoder
 
 
 class FactSet(StrEnum):

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from training.evaluation.scores import auc
-from training.evaluation.splits import folds
-from training.models.feasibility import FeasibilityRows, fit_feasibility
+from interfere.training.evaluation.scores import auc
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.feasibility import FeasibilityRows, fit_feasibility
 
 
 def out_of_fold_auc(rows: FeasibilityRows, split: str, seed: int, count: int | None = None) -> tuple[float, float]:

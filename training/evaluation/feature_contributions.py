@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset
-from training.models.believed import FittedBelieved
-from training.models.completed import FittedCompleted
-from training.models.ensemble import FittedEnsemble
-from training.models.gbdt import FittedGbdt, fill_missing
-from training.models.protocols import FittedModel
+from interfere.training.dataset import Dataset
+from interfere.training.models.believed import FittedBelieved
+from interfere.training.models.completed import FittedCompleted
+from interfere.training.models.ensemble import FittedEnsemble
+from interfere.training.models.gbdt import FittedGbdt, fill_missing
+from interfere.training.models.protocols import FittedModel
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure

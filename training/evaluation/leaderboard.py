@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 
 from interfere.data.tables import read_table
-from training.baselines import BASELINES, Baseline
-from training.campaigns import align_campaigns, alignment_texts
-from training.dataset import METRIC, Dataset, build_dataset, require_min_pairs
-from training.evaluation.cross_validation import Evaluation, Report, evaluate_models
-from training.evaluation.fact_ablation import FactSet, ablate_facts
-from training.evaluation.feasibility_auc import out_of_fold_auc
-from training.evaluation.poor_profiles import PoorProfileScore, score_poor_profiles
-from training.evaluation.score_table import LEGEND, score_cells
-from training.evaluation.scores import Scores
-from training.evaluation.selection import select_on_training_rows
-from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
-from training.models.catalogue import MODELS, select_models
-from training.models.completed import CompletedModel
-from training.models.feasibility import FeasibilityRows, feasibility_rows
-from training.models.protocols import ModelSettings
-from training.table_folders import find_table_folders
+from interfere.training.baselines import BASELINES, Baseline
+from interfere.training.campaigns import align_campaigns, alignment_texts
+from interfere.training.dataset import METRIC, Dataset, build_dataset, require_min_pairs
+from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models
+from interfere.training.evaluation.fact_ablation import FactSet, ablate_facts
+from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
+from interfere.training.evaluation.poor_profiles import PoorProfileScore, score_poor_profiles
+from interfere.training.evaluation.score_table import LEGEND, score_cells
+from interfere.training.evaluation.scores import Scores
+from interfere.training.evaluation.selection import select_on_training_rows
+from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
+from interfere.training.models.catalogue import MODELS, select_models
+from interfere.training.models.completed import CompletedModel
+from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows
+from interfere.training.models.protocols import ModelSettings
+from interfere.training.table_folders import find_table_folders
 
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interfere.errors import InvalidInputError
-from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation
-from training.evaluation.leaderboard import Leaderboard
-from training.speed import speed
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.leaderboard import Leaderboard
+from interfere.training.speed import speed
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from features import activity, counters, kernels, memory, occupancy, roofline
-from features.job import COLUMNS, UTILISATION_COLUMNS
 from interfere.errors import UnfitError
+from interfere.features import activity, counters, kernels, memory, occupancy, roofline
+from interfere.features.job import COLUMNS, UTILISATION_COLUMNS
 from interfere.predict.intervals import Intervals
-from training.dataset import Dataset, PairRows
-from training.evaluation.cross_validation import evaluate_models
-from training.evaluation.selection import FAMILY_GROUPS
-from training.evaluation.splits import Fold, folds
-from training.interval_calibration import HIGH, LOW, abstention_threshold, fit_intervals, partner_counts
-from training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
-from training.speed import speed
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.selection import FAMILY_GROUPS
+from interfere.training.evaluation.splits import Fold, folds
+from interfere.training.interval_calibration import HIGH, LOW, abstention_threshold, fit_intervals, partner_counts
+from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
+from interfere.training.speed import speed
 
 STEP_TIME = "log_step_time_s"
 OF_THE_DEVICE = frozenset(name for name in COLUMNS if name.startswith(("device_", "mode_")))  # known of any job

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from training.evaluation.scores import Scores
+from interfere.training.evaluation.scores import Scores
 
 LEGEND = (
     "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.sides import MIN_PARTNERS, Side, choice_costs, rows_of_side
-from training.speed import speed
+from interfere.training.evaluation.sides import MIN_PARTNERS, Side, choice_costs, rows_of_side
+from interfere.training.speed import speed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

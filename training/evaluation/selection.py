@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from interfere.errors import UnfitError
-from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation, Report, evaluate_models
-from training.models.catalogue import MODELS
-from training.models.ensemble import EnsembleModel
-from training.models.protocols import ModelSettings
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models
+from interfere.training.models.catalogue import MODELS
+from interfere.training.models.ensemble import EnsembleModel
+from interfere.training.models.protocols import ModelSettings
 
 ENSEMBLE_PREFERENCE = 0.05  # relative; about the standard error of the MAE over jobs on both public tables
 INNER_FOLDS = 2  # of nested selection, which needs only the order of the models, not exact figures

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, UnfitError
-from training.dataset import Dataset
+from interfere.training.dataset import Dataset
 
 PAIR_FOLDS = 5
 CALIBRATION_PAIRS = 20  # of the tested device type that train

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.campaigns import align_campaigns
-from training.dataset import Dataset
-from training.evaluation.gating.comparison import Difference, PairedPredictions, compare
-from training.evaluation.splits import MIN_TRAIN_ROWS, Fold, folds
-from training.models.protocols import ModelSettings
+from interfere.training.campaigns import align_campaigns
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.gating.comparison import Difference, PairedPredictions, compare
+from interfere.training.evaluation.splits import MIN_TRAIN_ROWS, Fold, folds
+from interfere.training.models.protocols import ModelSettings
 
 MIN_TESTS = 20  # rows; as many calibrate a new device type
 

@@ -15,9 +15,9 @@ from interfere.predict.groups import CopyShares, GroupComposition, pair_excess
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import GroupMeasurement
 from interfere.store.observed_table import SOURCE as OBSERVED
-from training.dataset import METRIC, Dataset, known_profiles
-from training.evaluation.cross_validation import Evaluation, cross_fold_interval
-from training.speed import speed
+from interfere.training.dataset import METRIC, Dataset, known_profiles
+from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
+from interfere.training.speed import speed
 
 Floats = NDArray[np.float64]
 DomainKey = tuple[str, str]

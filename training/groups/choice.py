@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
-from training.evaluation.gating.gate import ERROR_TOLERANCE
-from training.groups.cases import GroupCases
-from training.groups.fit import fit_composition
+from interfere.training.evaluation.gating.gate import ERROR_TOLERANCE
+from interfere.training.groups.cases import GroupCases
+from interfere.training.groups.fit import fit_composition
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of whole groups, as many as hide unseen pairs

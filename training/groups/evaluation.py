@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
-from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation
-from training.groups.cases import (
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.groups.cases import (
     DomainKey,
     GroupCases,
     group_cases,
@@ -22,8 +22,8 @@ from training.groups.cases import (
     measured_pairs,
     translated_campaigns,
 )
-from training.groups.choice import CompositionChoice, choose_composition
-from training.groups.fit import calibrate, covered
+from interfere.training.groups.choice import CompositionChoice, choose_composition
+from interfere.training.groups.fit import calibrate, covered
 
 Floats = NDArray[np.float64]
 NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})

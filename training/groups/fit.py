@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.groups.composition import MAX_FURTHER
-from training.groups.cases import GroupCases
+from interfere.training.groups.cases import GroupCases
 
 Floats = NDArray[np.float64]
 GROWTHS = np.round(np.arange(0.0, 1.51, 0.05), 2)

@@ -13,11 +13,17 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from interfere.predict.groups import DEFAULT_COMPOSITION
-from training.evaluation.leaderboard import Leaderboard
-from training.groups.cases import GroupCases, group_cases, measured_groups, measured_pairs, translated_campaigns
-from training.groups.choice import group_folds, predict_held_out
-from training.groups.evaluation import SizeScore, fit_domain_compositions, score_by_size
-from training.groups.fit import calibrate, covered
+from interfere.training.evaluation.leaderboard import Leaderboard
+from interfere.training.groups.cases import (
+    GroupCases,
+    group_cases,
+    measured_groups,
+    measured_pairs,
+    translated_campaigns,
+)
+from interfere.training.groups.choice import group_folds, predict_held_out
+from interfere.training.groups.evaluation import SizeScore, fit_domain_compositions, score_by_size
+from interfere.training.groups.fit import calibrate, covered
 
 LEGEND = (
     "MAE of speed of the victims in groups held out, composed from pairs by parameters that are fitted to the other "

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.novelty import JobSpace
-from training.dataset import PairRows
-from training.models.onnx_graph import join_graphs, matrix_inputs, pair_inputs
-from training.models.protocols import FittedMatrixModel, FittedModel
+from interfere.training.dataset import PairRows
+from interfere.training.models.onnx_graph import join_graphs, matrix_inputs, pair_inputs
+from interfere.training.models.protocols import FittedMatrixModel, FittedModel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

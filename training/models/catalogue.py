@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from interfere.errors import InvalidInputError
-from training.models.additive import AdditiveModel, MeanModel
-from training.models.completed import CompletedModel
-from training.models.ensemble import EnsembleModel
-from training.models.gbdt import GbdtModel
-from training.models.gp.model import GpModel
-from training.models.mlp import MlpModel
-from training.models.protocols import ModelSettings
+from interfere.training.models.additive import AdditiveModel, MeanModel
+from interfere.training.models.completed import CompletedModel
+from interfere.training.models.ensemble import EnsembleModel
+from interfere.training.models.gbdt import GbdtModel
+from interfere.training.models.gp.model import GpModel
+from interfere.training.models.mlp import MlpModel
+from interfere.training.models.protocols import ModelSettings
 
 FEATURE_MODELS: tuple[ModelSettings, ...] = (GbdtModel(), MlpModel(), GpModel(), EnsembleModel())
 ALL_MODELS: tuple[ModelSettings, ...] = (

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.completion import FactCompletion, fit_completion
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
-from training.dataset import Dataset, PairRows, known_profiles
-from training.models.protocols import FittedModel, ModelSettings
+from interfere.training.dataset import Dataset, PairRows, known_profiles
+from interfere.training.models.protocols import FittedModel, ModelSettings
 
 ENCODER = FeatureEncoder()  # computes the columns of a pair again from its two completed jobs
 

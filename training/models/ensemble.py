@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.novelty import JobSpace
-from training.dataset import Dataset, PairRows
-from training.models.ensemble_weight import gp_weight
-from training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
-from training.models.gp.model import FittedGp, GpModel
-from training.models.onnx_graph import join_graphs
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.ensemble_weight import gp_weight
+from interfere.training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
+from interfere.training.models.gp.model import FittedGp, GpModel
+from interfere.training.models.onnx_graph import join_graphs
 
 Floats = NDArray[np.float64]
 
@@ -54,8 +54,8 @@ class FittedEnsemble:
         """`pair.onnx`: the graphs of both members on the same inputs, and their weighted sum."""
         import onnx.helper as h
 
-        from training.models.gp.graph import WeightedGpPairGraph
-        from training.models.torch_export import pair_module_to_onnx
+        from interfere.training.models.gp.graph import WeightedGpPairGraph
+        from interfere.training.models.torch_export import pair_module_to_onnx
 
         weighted_gp = pair_module_to_onnx(
             WeightedGpPairGraph(self.gp.posterior), self.gp.posterior.pair_columns, ["weighted", "gbdt_weight"]
@@ -70,8 +70,8 @@ class FittedEnsemble:
         """`matrix.onnx`: likewise, in both directions."""
         import onnx.helper as h
 
-        from training.models.gp.graph import WeightedGpMatrixGraph
-        from training.models.torch_export import MATRIX_OUTPUTS, matrix_module_to_onnx
+        from interfere.training.models.gp.graph import WeightedGpMatrixGraph
+        from interfere.training.models.torch_export import MATRIX_OUTPUTS, matrix_module_to_onnx
 
         posterior = self.gp.posterior
         weighted_gp = matrix_module_to_onnx(

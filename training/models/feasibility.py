@@ -13,7 +13,7 @@ from interfere.data.tables import Table
 from interfere.predict.feasibility import Feasibility
 from interfere.protocols import PairEncoder
 from interfere.records import PairStatus
-from training.dataset import Dataset, build_dataset
+from interfere.training.dataset import Dataset, build_dataset
 
 MEMORY_SUM_COLUMN = "memory_device_frac_sum"  # pair column: sum of both peaks ÷ the device's memory
 SHRINKAGE = 1.0  # prior precision of an effect: one seen once moves the log odds by a fraction of a unit

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset, PairRows
-from training.models.onnx_graph import pair_inputs, serialise_graph
-from training.models.tree_factors import TreeFactors, factorise
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.onnx_graph import pair_inputs, serialise_graph
+from interfere.training.models.tree_factors import TreeFactors, factorise
 
 MAX_SPLITS_CHECKED = 4000
 ABSENT = np.float32(-1e6)  # below every feature, which are logarithms, shares and their sums

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset, PairRows
+from interfere.training.dataset import Dataset, PairRows
 
 if TYPE_CHECKING:  # torch takes seconds to import; only fitting and exporting need it
-    from training.models.two_tower import Towers
+    from interfere.training.models.two_tower import Towers
 
 CHECK_EVERY = 5  # epochs between validations
 
@@ -26,7 +26,7 @@ class FittedMlp:
         """Predicted log slowdowns, float64[p]."""
         import torch
 
-        from training.models.two_tower import PairGraph
+        from interfere.training.models.two_tower import PairGraph
 
         with torch.inference_mode():
             inputs = (torch.from_numpy(array) for array in (rows.pairs, rows.victim, rows.neighbour))
@@ -39,16 +39,16 @@ class FittedMlp:
 
     def to_onnx(self) -> bytes:
         """`pair.onnx`."""
-        from training.models.torch_export import pair_module_to_onnx
-        from training.models.two_tower import PairGraph
+        from interfere.training.models.torch_export import pair_module_to_onnx
+        from interfere.training.models.two_tower import PairGraph
 
         columns = 2 * len(self.towers.centre) + self.contention_columns
         return pair_module_to_onnx(PairGraph(self.towers), columns, ["log_slowdown"], domain=False)
 
     def to_matrix_onnx(self) -> bytes:
         """`matrix.onnx`."""
-        from training.models.torch_export import matrix_module_to_onnx
-        from training.models.two_tower import MatrixGraph
+        from interfere.training.models.torch_export import matrix_module_to_onnx
+        from interfere.training.models.two_tower import MatrixGraph
 
         return matrix_module_to_onnx(MatrixGraph(self.towers), len(self.towers.centre), domain=False)
 
@@ -142,7 +142,7 @@ class MlpModel:
         """The untrained network, whose output level is the mean log slowdown."""
         import torch
 
-        from training.models.two_tower import Towers
+        from interfere.training.models.two_tower import Towers
 
         towers = Towers(
             len(dataset.job_columns),

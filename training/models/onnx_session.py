@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.graphs.model_graphs import select_feeds
-from training.dataset import PairRows
+from interfere.training.dataset import PairRows
 
 
 def open_session(graph: bytes) -> Any:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset, PairRows
+from interfere.training.dataset import Dataset, PairRows
 
 
 class FittedModel(Protocol):
@@ -18,7 +18,7 @@ class FittedModel(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique among the models that are compared; those that ship are in `training.models.catalogue`."""
+        """Unique among the models that are compared; those that ship are in `interfere.training.models.catalogue`."""
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
         """Predicted log slowdowns, float64[p]."""
@@ -43,7 +43,7 @@ class ModelSettings(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique among the models that are compared; those that ship are in `training.models.catalogue`."""
+        """Unique among the models that are compared; those that ship are in `interfere.training.models.catalogue`."""
 
     def fit(self, dataset: Dataset, seed: int) -> FittedModel:
         """Fit on all rows of `dataset`."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from training.models.onnx_graph import OPSET
+from interfere.training.models.onnx_graph import OPSET
 
 MATRIX_OUTPUTS = ("log_victim", "log_neighbour")
 

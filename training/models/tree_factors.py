@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.models.onnx_graph import matrix_inputs, serialise_graph
+from interfere.training.models.onnx_graph import matrix_inputs, serialise_graph
 
 ALWAYS = (0, np.float32(np.inf))  # a condition that every job meets: pads leaves with few conditions
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.excess_scale import Floats

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import predict_first, read_first_predictions, write_first_predictions
 from interfere.predict.transfer.pair_belief import PairBelief
@@ -24,8 +24,8 @@ from interfere.profiling.programs.campaign import (
     ProgramCampaignResult,
     run_program_campaign,
 )
-from training.onboarding.answers import PairAnswer, slowdown_matrix
-from training.onboarding.batches import Batches, read_batches
+from interfere.training.onboarding.answers import PairAnswer, slowdown_matrix
+from interfere.training.onboarding.batches import Batches, read_batches
 
 PAIRS_A_BATCH = 3  # a suggestion made as if the two before it were measured loses little, and the refit takes a second
 START_S = 3.0  # of a command, beside its windows, for the time that a batch will take

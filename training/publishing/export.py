@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from interfere.errors import ModelError
 from interfere.protocols import PairEncoder
-from training.dataset import Dataset, PairRows
-from training.models.completed import exported_form
-from training.models.onnx_graph import share_equal_constants, stamp_fingerprint
-from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
-from training.models.protocols import FittedModel
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.completed import exported_form
+from interfere.training.models.onnx_graph import share_equal_constants, stamp_fingerprint
+from interfere.training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
+from interfere.training.models.protocols import FittedModel
 
 PARITY_BUDGET = 1e-5  # log slowdown; float32 sums of 300 trees or 32 products differ by under 1e-6
 RANDOM_JOBS = 32

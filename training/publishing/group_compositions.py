@@ -7,14 +7,14 @@ from pathlib import Path
 from interfere.errors import UnfitError
 from interfere.predict.groups import GroupComposition
 from interfere.protocols import PairEncoder
-from training.campaigns import align_campaigns
-from training.candidates import Candidates
-from training.dataset import build_dataset
-from training.evaluation.cross_validation import out_of_fold
-from training.evaluation.splits import folds
-from training.groups.cases import DomainKey
-from training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
-from training.source_tables import SourceTables, read_source_tables
+from interfere.training.campaigns import align_campaigns
+from interfere.training.candidates import Candidates
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.cross_validation import out_of_fold
+from interfere.training.evaluation.splits import folds
+from interfere.training.groups.cases import DomainKey
+from interfere.training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
+from interfere.training.source_tables import SourceTables, read_source_tables
 
 
 def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:

@@ -5,10 +5,10 @@ limits on every machine. `tests/bench/test_model_forms.py` compares it with what
 """
 
 from interfere.predict.graphs.matrix_limit import MatrixLimit
-from training.dataset import Dataset
-from training.evaluation.feature_contributions import trees_of
-from training.models.completed import exported_form
-from training.models.protocols import FittedModel
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.feature_contributions import trees_of
+from interfere.training.models.completed import exported_form
+from interfere.training.models.protocols import FittedModel
 
 MATRIX_TIME_S = 5.0  # half the time that clients wait by default
 ENCODING_US, TREE_US = 1.0, 0.03  # of a pair: 400 trees take 7 to 13 µs on one core

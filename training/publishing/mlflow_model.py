@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset, PairRows
-from training.models.completed import exported_form
-from training.models.protocols import FittedModel
-from training.publishing.tracking import Run
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.completed import exported_form
+from interfere.training.models.protocols import FittedModel
+from interfere.training.publishing.tracking import Run
 
 MODEL_ARTIFACT = "model"  # name of the logged model in its run
 EXAMPLE_ROWS = 2  # of the input example

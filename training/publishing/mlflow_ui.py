@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from interfere.errors import NotFoundError, UnfitError
-from training.publishing.tracking import EXPERIMENT, database_uri, is_http_server
-from training.publishing.workspace_paths import DATABASE, adopt_artifacts, artifact_root
+from interfere.training.publishing.tracking import EXPERIMENT, database_uri, is_http_server
+from interfere.training.publishing.workspace_paths import DATABASE, adopt_artifacts, artifact_root
 
 SHUTDOWN_TIMEOUT_S = 10.0  # for uvicorn to finish open requests
 

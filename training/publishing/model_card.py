@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.predict.graphs.matrix_limit import MatrixLimit
-from training.candidates import GATE, REQUEST
-from training.dataset import Dataset
-from training.evaluation.score_table import LEGEND, markdown_table
-from training.evaluation.scores import Scores
-from training.groups.evaluation import DomainComposition
+from interfere.training.candidates import GATE, REQUEST
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.score_table import LEGEND, markdown_table
+from interfere.training.evaluation.scores import Scores
+from interfere.training.groups.evaluation import DomainComposition
 
 DESCRIPTIONS = {
     "mean": "one number for all pairs",

@@ -31,9 +31,9 @@ from interfere.predict.online import prior
 from interfere.predict.pair_intervals import pair_interval_arrays
 from interfere.records import JobProfile
 from interfere.strict_json import json_value
-from training.dataset import Dataset, known_profiles
-from training.interval_calibration import partner_counts
-from training.publishing.publication import Publication
+from interfere.training.dataset import Dataset, known_profiles
+from interfere.training.interval_calibration import partner_counts
+from interfere.training.publishing.publication import Publication
 
 
 def publish(target: Path, publication: Publication, dataset: Dataset, tables: Sequence[Table]) -> str:

@@ -15,11 +15,11 @@ from typing import Any
 
 from interfere.errors import NotFoundError, UnfitError
 from interfere.predict.manifest import read_manifest
-from training.evaluation.gating.gate import Verdict
-from training.publishing.mlflow_model import Example, log_pair_graph
-from training.publishing.model_folder import replace_folder
-from training.publishing.tracking import Run, mlflow_connection
-from training.publishing.workspace_paths import DATABASE
+from interfere.training.evaluation.gating.gate import Verdict
+from interfere.training.publishing.mlflow_model import Example, log_pair_graph
+from interfere.training.publishing.model_folder import replace_folder
+from interfere.training.publishing.tracking import Run, mlflow_connection
+from interfere.training.publishing.workspace_paths import DATABASE
 
 MODEL = "interfere"  # name of the registered model
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases
@@ -41,7 +41,7 @@ class ChampionVersion:
     """The present champion, with its folder downloaded for the duration of the block."""
 
     number: int
-    model: str  # one of `training.models.catalogue.MODELS`
+    model: str  # one of `interfere.training.models.catalogue.MODELS`
     folder: Path
 
 

@@ -13,19 +13,19 @@ from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.predict.pair_intervals import PairIntervals
 from interfere.protocols import PairEncoder
-from training.beliefs.publish import BeliefComparison
-from training.candidates import Candidates, SplitScore
-from training.dataset import METRIC
-from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
-from training.groups.evaluation import DomainComposition
-from training.interval_calibration import calibrate_intervals
-from training.models.completed import completion_of_model, encoded_workloads
-from training.models.feasibility import feasibility_rows, fit_feasibility
-from training.publishing.export import export_matrix_graph, export_pair_graph
-from training.publishing.matrix_cost import matrix_limit
-from training.publishing.model_card import TrainingTable, model_card
-from training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors, residual_prior_file
-from training.source_tables import SourceTables
+from interfere.training.beliefs.publish import BeliefComparison
+from interfere.training.candidates import Candidates, SplitScore
+from interfere.training.dataset import METRIC
+from interfere.training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
+from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.interval_calibration import calibrate_intervals
+from interfere.training.models.completed import completion_of_model, encoded_workloads
+from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
+from interfere.training.publishing.export import export_matrix_graph, export_pair_graph
+from interfere.training.publishing.matrix_cost import matrix_limit
+from interfere.training.publishing.model_card import TrainingTable, model_card
+from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors, residual_prior_file
+from interfere.training.source_tables import SourceTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Publication:
     """The content of a model folder."""
 
     model: str
-    selected_by: str  # one of `training.candidates`
+    selected_by: str  # one of `interfere.training.candidates`
     worst_parity: float  # log slowdown: largest difference of either graph from its model
     pair_graph: bytes
     matrix_graph: bytes | None  # None for a model that does not factorise over jobs

@@ -21,9 +21,9 @@ from interfere.predict.online.prior import (
     default_prior,
     prior_arrays,
 )
-from training.dataset import Z95, Dataset
-from training.evaluation.cross_validation import Evaluation
-from training.evaluation.splits import folds
+from interfere.training.dataset import Z95, Dataset
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.splits import folds
 
 # Components of a signature. Own-speed MAE after 8 pairs on Gavel: .029 with none, .0275 with 3, 5 or 8; Lucid .040.
 COMPONENTS = 5

@@ -9,21 +9,21 @@ from typing import Any
 from interfere.errors import ModelError
 from interfere.protocols import PairEncoder
 from interfere.strict_json import json_value
-from training.campaigns import CampaignRelation, alignment_texts
-from training.candidates import Candidates
-from training.dataset import Dataset
-from training.evaluation import plots
-from training.evaluation.cross_validation import Evaluation
-from training.evaluation.feature_contributions import contributions_figure, mean_contributions, trees_of
-from training.evaluation.gating.gate import Verdict
-from training.evaluation.score_table import markdown_table
-from training.evaluation.table_contributions import TableContribution
-from training.models.completed import exported_form, settings_of
-from training.models.protocols import FittedModel
-from training.publishing.export import export_pair_graph
-from training.publishing.mlflow_model import input_example, log_pair_graph
-from training.publishing.publication import Publication
-from training.publishing.tracking import Run, library_versions
+from interfere.training.campaigns import CampaignRelation, alignment_texts
+from interfere.training.candidates import Candidates
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation import plots
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.feature_contributions import contributions_figure, mean_contributions, trees_of
+from interfere.training.evaluation.gating.gate import Verdict
+from interfere.training.evaluation.score_table import markdown_table
+from interfere.training.evaluation.table_contributions import TableContribution
+from interfere.training.models.completed import exported_form, settings_of
+from interfere.training.models.protocols import FittedModel
+from interfere.training.publishing.export import export_pair_graph
+from interfere.training.publishing.mlflow_model import input_example, log_pair_graph
+from interfere.training.publishing.publication import Publication
+from interfere.training.publishing.tracking import Run, library_versions
 
 
 def log_training(

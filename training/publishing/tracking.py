@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import PairMeasurement
-from training.publishing.workspace_paths import ARTIFACTS, DATABASE, adopt_artifacts, artifact_root
+from interfere.training.publishing.workspace_paths import ARTIFACTS, DATABASE, adopt_artifacts, artifact_root
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from interfere.predict.manifest import published_version
-from training.publishing.model_registry import CHALLENGER, CHAMPION, MODEL, champion_folder, require_registry
-from training.publishing.tracking import mlflow_connection
+from interfere.training.publishing.model_registry import CHALLENGER, CHAMPION, MODEL, champion_folder, require_registry
+from interfere.training.publishing.tracking import mlflow_connection
 
 FIGURES = ("pair.mae", "job.mae", "job.mae_own", "job.mae_others", "job.coverage_own", "job.coverage_others")
 

@@ -30,10 +30,10 @@ from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
 from interfere.sim.truth import UNKNOWN_ALONE, Composition, TableTruth, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World
-from training.replay.clusters import given_clusters
-from training.replay.coverage import Coverage, coverage_of, require_coverage
-from training.replay.question import COUNTED_CAP, Question, check_options
-from training.replay.tuned_constants import tuned_here, tuned_note
+from interfere.training.replay.clusters import given_clusters
+from interfere.training.replay.coverage import Coverage, coverage_of, require_coverage
+from interfere.training.replay.question import COUNTED_CAP, Question, check_options
+from interfere.training.replay.tuned_constants import tuned_here, tuned_note
 
 GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
 OVERLOADED = "draws with an offered load of 1 or more count nowhere"
@@ -180,7 +180,7 @@ def _truth(question: Question, table: Table) -> TruthTable:
     """The truth of the replay; where asked for, a model fills what the table lacks."""
     truth = truth_of(table, device_type=question.device_type, mode=question.mode)
     if question.fill:
-        from training.replay.model_beliefs import fill_truth
+        from interfere.training.replay.model_beliefs import fill_truth
 
         truth = fill_truth(table, truth, seed=question.seed)
     return truth
@@ -212,7 +212,7 @@ def _beliefs(question: Question, table: Table, truth: TruthTable) -> tuple[Matri
     if question.predict == "truth":
         exact = true_beliefs(truth)
         return (noisy_beliefs(truth, question.error, question.seed) if question.error else exact), (), ""
-    from training.replay.model_beliefs import fit_beliefs
+    from interfere.training.replay.model_beliefs import fit_beliefs
 
     assert question.hide is not None
     fitted = fit_beliefs(table, truth, hide=question.hide, seed=question.seed)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
+from interfere.features.pair import FeatureEncoder
 from interfere.records import PairStatus
 from interfere.sim.beliefs import MatrixPredictor, beliefs_from
 from interfere.sim.truth import TruthTable
-from training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
-from training.models.ensemble import EnsembleModel, FittedEnsemble
+from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
+from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from interfere.data.html_page.html_builder import Html, tag
 from interfere.sim.study import Line
 from interfere.sim.study_runs import Run
-from training.replay.answer import Answer
-from training.replay.plots import (
+from interfere.training.replay.answer import Answer
+from interfere.training.replay.plots import (
     change_by_policy,
     completion_curves,
     in_use,
@@ -18,7 +18,7 @@ from training.replay.plots import (
     satisfaction_by_policy,
     satisfaction_change_by_policy,
 )
-from training.replay.tables import DEADLINES, STABLE, sections, verdicts
+from interfere.training.replay.tables import DEADLINES, STABLE, sections, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,9 +11,9 @@ from interfere.data.parquet import write_atomically
 from interfere.sim.edge_world import save_draws
 from interfere.sim.score import Score
 from interfere.sim.study_runs import Run
-from training.replay.answer import Answer
-from training.replay.page import page
-from training.replay.tables import verdicts
+from interfere.training.replay.answer import Answer
+from interfere.training.replay.page import page
+from interfere.training.replay.tables import verdicts
 
 DRAWS_FILE = "deadlines.json"
 

@@ -15,7 +15,7 @@ from interfere.sim.schedulers.names import DEADLINE_BASELINE, name_of_pairs, par
 from interfere.sim.score import Score
 from interfere.sim.study import Line, Study
 from interfere.sim.uncertainty import Interval, UncertainMean
-from training.replay.answer import Answer
+from interfere.training.replay.answer import Answer
 
 
 def _hours(time_s: float) -> str:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from interfere.sim.sweeps.running import Engine, in_this_process, run_sweep
 from interfere.sim.sweeps.tasks import SweepInputs
-from training.replay.coverage import Coverage
-from training.whatif.effects import Effect, PlacementComparison, effects_of, placement_comparisons
-from training.whatif.inputs import UnknownWorkload, gpu_hours, read_inputs
-from training.whatif.missing_pairs import MissingTruth, missing_truth
-from training.whatif.plan import plan_tasks
-from training.whatif.question import WhatIf
+from interfere.training.replay.coverage import Coverage
+from interfere.training.whatif.effects import Effect, PlacementComparison, effects_of, placement_comparisons
+from interfere.training.whatif.inputs import UnknownWorkload, gpu_hours, read_inputs
+from interfere.training.whatif.missing_pairs import MissingTruth, missing_truth
+from interfere.training.whatif.plan import plan_tasks
+from interfere.training.whatif.question import WhatIf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

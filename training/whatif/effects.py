@@ -18,7 +18,7 @@ from interfere.sim.sweeps.tasks import SweepResult, SweepTask
 from interfere.sim.truth import Composition
 from interfere.sim.uncertainty import UncertainMean
 from interfere.sim.world import World
-from training.whatif.inputs import WhatIfInputs
+from interfere.training.whatif.inputs import WhatIfInputs
 
 SAME_SHARE = 0.01  # greedy within this of matching: the cheaper one is recommended
 

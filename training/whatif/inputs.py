@@ -26,10 +26,10 @@ from interfere.sim.sweeps.tasks import Scenario
 from interfere.sim.trace_worlds import TraceWorlds, worlds_of
 from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import HOUR_S, World
-from training.replay.clusters import given_clusters
-from training.replay.coverage import Coverage, coverage_of, require_coverage
-from training.replay.tuned_constants import tuned_here
-from training.whatif.question import CHECKPOINT_S, WhatIf
+from interfere.training.replay.clusters import given_clusters
+from interfere.training.replay.coverage import Coverage, coverage_of, require_coverage
+from interfere.training.replay.tuned_constants import tuned_here
+from interfere.training.whatif.question import CHECKPOINT_S, WhatIf
 
 MODEL_MODES = ("mps", "timeslice")  # of a model that was fitted on several, the first that it knows
 
@@ -115,7 +115,7 @@ def model_truth(folder: Path, device_type: str, mode: str) -> TruthTable:
 
     Raises InvalidInputError where no or several device types match.
     """
-    from features.pair import FeatureEncoder
+    from interfere.features.pair import FeatureEncoder
 
     model = load_model(folder, FeatureEncoder())
     profiles = shipped_profiles(folder)

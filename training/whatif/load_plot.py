@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from interfere.data.html_page.html_builder import Html, tag
 from interfere.sim.schedulers.names import GREEDY
-from training.whatif.effects import Effect
-from training.whatif.wording import change_text
+from interfere.training.whatif.effects import Effect
+from interfere.training.whatif.wording import change_text
 
 WIDTH, HEIGHT = 340.0, 190.0  # SVG user units
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 12.0, 8.0, 36.0

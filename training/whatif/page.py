@@ -9,11 +9,11 @@ from interfere.data.html_page import html_document
 from interfere.data.html_page.formatting import DASH, format_percent
 from interfere.data.html_page.html_builder import Html, html_table, tag
 from interfere.data.parquet import write_atomically
-from training.whatif import wording
-from training.whatif.answer import WhatIfAnswer
-from training.whatif.effects import Effect
-from training.whatif.load_plot import STYLE, is_shown, load_panels
-from training.whatif.text import cap_effects, effect_label, seats_effects, seats_label
+from interfere.training.whatif import wording
+from interfere.training.whatif.answer import WhatIfAnswer
+from interfere.training.whatif.effects import Effect
+from interfere.training.whatif.load_plot import STYLE, is_shown, load_panels
+from interfere.training.whatif.text import cap_effects, effect_label, seats_effects, seats_label
 
 MAX_UNKNOWN = 10  # workloads without truth that are listed
 SURE_SHARE = 0.5  # of GPU hours: below, the coverage is shown as a doubt

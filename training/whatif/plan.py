@@ -16,8 +16,8 @@ from dataclasses import replace
 from interfere.sim.schedulers.names import GREEDY, MATCHING, ONE_GPU, name_with_seats
 from interfere.sim.sweeps.tasks import SweepTask
 from interfere.sim.truth import Composition
-from training.whatif.inputs import WhatIfInputs
-from training.whatif.question import WhatIf
+from interfere.training.whatif.inputs import WhatIfInputs
+from interfere.training.whatif.question import WhatIf
 
 
 def plan_tasks(question: WhatIf, inputs: WhatIfInputs) -> list[SweepTask]:

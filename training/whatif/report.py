@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from training.whatif import wording
-from training.whatif.answer import WhatIfAnswer
-from training.whatif.effects import Effect
+from interfere.training.whatif import wording
+from interfere.training.whatif.answer import WhatIfAnswer
+from interfere.training.whatif.effects import Effect
 
 
 def document(answer: WhatIfAnswer, page: Path | None = None) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from rich.text import Text
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.schedulers.names import GREEDY, MATCHING
 from interfere.sim.truth import Composition
-from training.whatif import wording
-from training.whatif.answer import WhatIfAnswer
-from training.whatif.effects import Effect
+from interfere.training.whatif import wording
+from interfere.training.whatif.answer import WhatIfAnswer
+from interfere.training.whatif.effects import Effect
 
 
 def summary(answer: WhatIfAnswer) -> Group:

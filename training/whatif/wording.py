@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from interfere.sim.ratio_interval import CONFIDENCE
 from interfere.sim.schedulers.names import GREEDY, parse_name
 from interfere.sim.uncertainty import UncertainMean
-from training.whatif.answer import WhatIfAnswer
-from training.whatif.effects import SAME_SHARE, Effect, PlacementComparison
+from interfere.training.whatif.answer import WhatIfAnswer
+from interfere.training.whatif.effects import SAME_SHARE, Effect, PlacementComparison
 
 SCENARIOS = {
     "alone": "run alone",

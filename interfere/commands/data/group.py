@@ -14,7 +14,6 @@ from interfere.commands.data.facts import facts
 from interfere.commands.data.fetch import fetch
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
-from interfere.siblings import sibling_function
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 importing.app.command("table")(own_table.table)
@@ -92,8 +91,8 @@ app.command()(fetch)
 app.command()(facts)
 app.command()(own_table.template)
 app.command()(transfer.transfer)
-for _entry in entry_points(group="interfere.commands.data"):  # of the packages beside this one
-    app.command(_entry.name)(sibling_function(_entry))
+for _entry in entry_points(group="interfere.commands.data"):  # commands of packages that this one may not import
+    app.command(_entry.name)(_entry.load())
 
 
 @app.command()

@@ -22,7 +22,7 @@ EXTRAS = ("profile", "train", "serve")
 LIBRARIES = ("torch", "psutil", "pyarrow", "mlflow", "lightgbm", "onnxruntime", "rustworkx")
 BLOCK_S = "2.0"  # four windows of half a second
 MIN_DISK_BYTES = 300 * 2**20  # for tables, MLflow's database and artifacts, models: 20 MiB a run, with room to spare
-INTERFERE = (sys.executable, "-P", "-m", "interfere")  # -P: nobody's own `training/` in the current folder runs as ours
+INTERFERE = (sys.executable, "-P", "-m", "interfere")  # -P: nothing in the current folder hides a library
 
 
 def check_ready(work: Path) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import Action, ActionKind, Limits, Plan, Snapshot
-from serving.adapters.kubernetes import names, view, writes
-from serving.adapters.kubernetes.api_server.calls import (
+from interfere.serving.adapters.kubernetes import names, view, writes
+from interfere.serving.adapters.kubernetes.api_server.calls import (
     CLAIMS,
     NODES,
     PODS,
@@ -23,15 +23,15 @@ from serving.adapters.kubernetes.api_server.calls import (
     VOLUMES,
     ClusterApi,
 )
-from serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
-from serving.adapters.kubernetes.api_server.watching import Cluster
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.objects.reading import cluster_state
-from serving.adapters.kubernetes.observations.reporter import Reporter
-from serving.adapters.kubernetes.offers import default_share
-from serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
-from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
-from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
+from interfere.serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
+from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+from interfere.serving.adapters.kubernetes.observations.reporter import Reporter
+from interfere.serving.adapters.kubernetes.offers import default_share
+from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from serving.adapters.kubernetes.records import AllocatedDevice, ClusterState, Gpu
+from interfere.serving.adapters.kubernetes.records import AllocatedDevice, ClusterState, Gpu
 
 DeviceKey = tuple[str, str, str]  # driver, pool, name
 

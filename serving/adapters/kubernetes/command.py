@@ -14,9 +14,9 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
-    from serving.adapters.kubernetes.advisor import Round
-    from serving.adapters.kubernetes.api_server.calls import ClusterApi
-    from serving.adapters.kubernetes.settings import KubernetesSettings
+    from interfere.serving.adapters.kubernetes.advisor import Round
+    from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+    from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -39,8 +39,8 @@ def controller(
 ) -> None:
     """Advise the cluster until SIGTERM or Ctrl-C."""
     from interfere.client import PolicyClient
-    from serving.adapters.kubernetes.controller import Controller, stop_on_signals
-    from serving.adapters.kubernetes.rendering import document, text
+    from interfere.serving.adapters.kubernetes.controller import Controller, stop_on_signals
+    from interfere.serving.adapters.kubernetes.rendering import document, text
 
     given = {"server": server, "mode": mode, "window_s": window, "interval_s": interval, "journal": journal}
     settings, api = _start(config, given | {"metrics_port": port})
@@ -72,10 +72,10 @@ def webhook(
     every: Annotated[float, typer.Option(help="Seconds between two looks at the certificates.")] = 15.0,
 ) -> None:
     """Gate pods that opted in, over TLS with certificates of its own."""
-    from serving.adapters.kubernetes.controller import now, repeat, stop_on_signals
-    from serving.adapters.kubernetes.https.certificates import CertificateKeeper, until_ready
-    from serving.adapters.kubernetes.https.server import HttpServer, healthy
-    from serving.adapters.kubernetes.https.webhook import review
+    from interfere.serving.adapters.kubernetes.controller import now, repeat, stop_on_signals
+    from interfere.serving.adapters.kubernetes.https.certificates import CertificateKeeper, until_ready
+    from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
+    from interfere.serving.adapters.kubernetes.https.webhook import review
 
     settings, api = _start(config, {})
     keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), threading.Event()
@@ -100,12 +100,12 @@ def extender(
 ) -> None:
     """Answer kube-scheduler's filter and prioritize calls, for clusters that cannot gate."""
     from interfere.client import PolicyClient
-    from serving.adapters.kubernetes.advisor import GPU_PATHS
-    from serving.adapters.kubernetes.api_server.watching import Cluster
-    from serving.adapters.kubernetes.controller import repeat, stop_on_signals
-    from serving.adapters.kubernetes.https.extender import Extender
-    from serving.adapters.kubernetes.https.server import HttpServer, healthy
-    from serving.adapters.kubernetes.objects.reading import cluster_state
+    from interfere.serving.adapters.kubernetes.advisor import GPU_PATHS
+    from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+    from interfere.serving.adapters.kubernetes.controller import repeat, stop_on_signals
+    from interfere.serving.adapters.kubernetes.https.extender import Extender
+    from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
+    from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
 
     settings, api = _start(config, {"server": server})
     stop = threading.Event()
@@ -143,8 +143,8 @@ def release(
     as_json: JsonFlag = False,
 ) -> None:
     """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
-    from serving.adapters.kubernetes.metrics import ControllerMetrics
-    from serving.adapters.kubernetes.releasing import release_for_good, release_pods
+    from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+    from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 
     settings, api = _start(config, {})
     if webhook is not None:
@@ -162,8 +162,8 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Sum up what was decided, where pods ran, and predicted against measured slowdowns."""
-    from serving.adapters.kubernetes.observations.journal import read_journal, summarise
-    from serving.adapters.kubernetes.rendering import report_document, report_text
+    from interfere.serving.adapters.kubernetes.observations.journal import read_journal, summarise
+    from interfere.serving.adapters.kubernetes.rendering import report_document, report_text
 
     summary = summarise(read_journal(journal, time.time() - days * 86_400))
     emit(report_document(summary), report_text(summary), as_json=as_json)
@@ -176,8 +176,8 @@ def sidecar(
     every: Annotated[float, typer.Option(help="Seconds between two deliveries.")] = 2.0,
 ) -> None:
     """Send a job's step marks to the controller; runs beside the job."""
-    from serving.adapters.kubernetes.controller import stop_on_signals
-    from serving.adapters.kubernetes.observations.sidecar import SpoolSender, addresses, run
+    from interfere.serving.adapters.kubernetes.controller import stop_on_signals
+    from interfere.serving.adapters.kubernetes.observations.sidecar import SpoolSender, addresses, run
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     host, _, port = controller.rpartition(":")
@@ -189,7 +189,7 @@ def sidecar(
 
 
 def _print_round(done: "Round", *, as_json: bool) -> None:
-    from serving.adapters.kubernetes.rendering import document, text
+    from interfere.serving.adapters.kubernetes.rendering import document, text
 
     if as_json:
         typer.echo(json.dumps(json_value(document(done))))
@@ -198,8 +198,8 @@ def _print_round(done: "Round", *, as_json: bool) -> None:
 
 
 def _start(config: Path | None, given: Mapping[str, object]) -> "tuple[KubernetesSettings, ClusterApi]":
-    from serving.adapters.kubernetes.api_server.calls import ClusterApi
-    from serving.adapters.kubernetes.settings import load
+    from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+    from interfere.serving.adapters.kubernetes.settings import load
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     settings = load(config, given)

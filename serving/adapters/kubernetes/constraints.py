@@ -7,7 +7,7 @@ never names a node that the scheduler would refuse.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, SelectorTerms
+from interfere.serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, SelectorTerms
 
 Kind = tuple[GpuSource | None, Constraints]
 

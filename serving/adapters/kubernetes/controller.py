@@ -15,18 +15,18 @@ from typing import Any
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnavailableError
-from serving.adapters.kubernetes.advisor import PATHS, Advisor, Round
-from serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
-from serving.adapters.kubernetes.api_server.lease import Lease
-from serving.adapters.kubernetes.api_server.watching import Cluster
-from serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.observations.journal import Journal
-from serving.adapters.kubernetes.observations.marks import MAX_BODY, MarkStore
-from serving.adapters.kubernetes.observations.prometheus_marks import READ_EVERY_S, read_by
-from serving.adapters.kubernetes.observations.reporter import CombinedMarks, Reporter
-from serving.adapters.kubernetes.releasing import release_pods
-from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes.advisor import PATHS, Advisor, Round
+from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
+from interfere.serving.adapters.kubernetes.api_server.lease import Lease
+from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.observations.journal import Journal
+from interfere.serving.adapters.kubernetes.observations.marks import MAX_BODY, MarkStore
+from interfere.serving.adapters.kubernetes.observations.prometheus_marks import READ_EVERY_S, read_by
+from interfere.serving.adapters.kubernetes.observations.reporter import CombinedMarks, Reporter
+from interfere.serving.adapters.kubernetes.releasing import release_pods
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 
 _log = logging.getLogger("interfere.kubernetes")
 RELEASE_EVERY_S = 3.0

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, Job
 from interfere.records.cluster import HIGHEST_PRIORITY
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.allocations import Allocations, read_allocations
-from serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
-from serving.adapters.kubernetes.settings import GIB, KubernetesSettings
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.allocations import Allocations, read_allocations
+from interfere.serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
+from interfere.serving.adapters.kubernetes.settings import GIB, KubernetesSettings
 
 
 def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:

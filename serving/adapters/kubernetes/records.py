@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from interfere.records import NAN
-from serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes import names
 
 Labels = tuple[tuple[str, str], ...]
 SelectorTerms = tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]

@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from interfere.errors import InterfereError, NotFoundError, UnfitError
-from serving.adapters.kubernetes import names, writes
-from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
-from serving.adapters.kubernetes.api_server.changes import apply
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from serving.adapters.kubernetes.offers import MemoryShare, default_share, number
-from serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
-from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.adapters.kubernetes.writes import PodChange
+from interfere.serving.adapters.kubernetes import names, writes
+from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
+from interfere.serving.adapters.kubernetes.api_server.changes import apply
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
+from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share, number
+from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.writes import PodChange
 
 _log = logging.getLogger("interfere.kubernetes")
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

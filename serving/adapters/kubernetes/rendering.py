@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from serving.adapters.kubernetes.advisor import Round
-    from serving.adapters.kubernetes.observations.journal import JournalReport
+    from interfere.serving.adapters.kubernetes.advisor import Round
+    from interfere.serving.adapters.kubernetes.observations.journal import JournalReport
 
 
 MOST_COMPANIES = 20  # rows of a report

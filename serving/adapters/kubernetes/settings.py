@@ -17,7 +17,7 @@ from pathlib import Path
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MODES
 from interfere.records.cluster import MAX_SEATS
-from serving.adapters.kubernetes.names import is_label, is_subdomain
+from interfere.serving.adapters.kubernetes.names import is_label, is_subdomain
 
 GIB = float(2**30)
 

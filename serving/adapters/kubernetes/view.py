@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from interfere.records import Action, ActionKind, Device, Job, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.constraints import FreeResources, free_resources, pools
-from serving.adapters.kubernetes.offers import default_share, is_placed, job_record, number, offered_gpus
-from serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod
-from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.constraints import FreeResources, free_resources, pools
+from interfere.serving.adapters.kubernetes.offers import default_share, is_placed, job_record, number, offered_gpus
+from interfere.serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)

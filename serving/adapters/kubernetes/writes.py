@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from interfere.records import Action
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.objects.quantities import bytes_text, timestamp
-from serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
-from serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.objects.quantities import bytes_text, timestamp
+from interfere.serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
+from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 MAX_REASON = 900  # characters; an Event's message holds 1,024
 

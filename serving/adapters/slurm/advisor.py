@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.records import ActionKind, JobProfile, Limits, Observation, Plan, Progress, Snapshot
-from serving.adapters.slurm import edits as scontrol
-from serving.adapters.slurm import view
-from serving.adapters.slurm.commands import RejectedUpdate, SlurmCommands
-from serving.adapters.slurm.edits import Edit
-from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.occupancy import occupancy
-from serving.adapters.slurm.outcomes import outcomes, refused
-from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
-from serving.adapters.slurm.settings import SlurmSettings
-from serving.adapters.slurm.spool import Spool
-from serving.adapters.slurm.windows import colocation_windows, progress_of_windows, window_id
+from interfere.serving.adapters.slurm import edits as scontrol
+from interfere.serving.adapters.slurm import view
+from interfere.serving.adapters.slurm.commands import RejectedUpdate, SlurmCommands
+from interfere.serving.adapters.slurm.edits import Edit
+from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.occupancy import occupancy
+from interfere.serving.adapters.slurm.outcomes import outcomes, refused
+from interfere.serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
+from interfere.serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.spool import Spool
+from interfere.serving.adapters.slurm.windows import colocation_windows, progress_of_windows, window_id
 
 _log = logging.getLogger("interfere.slurm")
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)

@@ -12,7 +12,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
-    from serving.adapters.slurm.advisor import Round
+    from interfere.serving.adapters.slurm.advisor import Round
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -36,11 +36,11 @@ def advise(
 ) -> None:
     """Advise Slurm until SIGTERM or Ctrl-C: place pending jobs that share GPUs, report how fast they run."""
     from interfere.client import PolicyClient
-    from serving.adapters.slurm.advisor import Advisor
-    from serving.adapters.slurm.commands import SlurmCommands
-    from serving.adapters.slurm.loop import one_instance, run_forever
-    from serving.adapters.slurm.metrics import AdvisorMetrics
-    from serving.adapters.slurm.settings import load
+    from interfere.serving.adapters.slurm.advisor import Advisor
+    from interfere.serving.adapters.slurm.commands import SlurmCommands
+    from interfere.serving.adapters.slurm.loop import one_instance, run_forever
+    from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+    from interfere.serving.adapters.slurm.settings import load
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
@@ -70,10 +70,10 @@ def advise(
 @app.command()
 def release(config: Config = DEFAULT, as_json: JsonFlag = False) -> None:
     """Give every job back to Slurm at once: no deferral, no chosen node. For rollback, after stopping the advisor."""
-    from serving.adapters.slurm import edits
-    from serving.adapters.slurm.commands import SlurmCommands
-    from serving.adapters.slurm.loop import one_instance
-    from serving.adapters.slurm.settings import load
+    from interfere.serving.adapters.slurm import edits
+    from interfere.serving.adapters.slurm.commands import SlurmCommands
+    from interfere.serving.adapters.slurm.loop import one_instance
+    from interfere.serving.adapters.slurm.settings import load
 
     settings = load(config, {})
     with one_instance(settings.lock):

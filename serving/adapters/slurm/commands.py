@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import IO
 
 from interfere.errors import UnavailableError, UnfitError
-from serving.adapters.slurm.edits import Edit
-from serving.adapters.slurm.reading import read_jobs, read_nodes
-from serving.adapters.slurm.records import Node, SlurmJob
+from interfere.serving.adapters.slurm.edits import Edit
+from interfere.serving.adapters.slurm.reading import read_jobs, read_nodes
+from interfere.serving.adapters.slurm.records import Node, SlurmJob
 
 MAX_LINES = 200  # of one scontrol process: about a second and a half at 7 ms an update
 _REFUSED = re.compile(r"(?m)^(.*?) for job (\d+)\s*$")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.records import NAN
-from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob, as_word, is_safe
+from interfere.serving.adapters.slurm.records import GpuAddress, Note, SlurmJob, as_word, is_safe
 
 FAR = "now+365days"
 MAX_IDS = 100  # in one update: a line of 1 kB

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError, UnfitError
-from serving.adapters.slurm.advisor import Advisor, Round
-from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.advisor import Advisor, Round
+from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.settings import SlurmSettings
 
 _log = logging.getLogger("interfere.slurm")
 

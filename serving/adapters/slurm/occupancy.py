@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
-from serving.adapters.slurm.view import RUNNING, place_of
+from interfere.serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
+from interfere.serving.adapters.slurm.view import RUNNING, place_of
 
 ENDED = (
     "COMPLETED",

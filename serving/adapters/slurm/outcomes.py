@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from interfere.records import Outcome, OutcomeKind
-from serving.adapters.slurm.occupancy import ENDED
-from serving.adapters.slurm.records import SlurmJob
-from serving.adapters.slurm.settings import SlurmSettings
-from serving.adapters.slurm.view import RUNNING, is_placed
+from interfere.serving.adapters.slurm.occupancy import ENDED
+from interfere.serving.adapters.slurm.records import SlurmJob
+from interfere.serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.view import RUNNING, is_placed
 
 
 def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> tuple[Outcome, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interfere.errors import InvalidInputError
-from serving.adapters.slurm.records import NOTE, Gpu, GpuAddress, Node, Note, SlurmJob, is_safe
+from interfere.serving.adapters.slurm.records import NOTE, Gpu, GpuAddress, Node, Note, SlurmJob, is_safe
 
 # States and flags of a node on which nothing new starts.
 _AWAY = {

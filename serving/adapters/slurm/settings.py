@@ -23,7 +23,7 @@ from pathlib import Path
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MODES, NAN
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
-from serving.adapters.slurm.records import GpuAddress
+from interfere.serving.adapters.slurm.records import GpuAddress
 
 GIB = float(2**30)
 

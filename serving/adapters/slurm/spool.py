@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from interfere.progress import Mark, read_marks
-from serving.adapters.slurm.occupancy import JobEnding, JobOnGpu, read_ending
+from interfere.serving.adapters.slurm.occupancy import JobEnding, JobOnGpu, read_ending
 
 TAIL_BYTES = 2**20  # of a file met for the first time: 10,000 marks, three hours of one a second
 READ_BYTES = 2**22  # of one file in one round; the rest follows in the next

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, Device, Job, Snapshot
 from interfere.records.cluster import HIGHEST_PRIORITY, MAX_SEATS
-from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
-from serving.adapters.slurm.settings import GIB, SlurmSettings
+from interfere.serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
+from interfere.serving.adapters.slurm.settings import GIB, SlurmSettings
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 LEAST_SHARDS = 2  # of a GPU that is shared

@@ -15,9 +15,9 @@ from itertools import pairwise
 from interfere.errors import InvalidInputError
 from interfere.progress import Mark
 from interfere.records import Progress
-from serving.adapters.slurm.occupancy import JobOnGpu, Occupancy
-from serving.adapters.slurm.records import GpuAddress
-from serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.occupancy import JobOnGpu, Occupancy
+from interfere.serving.adapters.slurm.records import GpuAddress
+from interfere.serving.adapters.slurm.settings import SlurmSettings
 
 GUARD_S = 1.0  # start_time and end_time are cut to whole seconds
 SETTLE_S = 3.0  # marks are written once a second, and a shared folder shows them a moment later

@@ -9,7 +9,7 @@ import pytest
 from interfere.config import SHIPPED_MODEL
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus, Window
-from serving.state import load_served_model
+from interfere.serving.state import load_served_model
 from tests.tables import TablePredictor, context, profile, resolver
 
 TYPES = ("fast", "slow", "slowest")

@@ -9,7 +9,7 @@ import numpy as np
 
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, MatrixBatch, PairBatch
-from serving.state import load_served_model
+from interfere.serving.state import load_served_model
 from tests.models import DEVICE_TYPE, WORKLOADS, profile, publish
 from tests.serving.test_observations import window
 

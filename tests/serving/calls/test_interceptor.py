@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from interfere.config import Settings
-from serving.calls.executors import Executors
-from serving.calls.interceptor import CallInterceptor
-from serving.metrics import Metrics
+from interfere.serving.calls.executors import Executors
+from interfere.serving.calls.interceptor import CallInterceptor
+from interfere.serving.metrics import Metrics
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Device, Job, Snapshot
+from interfere.serving.calls import receiving
+from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
-from serving.calls import receiving
-from serving.server import RunningServer
 from tests.models import DEVICE_TYPE
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape

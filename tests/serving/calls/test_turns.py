@@ -6,8 +6,8 @@ import time
 import pytest
 
 from interfere.errors import CancelledError, LimitError
+from interfere.serving.calls.turns import DecisionTurns
 from interfere.time_budget import interruptible
-from serving.calls.turns import DecisionTurns
 from tests.waiting import PATIENCE_S, wait_until
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_GPU_MODEL, Settings
 from interfere.data.public_tables import public_tables
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import read_measured_table
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.profiling.static.profiles import static_profile
 from interfere.profiling.static.trace import trace_step
+from interfere.serving.server import RunningServer
 from interfere.wire.messages import JobRef
-from serving.server import RunningServer
 from tests.profiling.static import sample_factories
 from tests.serving.models.test_shipped_models import run
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs

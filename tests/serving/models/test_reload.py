@@ -22,13 +22,13 @@ from interfere.client.served_model import served_note
 from interfere.config import Settings
 from interfere.errors import ModelError, NotFoundError
 from interfere.records import Device, Job, Snapshot
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
+from interfere.training.publishing.model_folder import replace_folder
 from tests.models import DEVICE_TYPE, publish
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape
 from tests.serving.workers.test_pool import wait_ready
 from tests.waiting import PATIENCE_S, wait_until
-from training.publishing.model_folder import replace_folder
 
 LONG = "SOAK_ROUNDS" in os.environ  # make soak
 SWAPS, BAD, ROLLBACKS = (20, 5, 3) if LONG else (4, 2, 1)

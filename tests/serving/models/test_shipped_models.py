@@ -14,7 +14,7 @@ from interfere.cli import main
 from interfere.client import PolicyClient
 from interfere.config import Settings, load_settings, shipped_model
 from interfere.errors import ModelError, NotFoundError
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from interfere.errors import CancelledError
-from serving.workers.process import _Computation
+from interfere.serving.workers.process import _Computation
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
 from interfere.records import Device, Job, Snapshot
+from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.cluster import snapshot_to_proto
-from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, profile
 from tests.serving.test_isolation import HARDEST, hard_snapshot
 from tests.serving.test_observations import window
@@ -33,7 +33,7 @@ def workers_of(parent: int) -> list[int]:
             command = (stat.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == parent and b"serving.workers.process" in command:
+        if int(fields[1]) == parent and b"interfere.serving.workers.process" in command:
             found.append(int(stat.parent.name))
     return found
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
-from training.dataset import Dataset, build_dataset
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
 
 
 def stated(tables: Sequence[Table], columns: Mapping[str, Sequence[float]] | None = None) -> Dataset:

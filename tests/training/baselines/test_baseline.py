@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.training.baselines import BASELINES, Baseline
+from interfere.training.baselines.baseline import BANDWIDTH, COMPUTE, PartialBaseline, known_column
+from interfere.training.dataset import Dataset
+from interfere.training.models.additive import MeanModel
 from tests.training.baselines.stated_datasets import stated
 from tests.training.worlds import additive, crossed, world
-from training.baselines import BASELINES, Baseline
-from training.baselines.baseline import BANDWIDTH, COMPUTE, PartialBaseline, known_column
-from training.dataset import Dataset
-from training.models.additive import MeanModel
 
 NAMES = [baseline.name for baseline in BASELINES]
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.training.baselines.fixed_rules import DefaultThroughput, RooflinePrior
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import world
-from training.baselines.fixed_rules import DefaultThroughput, RooflinePrior
 
 
 def test_measured_pairs_have_their_speed_and_all_others_095() -> None:

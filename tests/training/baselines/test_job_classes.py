@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from interfere.training.baselines.job_classes import ThreeClassTree, class_labels
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import world
-from training.baselines.job_classes import ThreeClassTree, class_labels
 
 SPEED = (0.97, 0.96, 0.9, 0.6, 0.5)  # of each victim, whoever is beside it: classes 0, 0, 1, 2, 2
 UTILISATION = {

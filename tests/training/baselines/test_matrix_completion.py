@@ -6,11 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.training.baselines.matrix_completion import (
+    GavelCompletion,
+    SoftImpute,
+    factorise,
+    nearest_rows,
+    soft_impute,
+)
+from interfere.training.models.additive import AdditiveModel
+from interfere.training.speed import speed
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import crossed, summed, world
-from training.baselines.matrix_completion import GavelCompletion, SoftImpute, factorise, nearest_rows, soft_impute
-from training.models.additive import AdditiveModel
-from training.speed import speed
 
 
 def alike(i: int, j: int) -> float:

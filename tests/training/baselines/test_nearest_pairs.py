@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.training.baselines.nearest_pairs import NearestPairs
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import table_of, world
-from training.baselines.nearest_pairs import NearestPairs
 
 PLACES = {"busy_frac": [0.0, 0.1, 1.0, 1.2]}
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from interfere.training.baselines.utilisation_regression import MIN_SLOWDOWN, BandwidthSum, LinearUtilisation
+from interfere.training.speed import speed
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import table_of, world
-from training.baselines.utilisation_regression import MIN_SLOWDOWN, BandwidthSum, LinearUtilisation
-from training.speed import speed
 
 COMPUTE = [0.1, 0.4, 0.5, 0.9, 0.3]
 BANDWIDTH = [0.7, 0.2, 0.6, 0.1, 0.35]

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, PairRows, build_dataset
+from interfere.training.evaluation.cross_validation import cross_fold_interval, evaluate_models, subject_jobs
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.additive import AdditiveModel, FittedAdditive
+from interfere.training.models.catalogue import MODELS, select_models
+from interfere.training.models.gbdt import GbdtModel
+from interfere.training.models.mlp import MlpModel
 from tests.training.worlds import additive, summed, world
-from training.dataset import Dataset, PairRows, build_dataset
-from training.evaluation.cross_validation import cross_fold_interval, evaluate_models, subject_jobs
-from training.evaluation.splits import folds
-from training.models.additive import AdditiveModel, FittedAdditive
-from training.models.catalogue import MODELS, select_models
-from training.models.gbdt import GbdtModel
-from training.models.mlp import MlpModel
 
 
 def test_the_additive_model_wins_an_additive_world(encoder: FeatureEncoder) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
 from interfere.strict_json import json_value
+from interfere.training.evaluation.drift import TOLERANCE, Expectation, measure_drift
 from tests.training.worlds import additive, world
-from training.evaluation.drift import TOLERANCE, Expectation, measure_drift
 
 
 def observed(table: Table, factors: dict[tuple[str, str], float], *, rows: int = 8) -> Table:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from interfere.data.tables import Table
+from interfere.training.evaluation.fact_ablation import FactSet, ablate_facts
 from tests.training.worlds import as_if_traced
-from training.evaluation.fact_ablation import FactSet, ablate_facts
 
 
 def test_an_ablation_shows_only_its_facts(small: Table) -> None:

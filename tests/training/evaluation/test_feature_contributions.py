@@ -3,16 +3,16 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from training.dataset import Dataset
-from training.evaluation.feature_contributions import (
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.feature_contributions import (
     contributions_figure,
     mean_contributions,
     row_contributions,
     trees_of,
 )
-from training.models.ensemble import EnsembleModel
-from training.models.gbdt import GbdtModel
-from training.models.gp.model import GpModel
+from interfere.training.models.ensemble import EnsembleModel
+from interfere.training.models.gbdt import GbdtModel
+from interfere.training.models.gp.model import GpModel
 
 
 def test_every_row_adds_up_to_its_prediction(small_dataset: Dataset) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.errors import InvalidInputError
-from tests.training.worlds import additive, world
-from training.dataset import Dataset, build_dataset, hold_out
-from training.evaluation.cross_validation import Evaluation, evaluate_models
-from training.evaluation.fact_ablation import FactSet
-from training.evaluation.leaderboard import evaluate_tables
-from training.evaluation.plots import (
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset, hold_out
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
+from interfere.training.evaluation.fact_ablation import FactSet
+from interfere.training.evaluation.leaderboard import evaluate_tables
+from interfere.training.evaluation.plots import (
     error_by_job,
     leaderboard_figure,
     make_figure_folder,
@@ -22,7 +21,8 @@ from training.evaluation.plots import (
     save_leaderboard_figures,
     slowdown_heatmap,
 )
-from training.models.catalogue import select_models
+from interfere.training.models.catalogue import select_models
+from tests.training.worlds import additive, world
 
 
 @pytest.fixture(scope="module")

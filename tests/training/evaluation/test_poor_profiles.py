@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
-from training.dataset import Dataset, build_dataset
-from training.evaluation.poor_profiles import (
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.poor_profiles import (
     PROFILES,
     PoorProfileScore,
     hide_facts,
     poor_profiles_markdown,
     score_poor_profiles,
 )
-from training.evaluation.splits import folds
-from training.models.completed import CompletedModel, jobs_of_rows
-from training.models.gp.model import GpModel
-from training.speed import speed
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.completed import CompletedModel, jobs_of_rows
+from interfere.training.models.gp.model import GpModel
+from interfere.training.speed import speed
 
 FOLDS = 2
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from training.evaluation.scores import (
+from interfere.training.evaluation.scores import (
     PredictionInterval,
     ScoredRows,
     auc,
@@ -20,7 +20,7 @@ from training.evaluation.scores import (
     spearman,
     worst_tenth_coverage,
 )
-from training.speed import speed
+from interfere.training.speed import speed
 
 
 def answers(measured: list[float], predicted: list[float], victim: list[int], neighbour: list[int]) -> ScoredRows:

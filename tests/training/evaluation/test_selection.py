@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
+from interfere.training.evaluation.selection import select_champion, select_on_training_rows
+from interfere.training.models.catalogue import select_models
 from tests.training.worlds import additive, world
-from training.dataset import Dataset, build_dataset
-from training.evaluation.cross_validation import Evaluation, evaluate_models
-from training.evaluation.selection import select_champion, select_on_training_rows
-from training.models.catalogue import select_models
 
 
 def test_the_simpler_of_equal_models_is_champion(dataset: Dataset) -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, UnfitError
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.splits import SPLITS, Fold, folds, job_groups
 from tests.training.worlds import additive, measurement, profile, table_of, world
-from training.dataset import Dataset, build_dataset
-from training.evaluation.splits import SPLITS, Fold, folds, job_groups
 
 HIDES_WORKLOADS = ("job", "family")
 EVERY_SPLIT = tuple(split for split in SPLITS if split != "device")

@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
 from interfere.errors import UnfitError
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition, composed_slowdown
 from interfere.predict.onnx import load_model
 from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
+from interfere.training.campaigns import Relation, align_campaigns
+from interfere.training.candidates import train_candidates
+from interfere.training.dataset import build_dataset
+from interfere.training.groups.cases import PairSlowdown, group_cases, measured_groups, translated_campaigns
+from interfere.training.groups.choice import CompositionChoice, choose_composition
+from interfere.training.groups.evaluation import NONE_PRESENT
+from interfere.training.groups.fit import calibrate, covered, fit_composition, relative_error
+from interfere.training.publishing.group_compositions import published_compositions, read_group_tables
+from interfere.training.publishing.model_folder import publish
+from interfere.training.publishing.publication import Publication, build_publication
+from interfere.training.source_tables import SourceTables, read_source_tables
 from tests.training.cheap_models import CHEAP_MODELS
-from training.campaigns import Relation, align_campaigns
-from training.candidates import train_candidates
-from training.dataset import build_dataset
-from training.groups.cases import PairSlowdown, group_cases, measured_groups, translated_campaigns
-from training.groups.choice import CompositionChoice, choose_composition
-from training.groups.evaluation import NONE_PRESENT
-from training.groups.fit import calibrate, covered, fit_composition, relative_error
-from training.publishing.group_compositions import published_compositions, read_group_tables
-from training.publishing.model_folder import publish
-from training.publishing.publication import Publication, build_publication
-from training.source_tables import SourceTables, read_source_tables
 
 NAMES = tuple(f"job{k}" for k in range(9))
 DOMAIN = "cpu-core", "timeslice"

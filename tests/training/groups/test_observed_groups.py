@@ -15,11 +15,11 @@ from interfere.data.tables import write_table
 from interfere.predict.groups import composed_slowdown
 from interfere.predict.manifest import published_version
 from interfere.records import Progress
-from serving.server import start_server
+from interfere.serving.server import start_server
+from interfere.training.publishing.model_registry import champion_folder
+from interfere.training.retrain import RetrainOutcome, RetrainResult, retrain
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.groups.test_evaluation import DOMAIN, NAMES, TRUTH, slowdown, table
-from training.publishing.model_registry import champion_folder
-from training.retrain import RetrainOutcome, RetrainResult, retrain
 
 pytestmark = pytest.mark.journey
 GROUPS = [*list(combinations(NAMES, 3))[::2], *list(combinations(NAMES, 4))[::4]]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import build_dataset
+from interfere.training.models.additive import AdditiveModel, MeanModel
+from interfere.training.models.onnx_session import open_session, run_pair_graph
 from tests.training.worlds import additive, summed, table_of, world
-from training.dataset import build_dataset
-from training.models.additive import AdditiveModel, MeanModel
-from training.models.onnx_session import open_session, run_pair_graph
 
 
 def test_the_mean_is_the_weighted_mean_of_speed(encoder: FeatureEncoder) -> None:

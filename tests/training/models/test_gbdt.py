@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.pair import FeatureEncoder
 from interfere.errors import ModelError
-from training.dataset import Dataset
-from training.models.gbdt import FittedGbdt, GbdtModel, floor32, round_thresholds
-from training.models.onnx_session import open_session, run_pair_graph
-from training.publishing.export import export_pair_graph
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset
+from interfere.training.models.gbdt import FittedGbdt, GbdtModel, floor32, round_thresholds
+from interfere.training.models.onnx_session import open_session, run_pair_graph
+from interfere.training.publishing.export import export_pair_graph
 
 
 @pytest.fixture(scope="module")

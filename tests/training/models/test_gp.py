@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.models.additive import AdditiveModel, MeanModel
+from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
+from interfere.training.models.ensemble_weight import KNOWN, NOVEL, gp_weight
+from interfere.training.models.gbdt import GbdtModel
+from interfere.training.models.gp.model import FittedGp, GpModel
 from tests.training.worlds import additive, crossed, world
-from training.dataset import Dataset, build_dataset
-from training.models.additive import AdditiveModel, MeanModel
-from training.models.ensemble import EnsembleModel, FittedEnsemble
-from training.models.ensemble_weight import KNOWN, NOVEL, gp_weight
-from training.models.gbdt import GbdtModel
-from training.models.gp.model import FittedGp, GpModel
 
 QUICK = GpModel(steps=15, sample=120)
 

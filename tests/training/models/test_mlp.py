@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.models.additive import AdditiveModel, MeanModel
+from interfere.training.models.mlp import FittedMlp, MlpModel
 from tests.training.worlds import crossed, world
-from training.dataset import Dataset, build_dataset
-from training.models.additive import AdditiveModel, MeanModel
-from training.models.mlp import FittedMlp, MlpModel
 
 QUICK = MlpModel(members=2, epochs=60)
 

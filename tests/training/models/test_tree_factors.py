@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
-from training.dataset import Dataset, PairRows
-from training.models.completed import CompletedModel, jobs_of_rows
-from training.models.ensemble import FACTORISING_TREES, EnsembleModel
-from training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
-from training.models.gp.model import GpModel
-from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
-from training.publishing.export import export_matrix_graph, export_pair_graph, random_jobs
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.completed import CompletedModel, jobs_of_rows
+from interfere.training.models.ensemble import FACTORISING_TREES, EnsembleModel
+from interfere.training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
+from interfere.training.models.gp.model import GpModel
+from interfere.training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
+from interfere.training.publishing.export import export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ import pytest
 from interfere.cli import main
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError, TableError
+from interfere.training.commands.onboard import parse_duration_s
+from interfere.training.onboarding.answers import published_answers
+from interfere.training.onboarding.batches import Batches, read_batches
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers
-from training.commands.onboard import parse_duration_s
-from training.onboarding.answers import published_answers
-from training.onboarding.batches import Batches, read_batches
 
 needs_cores = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
 SLOW_WAITING = WAITING.replace("0.004", "0.010")

@@ -11,34 +11,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import write_table
 from interfere.errors import TableError
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import FILE, predict_first, read_first_predictions
 from interfere.predict.transfer.site_belief import site_belief, site_profiles
 from interfere.records import PairBatch
-from serving.server import start_server
+from interfere.serving.server import start_server
+from interfere.training.beliefs.combination import combined_quantiles
+from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
+from interfere.training.beliefs.table_belief import read_table_beliefs
+from interfere.training.candidates import train_candidates
+from interfere.training.dataset import PairRows, build_dataset, hold_out
+from interfere.training.interval_calibration import LEVELS
+from interfere.training.models.additive import AdditiveModel
+from interfere.training.models.catalogue import MODELS
+from interfere.training.onboarding.answers import PairAnswer, believed_answers, published_answers
+from interfere.training.onboarding.batches import read_batches
+from interfere.training.onboarding.run import Measured, measure_site
+from interfere.training.pipeline import train
+from interfere.training.publishing.model_folder import publish
+from interfere.training.publishing.publication import build_publication
+from interfere.training.source_tables import read_source_tables
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.onboarding.recorded import SHIPPED_MODEL, recorded_table, replay_of, replayed_config
-from training.beliefs.combination import combined_quantiles
-from training.beliefs.publish import BeliefComparison, with_beliefs
-from training.beliefs.table_belief import read_table_beliefs
-from training.candidates import train_candidates
-from training.dataset import PairRows, build_dataset, hold_out
-from training.interval_calibration import LEVELS
-from training.models.additive import AdditiveModel
-from training.models.catalogue import MODELS
-from training.onboarding.answers import PairAnswer, believed_answers, published_answers
-from training.onboarding.batches import read_batches
-from training.onboarding.run import Measured, measure_site
-from training.pipeline import train
-from training.publishing.model_folder import publish
-from training.publishing.publication import build_publication
-from training.source_tables import read_source_tables
 
 PAIRS, RTOL, DEVICE, MODE = 12, 1e-5, "cpu-core", "timeslice"
 # Of the 24 pairs left: .06 at most, and 1.3 times the error of each pair predicted by the belief from all 35 others.

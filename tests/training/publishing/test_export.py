@@ -7,13 +7,13 @@ import numpy as np
 import onnx
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.errors import ModelError
-from training.dataset import Dataset, PairRows
-from training.models.catalogue import MODELS
-from training.models.onnx_session import open_session, run_matrix_graph
-from training.models.protocols import FittedModel
-from training.publishing.export import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.catalogue import MODELS
+from interfere.training.models.onnx_session import open_session, run_matrix_graph
+from interfere.training.models.protocols import FittedModel
+from interfere.training.publishing.export import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from features.pair import FeatureEncoder
 from interfere.commands import output
 from interfere.data.tables import Table, write_table
 from interfere.errors import NotFoundError
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
+from interfere.training.commands.promote import app
+from interfere.training.pipeline import train
+from interfere.training.publishing.model_registry import champion_folder, promote
+from interfere.training.publishing.version_list import list_versions
+from interfere.training.publishing.workspace_paths import COLUMNS
+from interfere.training.retrain import RetrainOutcome, retrain
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
-from training.commands.promote import app
-from training.pipeline import train
-from training.publishing.model_registry import champion_folder, promote
-from training.publishing.version_list import list_versions
-from training.publishing.workspace_paths import COLUMNS
-from training.retrain import RetrainOutcome, retrain
 
 
 @pytest.fixture(scope="module")

@@ -5,22 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.errors import ModelError
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.online.prior import PRIOR_FILE, ResidualPrior, default_prior, prior_arrays, read_prior
-from tests.predict.online.streaming import Residual, Simple, curve, priors, streams
-from tests.training.worlds import world
-from training.dataset import Dataset, build_dataset
-from training.evaluation.cross_validation import Evaluation, out_of_fold
-from training.evaluation.splits import folds
-from training.models.catalogue import MODELS
-from training.publishing.residual_prior import (
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import Evaluation, out_of_fold
+from interfere.training.evaluation.splits import folds
+from interfere.training.models.catalogue import MODELS
+from interfere.training.publishing.residual_prior import (
     fit_random_effects,
     fit_residual_prior,
     job_signatures,
     out_of_fold_errors,
     residual_prior_file,
 )
+from tests.predict.online.streaming import Residual, Simple, curve, priors, streams
+from tests.training.worlds import world
 
 
 def test_the_variances_that_made_the_errors_are_found() -> None:

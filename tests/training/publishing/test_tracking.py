@@ -7,7 +7,7 @@ import mlflow
 import pytest
 
 from interfere.errors import UnfitError
-from training.publishing.tracking import (
+from interfere.training.publishing.tracking import (
     database_uri,
     library_versions,
     mlflow_connection,

@@ -5,8 +5,8 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.sim.truth import TruthTable
+from interfere.training.replay.coverage import coverage_of, require_coverage
 from tests.sim.small_worlds import job, world
-from training.replay.coverage import coverage_of, require_coverage
 
 NAN = np.nan
 TRUTH = TruthTable(

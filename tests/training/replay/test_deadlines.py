@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, read_trace, write_trace
 from interfere.errors import InvalidInputError
-from training.commands.replay import app
+from interfere.training.commands.replay import app
 
 
 @pytest.fixture(scope="module")

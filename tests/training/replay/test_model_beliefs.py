@@ -5,7 +5,7 @@ import numpy as np
 from interfere.data.tables import Table
 from interfere.records import PairMeasurement, PairStatus
 from interfere.sim.truth import truth_of
-from training.replay.model_beliefs import fill_truth, fit_beliefs
+from interfere.training.replay.model_beliefs import fill_truth, fit_beliefs
 
 
 def test_the_model_never_sees_hidden_pairs(small: Table) -> None:

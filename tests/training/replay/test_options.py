@@ -14,7 +14,7 @@ from interfere.data.tables import Table, write_table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.errors import InvalidInputError
 from interfere.records import PairMeasurement
-from training.commands.replay import app
+from interfere.training.commands.replay import app
 
 QUEUE, PREEMPTIVE, UNSHARED = "edf+first-fit+greedy", "srtf+first-fit+greedy", "edf+first-fit"
 PLAIN, DEADLINES = (), ("--deadlines", "usual")

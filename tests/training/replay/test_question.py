@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.errors import InvalidInputError
-from training.commands.replay import app
-from training.replay.answer import answer_question
-from training.replay.question import Question
+from interfere.training.commands.replay import app
+from interfere.training.replay.answer import answer_question
+from interfere.training.replay.question import Question
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from interfere.data.importers.helios import import_helios
 from interfere.sim.resampled_traces import resample_with_poisson_arrivals
 from interfere.sim.trace_worlds import redraw_days, scale_to_load, worlds_of
 from interfere.sim.world import World
+from interfere.training.replay import tuned_constants
+from interfere.training.replay.tuned_constants import TunedConstant, TuningTrace, job_mark, tuned_here, tuned_note
 from tests.data.importers.public_files import public
 from tests.sim.small_worlds import job, world
-from training.replay import tuned_constants
-from training.replay.tuned_constants import TunedConstant, TuningTrace, job_mark, tuned_here, tuned_note
 
 POLICIES = ("fifo+easy", "fifo+easy+greedy", "tiresias+first-fit+greedy", "srtf+first-fit+matching", "policy")
 

@@ -14,12 +14,12 @@ from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trac
 from interfere.errors import InvalidInputError
 from interfere.sim.sweeps.running import in_this_process
 from interfere.sim.sweeps.tasks import SweepInputs, SweepResult, SweepTask
-from training.commands.whatif import app
-from training.whatif.answer import WhatIfAnswer, answer_whatif
-from training.whatif.inputs import suggested_map
-from training.whatif.page import whatif_page
-from training.whatif.question import WhatIf
-from training.whatif.wording import placement_text, scenario_text, verdict
+from interfere.training.commands.whatif import app
+from interfere.training.whatif.answer import WhatIfAnswer, answer_whatif
+from interfere.training.whatif.inputs import suggested_map
+from interfere.training.whatif.page import whatif_page
+from interfere.training.whatif.question import WhatIf
+from interfere.training.whatif.wording import placement_text, scenario_text, verdict
 
 
 def make_trace(

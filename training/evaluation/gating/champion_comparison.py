@@ -9,15 +9,15 @@ from dataclasses import asdict
 
 import numpy as np
 
-from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation
-from training.evaluation.gating.comparison import PairedPredictions
-from training.evaluation.gating.gate import MIN_ROWS, MIN_WORKLOADS, SideTests, Verdict, judge, refused_labels
-from training.evaluation.gating.label_drift import label_contradiction
-from training.evaluation.gating.published_champion import PublishedChampion
-from training.evaluation.gating.unseen_predictions import unseen_predictions
-from training.evaluation.sides import Side
-from training.models.protocols import FittedModel
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.gating.comparison import PairedPredictions
+from interfere.training.evaluation.gating.gate import MIN_ROWS, MIN_WORKLOADS, SideTests, Verdict, judge, refused_labels
+from interfere.training.evaluation.gating.label_drift import label_contradiction
+from interfere.training.evaluation.gating.published_champion import PublishedChampion
+from interfere.training.evaluation.gating.unseen_predictions import unseen_predictions
+from interfere.training.evaluation.sides import Side
+from interfere.training.models.protocols import FittedModel
 
 GATE_BASELINES = ("mean", "additive")
 FIRST_MODEL = "first model of this registry"

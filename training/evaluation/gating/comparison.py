@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.exact import match_pairs
-from training.evaluation.sides import Side, choice_costs
-from training.speed import speed
+from interfere.training.evaluation.sides import Side, choice_costs
+from interfere.training.speed import speed
 
 RESAMPLES = 2_000
 LOW, HIGH = 0.05, 0.95

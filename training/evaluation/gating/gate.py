@@ -28,8 +28,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from training.evaluation.gating.comparison import Difference, PairedPredictions, compare, compare_side, no_difference
-from training.evaluation.sides import Side
+from interfere.training.evaluation.gating.comparison import (
+    Difference,
+    PairedPredictions,
+    compare,
+    compare_side,
+    no_difference,
+)
+from interfere.training.evaluation.sides import Side
 
 MIN_ROWS, MIN_WORKLOADS = 20, 4  # as many rows as calibrate a new device type; fewer jobs allow one matching only
 # A tenth of the difference between two measurements of one pair on the public tables (.012 and .017 in speed), and more

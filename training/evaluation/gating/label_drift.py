@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import NOISE_FLOOR, Dataset
-from training.evaluation.gating.published_champion import PublishedChampion, pair_keys
+from interfere.training.dataset import NOISE_FLOOR, Dataset
+from interfere.training.evaluation.gating.published_champion import PublishedChampion, pair_keys
 
 TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
 MIN_ROWS, MIN_VICTIMS = 20, 8

@@ -14,10 +14,10 @@ from interfere.predict.completion import FactCompletion, read_completion
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import PairKey, read_measured_table
 from interfere.protocols import PairEncoder
-from training.dataset import Dataset, Pair, PairRows, unordered_pair
-from training.evaluation.gating.unseen_predictions import UnseenPredictions, read_unseen_predictions
-from training.models.completed import complete_rows
-from training.models.onnx_session import open_session, run_pair_graph
+from interfere.training.dataset import Dataset, Pair, PairRows, unordered_pair
+from interfere.training.evaluation.gating.unseen_predictions import UnseenPredictions, read_unseen_predictions
+from interfere.training.models.completed import complete_rows
+from interfere.training.models.onnx_session import open_session, run_pair_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class PublishedChampion:
     """A published champion. One that this program cannot run has no graph; only its model type can be compared."""
 
     number: int  # in the registry
-    model: str  # one of `training.models.catalogue.MODELS`; "" where it is unknown
+    model: str  # one of `interfere.training.models.catalogue.MODELS`; "" where it is unknown
     manifest: Manifest | None
     graph: Any  # session of pair.onnx, or None
     fitted: frozenset[Pair]  # unordered pairs of its training

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation
-from training.evaluation.sides import Side, rows_of_side
+from interfere.training.dataset import Dataset
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.sides import Side, rows_of_side
 
 Floats = NDArray[np.float64]
 ARRAY = "unseen_{}_log"  # name of each array in the model folder

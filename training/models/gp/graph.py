@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from interfere.predict.novelty import JobSpace
-from training.models.ensemble_weight import gp_weight
-from training.models.gp.posterior import GpPosterior
+from interfere.training.models.ensemble_weight import gp_weight
+from interfere.training.models.gp.posterior import GpPosterior
 
 
 class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from interfere.predict.completion import MIN_SPREAD, centre_and_spread
 from interfere.predict.novelty import CLIP, JITTER, JobSpace, gaussian
-from training.dataset import Dataset, PairRows
-from training.models.gp.posterior import GpPosterior
+from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.gp.posterior import GpPosterior
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,15 +71,15 @@ class FittedGp:
 
     def to_onnx(self) -> bytes:
         """`pair.onnx`."""
-        from training.models.gp.graph import GpPairGraph
-        from training.models.torch_export import pair_module_to_onnx
+        from interfere.training.models.gp.graph import GpPairGraph
+        from interfere.training.models.torch_export import pair_module_to_onnx
 
         return pair_module_to_onnx(GpPairGraph(self.posterior), self.posterior.pair_columns, ["log_slowdown"])
 
     def to_matrix_onnx(self) -> bytes:
         """`matrix.onnx`."""
-        from training.models.gp.graph import GpMatrixGraph
-        from training.models.torch_export import matrix_module_to_onnx
+        from interfere.training.models.gp.graph import GpMatrixGraph
+        from interfere.training.models.torch_export import matrix_module_to_onnx
 
         return matrix_module_to_onnx(GpMatrixGraph(self.posterior), self.posterior.job_columns)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.novelty import JobSpace, pair_novelty
-from training.dataset import PairRows
+from interfere.training.dataset import PairRows
 
 Floats = NDArray[np.float64]
 

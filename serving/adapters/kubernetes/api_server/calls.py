@@ -26,8 +26,8 @@ from interfere.errors import (
     UnavailableError,
     UnfitError,
 )
-from serving.adapters.kubernetes.records import JsonObject
-from serving.adapters.kubernetes.writes import Write, WriteKind
+from interfere.serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.kubernetes.writes import Write, WriteKind
 
 PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
 MERGE = "application/merge-patch+json"

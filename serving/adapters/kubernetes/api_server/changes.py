@@ -17,10 +17,10 @@ from interfere.errors import (
     UnavailableError,
     UnfitError,
 )
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.records import JsonObject, PodState
-from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind, without_annotations
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.records import JsonObject, PodState
+from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind, without_annotations
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_FAILURES = 3  # changes in a row without an answer, after which the API server counts as away

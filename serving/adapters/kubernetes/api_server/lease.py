@@ -8,9 +8,9 @@ import logging
 import time
 
 from interfere.errors import ConflictError, InterfereError, NotFoundError
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.objects.quantities import timestamp
-from serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.objects.quantities import timestamp
+from interfere.serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")
 

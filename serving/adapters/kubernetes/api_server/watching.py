@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from interfere.errors import InterfereError, UnavailableError
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")
 WATCH_S = 60  # length of one watch; a connection that died silently is noticed then

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from interfere.errors import ConflictError, InterfereError, NotFoundError
-from serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
-from serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
+from interfere.serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")
 LEAF_DAYS = 90.0

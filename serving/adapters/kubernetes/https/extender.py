@@ -15,11 +15,11 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import NAN, Device, Limits, Ranking
 from interfere.records.cluster import DEFAULT_SEATS
-from serving.adapters.kubernetes.https.server import Answer, Request
-from serving.adapters.kubernetes.objects.reading import read_pod
-from serving.adapters.kubernetes.offers import default_share, job_record, offered_gpus
-from serving.adapters.kubernetes.records import ClusterState
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.https.server import Answer, Request
+from interfere.serving.adapters.kubernetes.objects.reading import read_pod
+from interfere.serving.adapters.kubernetes.offers import default_share, job_record, offered_gpus
+from interfere.serving.adapters.kubernetes.records import ClusterState
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 _log = logging.getLogger("interfere.kubernetes")
 BEST = 10  # MaxExtenderPriority

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from interfere.errors import InvalidInputError
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.https.server import Answer, Request
-from serving.adapters.kubernetes.objects.reading import read_pod
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.https.server import Answer, Request
+from interfere.serving.adapters.kubernetes.objects.reading import read_pod
 
 CLAIM_ENTRY = "interfere-gpu"  # name of the claim inside the pod
 Patch = list[dict[str, Any]]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from serving.adapters.kubernetes.objects.quantities import quantity
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity
 
 
 def consumed(capacity: Mapping[str, Any], requested: float | None) -> float:

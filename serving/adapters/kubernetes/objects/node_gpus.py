@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Iterator
 
 from interfere.records import NAN
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.objects.quantities import quantity
-from serving.adapters.kubernetes.records import Gpu, GpuSource, JsonObject
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity
+from interfere.serving.adapters.kubernetes.records import Gpu, GpuSource, JsonObject
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 _MIB = float(2**20)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from serving.adapters.kubernetes.records import SelectorTerms
+from interfere.serving.adapters.kubernetes.records import SelectorTerms
 
 
 def selector_terms(selector: Any) -> SelectorTerms:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from serving.adapters.kubernetes.objects.quantities import quantity
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity
 
 
 def total_of_pod(spec: Mapping[str, Any], kind: str, resource: str) -> float:

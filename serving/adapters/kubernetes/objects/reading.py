@@ -8,15 +8,15 @@ from types import MappingProxyType
 from typing import Any
 
 from interfere.records import NAN
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.objects.addresses import plain_address
-from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
-from serving.adapters.kubernetes.objects.node_selectors import selector_terms
-from serving.adapters.kubernetes.objects.pod_resources import total_of_pod
-from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
-from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from serving.adapters.kubernetes.objects.volumes import VolumeTerms, terms_by_claim, terms_of_pod
-from serving.adapters.kubernetes.records import (
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.objects.addresses import plain_address
+from interfere.serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
+from interfere.serving.adapters.kubernetes.objects.node_selectors import selector_terms
+from interfere.serving.adapters.kubernetes.objects.pod_resources import total_of_pod
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity, unix_s
+from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.volumes import VolumeTerms, terms_by_claim, terms_of_pod
+from interfere.serving.adapters.kubernetes.records import (
     AllocatedDevice,
     Claim,
     ClusterState,
@@ -28,7 +28,7 @@ from serving.adapters.kubernetes.records import (
     SelectorTerms,
     Taint,
 )
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 _READ = (
     names.WORKLOAD,

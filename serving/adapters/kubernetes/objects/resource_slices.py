@@ -9,12 +9,12 @@ Source: k8s.io/dynamic-resource-allocation/structured, pools and allocator of Ku
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from serving.adapters.kubernetes.constraints import fulfils
-from serving.adapters.kubernetes.objects.capacities import consumed, share
-from serving.adapters.kubernetes.objects.node_selectors import selector_terms
-from serving.adapters.kubernetes.objects.quantities import quantity
-from serving.adapters.kubernetes.records import Capacity, Gpu, GpuSource, JsonObject, Node
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.constraints import fulfils
+from interfere.serving.adapters.kubernetes.objects.capacities import consumed, share
+from interfere.serving.adapters.kubernetes.objects.node_selectors import selector_terms
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity
+from interfere.serving.adapters.kubernetes.records import Capacity, Gpu, GpuSource, JsonObject, Node
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 _EXCLUDING_EFFECTS = ("NoSchedule", "NoExecute")  # every other effect, None too, is to be ignored
 Rows = Sequence[Mapping[str, Any]]

@@ -7,8 +7,8 @@ choice to the scheduler. Source: kube-scheduler's VolumeBinding.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from serving.adapters.kubernetes.objects.node_selectors import selector_terms
-from serving.adapters.kubernetes.records import JsonObject, SelectorTerms
+from interfere.serving.adapters.kubernetes.objects.node_selectors import selector_terms
+from interfere.serving.adapters.kubernetes.records import JsonObject, SelectorTerms
 
 VolumeTerms = Mapping[tuple[str, str], SelectorTerms]
 """Terms of the volume that a claim is bound to, by namespace and name of the claim."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from interfere.errors import InvalidInputError
 from interfere.progress import Mark, read_marks
-from serving.adapters.kubernetes.observations.stays import LOOKBACK_S, Stay
+from interfere.serving.adapters.kubernetes.observations.stays import LOOKBACK_S, Stay
 
 MAX_MARKS = 2000  # of one pod: a quarter of an hour of one a second, and more writers
 MAX_PODS = 20_000

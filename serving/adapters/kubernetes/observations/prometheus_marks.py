@@ -15,8 +15,8 @@ from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.progress import Mark
-from serving.adapters.kubernetes.observations.stays import LOOKBACK_S, Stay
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.observations.stays import LOOKBACK_S, Stay
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 _log = logging.getLogger("interfere.kubernetes")
 READ_EVERY_S = 15.0

@@ -11,14 +11,14 @@ from typing import Protocol
 from interfere.client import PolicyClient
 from interfere.progress import Mark
 from interfere.records import JobProfile, Observation, Outcome, OutcomeKind, Progress
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.changes import RejectedChange
-from serving.adapters.kubernetes.observations.journal import Journal
-from serving.adapters.kubernetes.observations.predicted import predicted_slowdowns
-from serving.adapters.kubernetes.observations.stays import Stay, Stays, colocation_windows, progress
-from serving.adapters.kubernetes.offers import number
-from serving.adapters.kubernetes.records import ClusterState, Pod, PodState
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.changes import RejectedChange
+from interfere.serving.adapters.kubernetes.observations.journal import Journal
+from interfere.serving.adapters.kubernetes.observations.predicted import predicted_slowdowns
+from interfere.serving.adapters.kubernetes.observations.stays import Stay, Stays, colocation_windows, progress
+from interfere.serving.adapters.kubernetes.offers import number
+from interfere.serving.adapters.kubernetes.records import ClusterState, Pod, PodState
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 
 class MarkSource(Protocol):

@@ -12,9 +12,9 @@ from itertools import pairwise
 from interfere.errors import InvalidInputError
 from interfere.progress import Mark
 from interfere.records import Progress
-from serving.adapters.kubernetes.offers import gpu_index, place_of
-from serving.adapters.kubernetes.records import ClusterState, Gpu, Pod
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.offers import gpu_index, place_of
+from interfere.serving.adapters.kubernetes.records import ClusterState, Gpu, Pod
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 GUARD_S = 1.0  # startedAt and finishedAt are whole seconds
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later

@@ -13,7 +13,7 @@ from interfere.data.tables import Table, write_table
 from interfere.data.traces import read_trace
 from interfere.errors import TableError
 from interfere.records import JobProfile, PairMeasurement
-from training.commands.replay import app as replaying
+from interfere.training.commands.replay import app as replaying
 
 HEAD = "|".join(COLUMNS) + "\n"
 ROWS = (

@@ -9,10 +9,10 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Progress
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.controller import Controller
-from serving.adapters.kubernetes.settings import KubernetesSettings
-from serving.server import RunningServer, start_server
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.server import RunningServer, start_server
 from tests.serving.adapters.kubernetes.facts import DEVICE_TYPE
 
 if TYPE_CHECKING:

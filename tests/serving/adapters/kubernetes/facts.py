@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 
 DEVICE_TYPE = "cpu-core"  # what the shipped model knows
 DRIVER = "gpu.interfere.dev"

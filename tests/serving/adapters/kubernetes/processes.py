@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
 from tests.waiting import PATIENCE_S
 
-COMMAND = [sys.executable, "-c", "from serving.adapters.kubernetes.command import app; app()"]
+COMMAND = [sys.executable, "-c", "from interfere.serving.adapters.kubernetes.command import app; app()"]
 
 
 class Processes:

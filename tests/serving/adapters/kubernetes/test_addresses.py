@@ -17,11 +17,11 @@ from kubernetes.config import incluster_config
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.https.server import Answer, HttpServer, Request
-from serving.adapters.kubernetes.objects.addresses import plain_address
-from serving.adapters.kubernetes.objects.reading import read_pod
-from serving.server import start_server
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request
+from interfere.serving.adapters.kubernetes.objects.addresses import plain_address
+from interfere.serving.adapters.kubernetes.objects.reading import read_pod
+from interfere.serving.server import start_server
 from tests.serving.adapters.kubernetes.conftest import SHIPPED
 from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
 from tests.serving.adapters.kubernetes.facts import pod
@@ -55,7 +55,7 @@ def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch)
     def without_ipv6(*_: Any) -> None:
         raise OSError(97, "Address family not supported by protocol")
 
-    monkeypatch.setattr("serving.adapters.kubernetes.https.server._DualStackServer", without_ipv6)
+    monkeypatch.setattr("interfere.serving.adapters.kubernetes.https.server._DualStackServer", without_ipv6)
     server = HttpServer({("GET", "/address"): echo}, 0)
     server.start()
     try:
@@ -111,7 +111,7 @@ def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_api_server_with_an_ipv6_address_is_called_in_brackets(service_account: Path) -> None:
-    from serving.adapters.kubernetes.api_server.calls import _configuration
+    from interfere.serving.adapters.kubernetes.api_server.calls import _configuration
 
     assert service_account.is_dir()
     assert _configuration().host == "https://[fd00::1]:443"
@@ -121,7 +121,7 @@ def test_a_token_that_the_kubelet_renewed_is_sent_without_a_restart(
     service_account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bound tokens live for an hour, and the file changes: the official client reads it again every minute."""
-    from serving.adapters.kubernetes.api_server.calls import _configuration
+    from interfere.serving.adapters.kubernetes.api_server.calls import _configuration
 
     class Clock(dt.datetime):
         later = dt.timedelta()

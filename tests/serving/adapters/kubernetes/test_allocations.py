@@ -9,12 +9,12 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.objects.reading import read_claim
-from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from serving.adapters.kubernetes.releasing import release_pods
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.objects.reading import read_claim
+from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.releasing import release_pods
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
@@ -152,7 +152,7 @@ ON_N1 = {"nodeSelectorTerms": [{"matchExpressions": [{"key": names.HOSTNAME, "op
 )
 @pytest.mark.parametrize("per_device", [False, True])
 def test_a_device_belongs_to_the_only_node_that_reaches_it(place: Row, node_name: str, *, per_device: bool) -> None:
-    from serving.adapters.kubernetes.objects.reading import read_node
+    from interfere.serving.adapters.kubernetes.objects.reading import read_node
 
     nodes = [read_node(node(name, zone="a")) for name in ("n0", "n1")]
     row = selecting(resource_slice("n0", gpus=1), {"perDeviceNodeSelection": True} if per_device else place)

@@ -13,12 +13,12 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from serving.adapters.kubernetes.objects.capacities import consumed, share
-from serving.adapters.kubernetes.objects.quantities import quantity
-from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from serving.adapters.kubernetes.writes import device_selector
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
+from interfere.serving.adapters.kubernetes.objects.capacities import consumed, share
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity
+from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.writes import device_selector
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_rules import refusals
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, NODE, POD, SLICE, ApiServer

@@ -12,12 +12,12 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.client import PolicyClient
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.https.extender import Extender
-from serving.adapters.kubernetes.https.server import HttpServer, Request
-from serving.adapters.kubernetes.objects.reading import cluster_state
-from serving.adapters.kubernetes.settings import Mode
-from serving.server import RunningServer
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.https.extender import Extender
+from interfere.serving.adapters.kubernetes.https.server import HttpServer, Request
+from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+from interfere.serving.adapters.kubernetes.settings import Mode
+from interfere.serving.server import RunningServer
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
 
 CHOSEN = settings(mode=Mode.OBSERVE)

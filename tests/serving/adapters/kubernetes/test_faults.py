@@ -12,13 +12,13 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
-from serving.adapters.kubernetes.api_server.lease import Lease
-from serving.adapters.kubernetes.controller import Controller, one_round
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.releasing import release_pods
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.api_server.lease import Lease
+from interfere.serving.adapters.kubernetes.controller import Controller, one_round
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.releasing import release_pods
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler

@@ -11,7 +11,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes import names
 from tests.deploy.tools import need
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS, Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import NAMESPACE, POD, WEBHOOK, ApiServer

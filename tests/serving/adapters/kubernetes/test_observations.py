@@ -15,12 +15,12 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.progress import Mark
-from serving.adapters.kubernetes.controller import Controller
-from serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
-from serving.adapters.kubernetes.observations.marks import MarkStore
-from serving.adapters.kubernetes.observations.sidecar import SpoolSender, run
-from serving.adapters.kubernetes.observations.stays import Stays, colocation_windows, progress
-from serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
+from interfere.serving.adapters.kubernetes.observations.marks import MarkStore
+from interfere.serving.adapters.kubernetes.observations.sidecar import SpoolSender, run
+from interfere.serving.adapters.kubernetes.observations.stays import Stays, colocation_windows, progress
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
@@ -102,7 +102,7 @@ def test_steps_are_counted_while_the_company_marks_too() -> None:
     ],
 )
 def test_why_a_pod_ended(status: dict, reason: str) -> None:
-    from serving.adapters.kubernetes.observations.reporter import end_reason
+    from interfere.serving.adapters.kubernetes.observations.reporter import end_reason
 
     assert end_reason(read_pod(pod("p") | {"status": status})) == reason
 

@@ -12,11 +12,11 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.command import report
-from serving.adapters.kubernetes.controller import Controller
-from serving.adapters.kubernetes.observations.journal import read_journal, summarise
-from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.command import report
+from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.observations.journal import read_journal, summarise
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler

@@ -16,8 +16,8 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
-from serving.server import RunningServer
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.server import RunningServer
 from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.admission import create_pod

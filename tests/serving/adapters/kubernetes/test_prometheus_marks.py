@@ -17,8 +17,8 @@ need_kmock()
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.records import Progress
-from serving.adapters.kubernetes.observations.prometheus_marks import read_by
-from serving.adapters.kubernetes.settings import load
+from interfere.serving.adapters.kubernetes.observations.prometheus_marks import read_by
+from interfere.serving.adapters.kubernetes.settings import load
 from tests.monitoring.prometheus_server import backfill, needs_prometheus, running_prometheus
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer

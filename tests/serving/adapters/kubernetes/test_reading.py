@@ -7,14 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.constraints import admits
-from serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
-from serving.adapters.kubernetes.objects.quantities import bytes_text, quantity, unix_s
-from serving.adapters.kubernetes.objects.reading import read_claim, read_node, read_pod
-from serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from serving.adapters.kubernetes.records import GpuSource
-from serving.adapters.kubernetes.settings import Mode, load
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.constraints import admits
+from interfere.serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
+from interfere.serving.adapters.kubernetes.objects.quantities import bytes_text, quantity, unix_s
+from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_node, read_pod
+from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.records import GpuSource
+from interfere.serving.adapters.kubernetes.settings import Mode, load
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
 
 values = st.recursive(

@@ -11,7 +11,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes import names
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod, resource_slice

@@ -8,14 +8,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from interfere.records import Action, ActionKind
-from serving.adapters.kubernetes import names, writes
-from serving.adapters.kubernetes.objects.reading import cluster_state
-from serving.adapters.kubernetes.offers import MemoryShare, default_share
-from serving.adapters.kubernetes.records import ClusterState, PodState
-from serving.adapters.kubernetes.releasing import releases
-from serving.adapters.kubernetes.settings import Mode
-from serving.adapters.kubernetes.view import ClusterView, build
-from serving.adapters.kubernetes.writes import WriteKind
+from interfere.serving.adapters.kubernetes import names, writes
+from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share
+from interfere.serving.adapters.kubernetes.records import ClusterState, PodState
+from interfere.serving.adapters.kubernetes.releasing import releases
+from interfere.serving.adapters.kubernetes.settings import Mode
+from interfere.serving.adapters.kubernetes.view import ClusterView, build
+from interfere.serving.adapters.kubernetes.writes import WriteKind
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
 
 NOW = 1_800_000_000.0

@@ -3,10 +3,10 @@
 import time
 from typing import Any
 
-from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, ClusterApi
-from serving.adapters.kubernetes.controller import Controller
-from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.releasing import Released, release_pods
+from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, ClusterApi
+from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.releasing import Released, release_pods
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice, settings
 from tests.waiting import wait_until

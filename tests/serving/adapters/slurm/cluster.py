@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import serving.adapters.slurm as adapter
+import interfere.serving.adapters.slurm as adapter
 from tests.waiting import PATIENCE_S, free_port
 
 FILES = Path(adapter.__file__).parent / "files"

@@ -11,7 +11,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Progress
-from serving.server import RunningServer, start_server
+from interfere.serving.server import RunningServer, start_server
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.waiting import free_port
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from serving.adapters.slurm.records import Gpu, GpuAddress, Node, Note, SlurmJob
-from serving.adapters.slurm.settings import DeviceRule, SlurmSettings
+from interfere.serving.adapters.slurm.records import Gpu, GpuAddress, Node, Note, SlurmJob
+from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 
 NOW = 1_700_000_000.0
 SETTINGS = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), cluster="c", spool=Path("/nonexistent"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.shims import shim
 

@@ -9,7 +9,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Outcome, OutcomeKind
-from serving.server import RunningServer, start_server
+from interfere.serving.server import RunningServer, start_server
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.conftest import SHIPPED
 from tests.serving.adapters.slurm.shims import KILL_POINTS, POWER_LOSS, between_read_and_update, shim

@@ -11,15 +11,15 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import MemoryUsage
-from serving.adapters.slurm.advisor import Advisor
-from serving.adapters.slurm.commands import SlurmCommands
-from serving.adapters.slurm.edits import end, place
-from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.outcomes import outcomes
-from serving.adapters.slurm.records import GpuAddress, Note
-from serving.adapters.slurm.settings import DeviceRule, SlurmSettings, load
-from serving.adapters.slurm.view import build, partitions
-from serving.server import RunningServer
+from interfere.serving.adapters.slurm.advisor import Advisor
+from interfere.serving.adapters.slurm.commands import SlurmCommands
+from interfere.serving.adapters.slurm.edits import end, place
+from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.outcomes import outcomes
+from interfere.serving.adapters.slurm.records import GpuAddress, Note
+from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings, load
+from interfere.serving.adapters.slurm.view import build, partitions
+from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.conftest import DEVICE
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, running, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, told
@@ -153,7 +153,7 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
                 ]
             )
         told(folder)
-        monkeypatch.setattr("serving.adapters.slurm.advisor.time.time", lambda: now + 17.0)
+        monkeypatch.setattr("interfere.serving.adapters.slurm.advisor.time.time", lambda: now + 17.0)
         restarted = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics())
         done = restarted.round()
         # 3. It is cancelled, the reason in its note, its standard error and the round.

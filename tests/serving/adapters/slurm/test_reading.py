@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from serving.adapters.slurm.reading import read_jobs, read_nodes
-from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
+from interfere.serving.adapters.slurm.reading import read_jobs, read_nodes
+from interfere.serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
 from tests.serving.adapters.slurm.facts import NOW, job_row, node_row, pending, sinfo, squeue
 
 

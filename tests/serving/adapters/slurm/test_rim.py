@@ -11,14 +11,14 @@ import pytest
 
 from interfere.errors import InvalidInputError, UnavailableError, UnfitError
 from interfere.progress import Writer
-from serving.adapters.slurm.commands import SlurmCommands
-from serving.adapters.slurm.edits import place
-from serving.adapters.slurm.loop import one_instance
-from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.occupancy import JobOnGpu
-from serving.adapters.slurm.records import GpuAddress
-from serving.adapters.slurm.settings import load
-from serving.adapters.slurm.spool import ENDINGS, Spool
+from interfere.serving.adapters.slurm.commands import SlurmCommands
+from interfere.serving.adapters.slurm.edits import place
+from interfere.serving.adapters.slurm.loop import one_instance
+from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.occupancy import JobOnGpu
+from interfere.serving.adapters.slurm.records import GpuAddress
+from interfere.serving.adapters.slurm.settings import load
+from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
 from tests.serving.adapters.slurm.cluster import FILES
 from tests.serving.adapters.slurm.facts import NOW, pending, running
 from tests.serving.adapters.slurm.shims import fake, shim, told

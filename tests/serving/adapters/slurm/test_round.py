@@ -10,15 +10,15 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.records import Action, ActionKind, Plan, SolveStatus
-from serving.adapters.slurm.advisor import Advisor, check_plan_subjects
-from serving.adapters.slurm.commands import SlurmCommands
-from serving.adapters.slurm.edits import place
-from serving.adapters.slurm.loop import one_round
-from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.records import GpuAddress
-from serving.adapters.slurm.settings import DeviceRule, SlurmSettings
-from serving.adapters.slurm.view import build
-from serving.server import RunningServer
+from interfere.serving.adapters.slurm.advisor import Advisor, check_plan_subjects
+from interfere.serving.adapters.slurm.commands import SlurmCommands
+from interfere.serving.adapters.slurm.edits import place
+from interfere.serving.adapters.slurm.loop import one_round
+from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.records import GpuAddress
+from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
+from interfere.serving.adapters.slurm.view import build
+from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, told
 from tests.serving.adapters.slurm.thousand import jobs_and_nodes

@@ -8,7 +8,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.records import MemoryUsage
-from serving.server import RunningServer
+from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.conftest import DEVICE
 

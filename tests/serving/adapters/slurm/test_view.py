@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 from interfere.policy.rules.runtime import start_weights
 from interfere.records import Device
 from interfere.records.cluster import HIGHEST_PRIORITY
-from serving.adapters.slurm.records import GpuAddress, Note
-from serving.adapters.slurm.view import MAX_PAIRS, PartitionView, build, partitions
+from interfere.serving.adapters.slurm.records import GpuAddress, Note
+from interfere.serving.adapters.slurm.view import MAX_PAIRS, PartitionView, build, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from interfere.progress import Mark
 from interfere.records import OutcomeKind
-from serving.adapters.slurm.occupancy import JobEnding, occupancy, read_ending
-from serving.adapters.slurm.outcomes import outcomes
-from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
-from serving.adapters.slurm.windows import ColocationWindow, colocation_windows, progress_of_windows
+from interfere.serving.adapters.slurm.occupancy import JobEnding, occupancy, read_ending
+from interfere.serving.adapters.slurm.outcomes import outcomes
+from interfere.serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
+from interfere.serving.adapters.slurm.windows import ColocationWindow, colocation_windows, progress_of_windows
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 LONG = replace(SETTINGS, report_every_s=3600.0)  # NOW is 800 s after a multiple of it

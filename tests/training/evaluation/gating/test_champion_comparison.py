@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table
+from interfere.features.pair import FeatureEncoder
+from interfere.training.dataset import Dataset, build_dataset, hold_out
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.drift import Expectation, measure_drift
+from interfere.training.evaluation.gating.champion_comparison import gate_verdict
+from interfere.training.evaluation.gating.published_champion import PublishedChampion, pair_keys, read_champion
+from interfere.training.evaluation.gating.unseen_predictions import unseen_predictions
+from interfere.training.models.onnx_session import open_session
+from interfere.training.pipeline import train
+from interfere.training.publishing.model_registry import champion_folder
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.worlds import additive, measurement, world
-from training.dataset import Dataset, build_dataset, hold_out
-from training.evaluation.cross_validation import evaluate_models
-from training.evaluation.drift import Expectation, measure_drift
-from training.evaluation.gating.champion_comparison import gate_verdict
-from training.evaluation.gating.published_champion import PublishedChampion, pair_keys, read_champion
-from training.evaluation.gating.unseen_predictions import unseen_predictions
-from training.models.onnx_session import open_session
-from training.pipeline import train
-from training.publishing.model_registry import champion_folder
 
 HIDDEN = 3  # unordered pairs that the champion was not fitted on
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.evaluation.gating.comparison import PairedPredictions, compare, compare_side
-from training.evaluation.gating.gate import SideTests, judge
-from training.evaluation.sides import Side
+from interfere.training.evaluation.gating.comparison import PairedPredictions, compare, compare_side
+from interfere.training.evaluation.gating.gate import SideTests, judge
+from interfere.training.evaluation.sides import Side
 
 COUNT = 10
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
+from interfere.features.pair import FeatureEncoder
 from interfere.records import PairMeasurement
+from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.gating.label_drift import label_contradiction
+from interfere.training.evaluation.gating.published_champion import PublishedChampion, read_champion
+from interfere.training.pipeline import train
+from interfere.training.publishing.model_registry import champion_folder
+from interfere.training.retrain import RetrainOutcome, retrain
 from tests.training.cheap_models import CHEAP_MODELS
-from training.dataset import build_dataset
-from training.evaluation.gating.label_drift import label_contradiction
-from training.evaluation.gating.published_champion import PublishedChampion, read_champion
-from training.pipeline import train
-from training.publishing.model_registry import champion_folder
-from training.retrain import RetrainOutcome, retrain
 
 LESS_EXCESS = 0.55
 

@@ -12,8 +12,8 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.errors import UnavailableError
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
 from tests.serving.adapters.kubernetes.conftest import Start, api_server, controller, policy_server
 from tests.serving.adapters.kubernetes.control_plane.api_rules import MAX_ANNOTATIONS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, POD, ApiServer

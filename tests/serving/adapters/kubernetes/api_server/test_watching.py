@@ -12,9 +12,9 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.errors import UnavailableError
-from serving.adapters.kubernetes.api_server import watching
-from serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from serving.adapters.kubernetes.api_server.watching import Collection
+from interfere.serving.adapters.kubernetes.api_server import watching
+from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
+from interfere.serving.adapters.kubernetes.api_server.watching import Collection
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
 from tests.serving.adapters.kubernetes.facts import pod
 

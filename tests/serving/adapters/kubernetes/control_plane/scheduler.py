@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.objects.capacities import consumed
-from serving.adapters.kubernetes.objects.quantities import quantity, timestamp
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.objects.capacities import consumed
+from interfere.serving.adapters.kubernetes.objects.quantities import quantity, timestamp
 from tests.serving.adapters.kubernetes.control_plane.api_server import (
     CLAIM,
     CLASS,
