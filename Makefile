@@ -1,7 +1,7 @@
 # Everything starts from nothing: each target makes .venv when it is missing, installs, and goes.
 PYTHON ?= python3
-# A CPU wheel of exactly this version is what pip takes by default here; override for a GPU: make install TORCH='torch==2.13.0 --index-url …'
-TORCH ?= torch==2.13.0
+# The tested versions; for a GPU: a file that names your build of torch.
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads differ in their last digits
 
@@ -9,11 +9,11 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads
 
 install: .venv/installed
 
-# torch first and alone, so that the resolver meets it already chosen
-.venv/installed: pyproject.toml
+# In a checkout features/, training/ and serving/ are packages of interfere through links; an sdist has no links.
+.venv/installed: pyproject.toml constraints.txt
+	@for package in features training serving; do test -e interfere/$$package || ln -s ../$$package interfere/$$package; done
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/pip --disable-pip-version-check install --quiet $(TORCH)
-	@$(BIN)/pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	@$(BIN)/pip --disable-pip-version-check install --quiet --constraint $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
 
 run: install            ## profile, train, serve, match and measure on this machine, in a few minutes
@@ -48,7 +48,7 @@ bench: install          ## speed, as figures and ratios of one run, appended to 
 	@$(ONE_THREAD) $(BIN)/pytest -q -m bench tests/bench
 
 soak: install           ## faults and loads for minutes: 50 × kill -9, full disk, 200,000 random requests, 20 models
-	@SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models/test_reload.py
+	@SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models/test_reload.py tests/packaging
 
 # A new workspace each time: the composition of groups is judged against the champion of its registry.
 # cpu-groups: how pairs combine in groups of three and more, measured on another machine; its pairs are not learned.

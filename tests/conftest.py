@@ -21,6 +21,7 @@ JOURNEYS = (
     "commands/quickstart/test_command.py",
     "docs/",
     "examples/",
+    "packaging/",
     "profiling/programs/test_campaign.py",
     "profiling/programs/test_misbehaving_programs.py",
     "profiling/test_campaign.py",

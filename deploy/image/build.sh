@@ -13,7 +13,7 @@ mmdebstrap --quiet --variant=minbase --include=python3,ca-certificates \
   --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/root.tar"
 mkdir "$work/fs" && tar -xf "$work/root.tar" -C "$work/fs" --exclude='./dev/*' && rm "$work/root.tar"
 "$python" -m pip wheel --quiet --no-deps --wheel-dir "$work/wheel" .
-"$python" -m pip install --quiet --no-compile --only-binary=:all: --target "$work/fs/opt/interfere" \
+"$python" -m pip install --quiet --no-compile --constraint constraints.txt --only-binary=:all: --target "$work/fs/opt/interfere" \
   "$(echo "$work"/wheel/*.whl)[serve,kubernetes]"
 sed -i '1s|.*|#!/usr/bin/python3|' "$work/fs/opt/interfere/bin/interfere"
 umoci init --layout "$work/image"

@@ -1,0 +1,1 @@
+"""What people install: the wheel, the source archive, and fresh environments made of them."""
