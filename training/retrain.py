@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import interfere
-from interfere.data.parquet import write_atomically
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
 from interfere.features.pair import FeatureEncoder
+from interfere.file_writing import write_atomically
 from interfere.training.candidates import require_model
 from interfere.training.dataset import build_dataset, require_min_pairs
 from interfere.training.evaluation.drift import DriftReport, measure_drift

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from interfere.data.intended_use import intended_uses
-from interfere.data.parquet import write_atomically
 from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
+from interfere.file_writing import write_atomically
 from interfere.records import DEFAULT_MODE, GroupMeasurement, PairMeasurement
 
 CARD_FILE = "card.md"

@@ -14,9 +14,9 @@ from enum import StrEnum
 from http.client import HTTPException
 from pathlib import Path
 
-from interfere.data.parquet import write_atomically
 from interfere.data.public_tables import PublicTable, collections, public_tables
 from interfere.errors import NotFoundError
+from interfere.file_writing import write_atomically
 
 TIMEOUT_S = 30.0
 MAX_BYTES = 64 * 2**20  # of one file; the largest published one has 1 MB

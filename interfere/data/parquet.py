@@ -5,14 +5,13 @@ columns of its schema, or an error that names the one that is missing, surplus o
 added to the schema later may be missing from a file: they then read as unknown.
 """
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from interfere.data.schema import OPTIONAL_COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY
-from interfere.errors import TableError, UnfitError
+from interfere.errors import TableError
+from interfere.file_writing import write_atomically
 
 REMEASURE = "restore the file, or measure it again with `interfere profile campaign`"
 
@@ -24,38 +23,6 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
 
     table = pa.Table.from_pylist(list(rows), schema=schema)
     write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
-
-
-def write_atomically(path: Path, write: Any) -> None:
-    """Call `write(temporary)` with a name beside `path`, then rename that file: a reader never sees half a file.
-
-    Raises UnfitError where the folder cannot be written.
-    """
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        write(temporary)
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only the owner can read
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UnfitError(
-            "cannot write here", value=f"{path}: {error.strerror or error}", remedy="choose a folder you may write"
-        ) from None
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-
-
-def remove_file(path: Path) -> None:
-    """Remove a file that may be missing. Raises UnfitError where the folder cannot be written."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UnfitError(
-            "cannot write here", value=f"{path}: {error.strerror or error}", remedy="choose a folder you may write"
-        ) from None
 
 
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:

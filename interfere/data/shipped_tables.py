@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import interfere
-from interfere.data.parquet import write_atomically
 from interfere.errors import NotFoundError, TableError
+from interfere.file_writing import write_atomically
 
 MANIFEST = "manifest.json"
 PACKAGE_FOLDER = Path(interfere.__file__).resolve().parent

@@ -13,10 +13,11 @@ from typing import Any
 
 from interfere.data import schema
 from interfere.data.facts import CombinedProfiles, combine_profiles
-from interfere.data.parquet import read_rows, remove_file, write_rows
+from interfere.data.parquet import read_rows, write_rows
 from interfere.data.rows.checks import check_measurements, check_profiles, record_of_row
 from interfere.data.rows.records import group_measurement, job_profile, measurement_row, pair_measurement, profile_row
 from interfere.errors import TableError
+from interfere.file_writing import remove_file
 from interfere.records import GroupMeasurement, JobProfile, PairMeasurement, PairStatus
 
 JOBS_FILE, PAIRS_FILE, GROUPS_FILE = "jobs.parquet", "pairs.parquet", "groups.parquet"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from interfere.data.parquet import write_atomically
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
+from interfere.file_writing import write_atomically
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.observations import SoloFacts, progress_observations
 from interfere.monitoring.reading import read_cell

@@ -10,7 +10,7 @@ from pathlib import Path
 from interfere.data.html_page import html_document
 from interfere.data.html_page.formatting import format_duration, format_percent, format_slowdown
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.data.parquet import write_atomically
+from interfere.file_writing import write_atomically
 from interfere.timeline.mode_comparison import ModeResult, PairScenario
 from interfere.timeline.records import ExecutionSpan, Timeline
 from interfere.timeline.sharing_modes import FIKIT_OVERHEAD_FRAC

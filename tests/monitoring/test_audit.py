@@ -23,10 +23,10 @@ from interfere.monitoring.job_progress import MeasuredSteps
 from interfere.monitoring.reading import CompanyWindow, JobInWindow, NotMeasured, SharedTime, SiteReading
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import DeviceIdentity, JobIdentity
-from tests.data.html_page.page_parsing import Tree
 from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.saved_site import write_answers
 from tests.monitoring.simulated_site import DEVICE_TYPE, EXCEPTIONS, WORKLOADS, WORST, SimulatedSite, planted_slowdown
+from tests.reports.html_tree import Tree
 
 
 def recovered_frac(report: AuditReport) -> float:

@@ -26,12 +26,12 @@ from interfere.monitoring.reading import read_cell
 from interfere.monitoring.saved_answers import SavedAnswers
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
-from tests.data.html_page.page_parsing import Tree
 from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.prometheus_server import backfill, needs_prometheus, running_prometheus
 from tests.monitoring.simulated_site import BASE_RATE, WORST, SimulatedSite, planted_slowdown
 from tests.monitoring.test_reading import check_windows
 from tests.monitoring.test_watcher import reported
+from tests.reports.html_tree import Tree
 
 pytestmark = pytest.mark.journey
 MAX_MIB = 150  # resident memory of the watcher with 1,000 series; the interpreter and gRPC take 60 of it

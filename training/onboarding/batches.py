@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from interfere.data.parquet import write_atomically
 from interfere.errors import TableError
+from interfere.file_writing import write_atomically
 
 FILE = "onboarding.json"
 Pair = tuple[str, str]

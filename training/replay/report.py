@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from interfere.data.parquet import write_atomically
+from interfere.file_writing import write_atomically
 from interfere.sim.edge_world import save_draws
 from interfere.sim.score import Score
 from interfere.sim.study_runs import Run

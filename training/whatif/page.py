@@ -8,7 +8,7 @@ from pathlib import Path
 from interfere.data.html_page import html_document
 from interfere.data.html_page.formatting import DASH, format_percent
 from interfere.data.html_page.html_builder import Html, html_table, tag
-from interfere.data.parquet import write_atomically
+from interfere.file_writing import write_atomically
 from interfere.training.whatif import wording
 from interfere.training.whatif.answer import WhatIfAnswer
 from interfere.training.whatif.effects import Effect

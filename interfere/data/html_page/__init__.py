@@ -19,8 +19,8 @@ from interfere.data.html_page.domain_summary import domain_summaries, with_sorte
 from interfere.data.html_page.formatting import count_noun
 from interfere.data.html_page.group_section import group_section
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.data.parquet import write_atomically
 from interfere.data.tables import Table
+from interfere.file_writing import write_atomically
 
 # The browser loads nothing and runs nothing, whatever text a table holds.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -13,8 +13,8 @@ from interfere.data.html_page.formatting import DASH, format_percent, format_tim
 from interfere.data.html_page.heat_map import heat_map, heat_map_legend
 from interfere.data.html_page.html_builder import Html, html_table, tag
 from interfere.data.html_page.svg_plots import axis_ticks
-from interfere.data.parquet import write_atomically
 from interfere.data.tables import Table
+from interfere.file_writing import write_atomically
 from interfere.monitoring.audit import wording
 from interfere.monitoring.audit.audit import AuditReport
 from interfere.monitoring.audit.report import Origin, PairCost, Side, Verdict

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from interfere.data.parquet import write_atomically
 from interfere.errors import TableError
+from interfere.file_writing import write_atomically
 from interfere.predict.transfer.excess_scale import Floats
 from interfere.predict.transfer.pair_sources import PairSource, source_of_model
 from interfere.predict.transfer.process import all_pairs

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.data.parquet import write_atomically
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
+from interfere.file_writing import write_atomically
 from interfere.profiling import affinity
 from interfere.profiling.campaign import CampaignProgress, Report
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table

@@ -20,8 +20,9 @@ from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.records import PairStatus
-from tests.data.html_page.page_parsing import MANY, TABLES, Tree, parsed
+from tests.data.html_page.page_parsing import MANY, TABLES, parsed
 from tests.data.sample_table import JOBS, PAIR, TABLE
+from tests.reports.html_tree import Tree
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from interfere.data.importers.spreadsheet.column_roles import MEASURES
 from interfere.data.importers.spreadsheet.pair_layouts import Shape
-from interfere.data.parquet import write_atomically
 from interfere.errors import ConflictError, InvalidInputError
+from interfere.file_writing import write_atomically
 
 PAIRS_NAME, JOBS_NAME = "pairs.csv", "jobs.csv"
 EXAMPLE_JOBS = ("resnet50-train", "bert-infer", "gpt-decode")

@@ -1,0 +1,358 @@
+"""What a report consists of, as data: a document has sections, and sections have parts.
+
+Laws: numbers stay numbers until they are rendered; a text is text, whatever it holds: no renderer reads markup in it; a
+figure shows nothing that a table or a sentence beside it does not say, or gives every value as its title.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from interfere.reports.numbers import NumberFormat
+
+NAN = math.nan
+
+
+class Code(str):
+    """A piece of a text that a computer reads: a command, a name of a field."""
+
+    __slots__ = ()
+
+
+Words = str | tuple[str, ...]  # a text, or pieces of it of which some are `Code`
+
+
+def with_code(text: str) -> Words:
+    """A text of our own in which `backticks` mark code. Not for names that users gave."""
+    return tuple(Code(piece) if k % 2 else piece for k, piece in enumerate(text.split("`")))
+
+
+class Tone(StrEnum):
+    """What a sentence or a cell is to its reader."""
+
+    PLAIN = "plain"
+    LEAD = "lead"  # the first sentence below a title
+    NOTE = "dim"  # may be passed over
+    GOOD = "good"  # verdicts, set apart from the text around them
+    BAD = "bad"
+    UNSURE = "unsure"
+
+
+VERDICTS = (Tone.GOOD, Tone.BAD, Tone.UNSURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence or a paragraph; `lead` are its first words, set in bold."""
+
+    text: Words
+    tone: Tone = field(default=Tone.PLAIN, kw_only=True)
+    lead: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, numbered where the order counts."""
+
+    items: tuple[Words, ...]
+    ordered: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Terms and what is said of each; an empty text is shown as a dash."""
+
+    entries: tuple[tuple[str, Words], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verbatim:
+    """A text of another program or file, as it is."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A key figure: a number (or a short text), what it is, and a detail."""
+
+    value: "float | str"
+    form: NumberFormat | None = None  # of a number
+    label: str
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value as it is read."""
+        if isinstance(self.value, str):
+            return self.value
+        return self.form.text(self.value) if self.form else f"{self.value:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The key figures of a document."""
+
+    tiles: tuple[Tile, ...]
+
+
+class Estimate(NamedTuple):
+    """A number with its interval; `label` says more of it where a reader points at it in a figure."""
+
+    value: float
+    low: float = NAN
+    high: float = NAN
+    label: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """Are both ends known?"""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Toned:
+    """A cell that is a verdict."""
+
+    text: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads to the section of that anchor."""
+
+    text: str
+    anchor: str
+
+
+Cell = str | float | None | Estimate | Toned | Link  # a tuple of pieces of text is no cell: an Estimate is a tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. With a number format its cells are numbers, aligned right."""
+
+    heading: str
+    form: NumberFormat | None = None
+    is_detail: bool = field(default=False, kw_only=True)  # left out where there is little room: in a terminal
+
+    @property
+    def title(self) -> str:
+        """The heading with the unit of the whole column."""
+        unit = self.form.unit if self.form else ""
+        return f"{self.heading} ({unit})" if unit and unit not in self.heading else self.heading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells; the first column names the row. Rows from `fold` on are folded, or counted where nothing folds."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    fold: int | None = None
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows), (
+            f"{self.title}: cells are not as many as columns"
+        )
+
+
+def cell_text(cell: Cell, column: Column) -> str:
+    """A cell as it is read; None and NaN are nothing known."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Toned | Link):
+        return cell.text
+    assert column.form is not None, f"column {column.heading} has numbers and no format"
+    if isinstance(cell, Estimate):
+        return f"{column.form.number(cell.value)} {column.form.ends(cell.low, cell.high)}".rstrip()
+    return column.form.number(cell)
+
+
+class Colour(StrEnum):
+    """Colours of series: each has a light and a dark value in the style sheet."""
+
+    BLUE = "blue"
+    ORANGE = "orange"
+    GREEN = "green"
+    RED = "red"
+    GREY = "grey"
+    INK = "ink"
+
+
+class Mark(StrEnum):
+    """How a series is drawn."""
+
+    DOT = "dot"
+    DIAMOND = "diamond"
+    TICK = "tick"
+    BAR = "bar"
+    LINE = "line"
+    STEP = "step"  # a value holds until the next one
+    AREA = "area"  # as a step, filled down to 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What belongs together in a figure."""
+
+    name: str
+    mark: Mark = Mark.DOT
+    colour: Colour = Colour.BLUE
+    is_assumed: bool = False  # predicted or assumed: hollow or dashed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A scale with its title; it holds all values and the reference lines, and 0 where it is linear."""
+
+    title: str
+    form: NumberFormat
+    is_log: bool = False
+    low: float = NAN  # an end; NaN: from the values
+    high: float = NAN
+    lines: tuple[tuple[float, str], ...] = ()  # (value, label) of reference lines
+
+
+class Point(NamedTuple):
+    """A point of a plot, with the interval of its y."""
+
+    x: float
+    y: float
+    low: float = NAN
+    high: float = NAN
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One drawing of several on the same axes: the points of each series."""
+
+    title: str = ""
+    points: tuple[tuple[Point, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePlot:
+    """Points, lines or areas over an axis, with intervals."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    panels: tuple[Panel, ...]
+    is_square: bool = False  # equal units on both axes, with the line of equal values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotRow:
+    """A named row of a plot: the values of each series."""
+
+    label: str
+    values: tuple[tuple[Estimate, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlot:
+    """Bars or points with intervals, one row for each name."""
+
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
+    rows: tuple[PlotRow, ...]
+
+
+class Absence(StrEnum):
+    """Why a cell of a heat map has no value."""
+
+    UNSTABLE = "unstable"
+    INFEASIBLE = "infeasible"
+    MISSING = "missing"
+
+
+class HeatCell(NamedTuple):
+    """A ratio or the reason why there is none, and what is said where a reader points at it."""
+
+    value: float
+    label: str
+    absence: Absence | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Ratios of rows to columns, coloured in steps centred on 1; every row meets every column."""
+
+    title: str
+    row_axis: str
+    column_axis: str
+    unit: str  # what a ratio says: times alone
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], HeatCell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A stretch of a lane: a job on a device, a kernel of a stream."""
+
+    start: float
+    end: float
+    series: int  # its place among the series of the figure
+    text: str = ""  # shown inside or behind the box
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A row of boxes; boxes that overlap stand below each other."""
+
+    label: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Boxes on lanes along one axis: jobs on devices, kernels over time."""
+
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
+    lanes: tuple[Lane, ...]
+
+
+Figure = LinePlot | RowPlot | HeatMap | Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Parts that a reader opens; a terminal leaves them out."""
+
+    summary: str
+    parts: "tuple[Part, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title and parts, of which some may be sections again. `is_detail`: a terminal leaves it out."""
+
+    title: str
+    parts: "tuple[Part, ...]"
+    anchor: str = field(default="", kw_only=True)
+    is_detail: bool = field(default=False, kw_only=True)
+
+
+Part = Sentence | Items | Terms | Verbatim | Tiles | Table | LinePlot | RowPlot | HeatMap | Lanes | Folded | Section
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A report: its title and its parts."""
+
+    title: str
+    parts: tuple[Part, ...]

@@ -1,0 +1,190 @@
+"""Renders a document as one HTML page: no network, no script, one style sheet, light and dark, narrow and wide.
+
+Laws: one file with everything in it; every text is shown as text, whatever it holds; equal documents give equal bytes.
+"""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from interfere.file_writing import write_atomically
+from interfere.reports import svg
+from interfere.reports.document import (
+    VERDICTS,
+    Cell,
+    Code,
+    Column,
+    Document,
+    Folded,
+    HeatMap,
+    Items,
+    Lanes,
+    LinePlot,
+    Link,
+    Part,
+    RowPlot,
+    Section,
+    Sentence,
+    Series,
+    Table,
+    Terms,
+    Tile,
+    Tiles,
+    Tone,
+    Toned,
+    Verbatim,
+    Words,
+    cell_text,
+)
+from interfere.reports.heat_map import heat_map
+from interfere.reports.markup import Html, join, tag
+from interfere.reports.numbers import DASH, NBSP, count_noun
+
+# The browser loads nothing and runs nothing, whatever text a document holds.
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+MAX_UNBROKEN = 24  # characters of a text that is kept on one line in a cell
+
+
+def html_page(document: Document) -> str:
+    """The HTML of a document."""
+    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
+    meta = (
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", document.title),
+        tag("style", style),
+    )
+    body = tag("main", tag("h1", document.title), *_parts(document.parts, level=2))
+    return f"<!doctype html>\n{tag('html', tag('head', *meta), tag('body', body), lang='en')}\n"
+
+
+def write_html_page(path: Path, document: Document) -> Path:
+    """Write the page to `path`, whole or not at all. Raises UnfitError where that cannot be written."""
+    text = html_page(document)
+    write_atomically(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    return path
+
+
+def _parts(parts: Sequence[Part], level: int) -> list[Html]:
+    return [_part(part, level) for part in parts]
+
+
+def _part(part: Part, level: int) -> Html:
+    match part:
+        case Section():
+            inside = (tag(f"h{level}", part.title), *_parts(part.parts, level + 1))
+            made = tag("section", *inside, id=part.anchor or None)
+        case Sentence():
+            made = _sentence(part)
+        case Items():
+            made = tag("ol" if part.ordered else "ul", *(tag("li", *_words(item)) for item in part.items))
+        case Terms():
+            entries = ((tag("dt", name), tag("dd", *_words(text or DASH))) for name, text in part.entries)
+            made = tag("dl", *(piece for entry in entries for piece in entry))
+        case Verbatim():
+            made = tag("pre", part.text)
+        case Tiles():
+            made = tag("div", *map(_tile, part.tiles), class_="tiles")
+        case Table():
+            made = _table(part)
+        case Folded():
+            made = tag("details", tag("summary", part.summary), *_parts(part.parts, level))
+        case _:
+            made = _figure(part)
+    return made
+
+
+def _tile(tile: Tile) -> Html:
+    return tag("div", tag("b", tile.text), tag("span", tile.label), tag("small", tile.detail))
+
+
+def _sentence(sentence: Sentence) -> Html:
+    lead = (tag("b", sentence.lead), " ") if sentence.lead else ()
+    class_ = f"verdict {sentence.tone}" if sentence.tone in VERDICTS else str(sentence.tone)
+    return tag("p", *lead, *_words(sentence.text), class_=None if sentence.tone is Tone.PLAIN else class_)
+
+
+def _words(words: Words) -> list[str]:
+    pieces = (words,) if isinstance(words, str) else words
+    return [tag("code", piece) if isinstance(piece, Code) else piece for piece in pieces]
+
+
+def _table(table: Table) -> Html:
+    shown = table.rows if table.fold is None else table.rows[: table.fold]
+    grid = _grid(table, shown, table.title)
+    if len(shown) == len(table.rows):
+        return grid
+    rest = table.rows[len(shown) :]
+    summary = tag("summary", f"{count_noun(len(rest), 'more row')}")
+    return join((grid, tag("details", summary, _grid(table, rest, f"{table.title}, the other rows"))))
+
+
+def _grid(table: Table, rows: Sequence[tuple[Cell, ...]], caption: str) -> Html:
+    """A table that scrolls where it is wider than the page; the first cell of a row is its heading."""
+    head = tag("tr", *(tag("th", column.title, scope="col", class_=_alignment(column)) for column in table.columns))
+    body = (
+        tag(
+            "tr",
+            *(
+                _cell(cell, column, is_first=k == 0)
+                for k, (cell, column) in enumerate(zip(row, table.columns, strict=True))
+            ),
+        )
+        for row in rows
+    )
+    grid = tag(
+        "table", tag("caption", caption, class_="hidden"), tag("thead", head), tag("tbody", *body), class_="plain"
+    )
+    return _scrolling(grid, caption)
+
+
+def _alignment(column: Column) -> str | None:
+    return "number" if column.form is not None else None
+
+
+def _cell(cell: Cell, column: Column, *, is_first: bool) -> Html:
+    text: str = cell_text(cell, column)
+    class_ = _alignment(column)
+    if isinstance(cell, Toned):
+        text = tag("b", text)
+        class_ = f"{cell.tone} nowrap"
+    elif isinstance(cell, Link):
+        text = tag("a", text, href=f"#{cell.anchor}")
+    elif class_ is None and len(text) <= MAX_UNBROKEN:
+        class_ = "nowrap"
+    return tag("th", text, scope="row", class_=class_) if is_first else tag("td", text, class_=class_)
+
+
+def _scrolling(content: Html, label: str) -> Html:
+    return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _figure(figure: LinePlot | RowPlot | HeatMap | Lanes) -> Html:
+    if isinstance(figure, HeatMap):
+        key, grid = heat_map(figure)
+        return tag("figure", tag("figcaption", figure.title), key, _scrolling(grid, figure.title))
+    caption = tag("figcaption", figure.title)
+    legend = _legend(figure.series, is_box=isinstance(figure, Lanes))
+    if isinstance(figure, LinePlot) and len(figure.panels) > 1:
+        panels = (
+            tag("figure", tag("figcaption", panel.title), drawing)
+            for panel, drawing in zip(figure.panels, svg.line_plot(figure), strict=True)
+        )
+        return tag("figure", caption, *legend, tag("div", *panels, class_="panels"))
+    if isinstance(figure, LinePlot):
+        (drawing,) = svg.line_plot(figure)
+    else:
+        drawing = svg.row_plot(figure) if isinstance(figure, RowPlot) else svg.lanes_plot(figure)
+    return tag("figure", caption, *legend, _scrolling(drawing, figure.title))
+
+
+def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:
+    """The series by their marks; a single one needs no legend."""
+    if len(series) < 2:
+        return []
+    entries = (
+        tag("span", svg.legend_symbol(each, is_box=is_box), f"{NBSP}{each.name}", class_="entry") for each in series
+    )
+    return [tag("p", *entries, class_="legend")]

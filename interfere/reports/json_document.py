@@ -1,0 +1,78 @@
+"""Renders a document for programs: one JSON value, in which numbers are numbers in the unit that their column names."""
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from interfere.reports.document import (
+    Cell,
+    Document,
+    Folded,
+    HeatMap,
+    Items,
+    Link,
+    Part,
+    Section,
+    Sentence,
+    Table,
+    Terms,
+    Toned,
+    Words,
+)
+from interfere.reports.numbers import NumberFormat
+from interfere.strict_json import json_value
+
+
+def json_document(document: Document) -> dict[str, Any]:
+    """The document with `kind` of each part: a sentence, a table with columns and rows, a figure."""
+    return {"title": document.title, "parts": [_part(part) for part in document.parts]}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    content: dict[str, Any]
+    match part:
+        case Section():
+            content = {"title": part.title, "parts": [_part(inner) for inner in part.parts]}
+        case Folded():
+            content = {"summary": part.summary, "parts": [_part(inner) for inner in part.parts]}
+        case Sentence():
+            lead = {"lead": part.lead} if part.lead else {}
+            content = {**lead, "text": _words(part.text), "tone": part.tone.value}
+        case Items():
+            content = {"items": [_words(item) for item in part.items], "ordered": part.ordered}
+        case Terms():
+            content = {"entries": {name: _words(text) for name, text in part.entries}}
+        case Table():
+            columns = [{"heading": c.heading, "unit": c.form.quantity if c.form else None} for c in part.columns]
+            content = {"title": part.title, "columns": columns, "rows": [_row(row) for row in part.rows]}
+        case HeatMap():
+            cells = [[_plain(part.cells[row, column]) for column in part.columns] for row in part.rows]
+            content = {"title": part.title, "rows": part.rows, "columns": part.columns, "cells": cells}
+        case _:
+            content = {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
+    return {"kind": type(part).__name__.lower(), **content}
+
+
+def _words(words: Words) -> str:
+    return words if isinstance(words, str) else "".join(words)
+
+
+def _row(row: Sequence[Cell]) -> list[Any]:
+    return [cell.text if isinstance(cell, Toned | Link) else _plain(cell) for cell in row]
+
+
+def _plain(value: Any) -> Any:
+    """Records as objects, number formats as the unit of their numbers."""
+    plain: Any = json_value(value)
+    if isinstance(value, NumberFormat):
+        plain = value.quantity
+    elif isinstance(value, Enum):
+        plain = value.value
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        plain = {name: _plain(inner) for name, inner in value._asdict().items()}
+    elif isinstance(value, tuple):
+        plain = [_plain(inner) for inner in value]
+    elif is_dataclass(value) and not isinstance(value, type):
+        plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return plain

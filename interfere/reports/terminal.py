@@ -1,0 +1,191 @@
+"""Renders a document for a terminal or a pipe, readable from 60 columns on, without colours where they are not wanted.
+
+Laws: no cell is cut: a table that is too wide is continued below with its first column again; without a terminal, or
+with NO_COLOR, a text has no escape sequence. Figures and details are left out: the page has them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from interfere.reports.document import (
+    VERDICTS,
+    Document,
+    Folded,
+    Items,
+    Part,
+    Section,
+    Sentence,
+    Table,
+    Terms,
+    Tiles,
+    Tone,
+    Toned,
+    Verbatim,
+    Words,
+    cell_text,
+)
+from interfere.reports.numbers import DASH, NBSP, count_noun
+
+if TYPE_CHECKING:  # rich takes a tenth of a second to import
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+STYLES = {Tone.LEAD: "bold", Tone.NOTE: "dim", Tone.GOOD: "green", Tone.BAD: "red", Tone.UNSURE: "yellow"}
+MIN_NAME, MIN_TEXT = 20, 18  # characters to which the first and another column of text may be narrowed
+GAP = 2  # characters between two columns
+
+
+class TerminalDocument:
+    """A document, or some of its parts, that a rich console can print."""
+
+    def __init__(self, document: "Document | Sequence[Part]") -> None:
+        self.document = document
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Yield what the console prints, for its width."""
+        from rich.text import Text
+
+        parts: Sequence[Part]
+        if isinstance(self.document, Document):
+            yield Text(self.document.title, style="bold")
+            parts = self.document.parts
+        else:
+            parts = self.document
+        yield from _parts(parts, options.max_width)
+
+
+def _parts(parts: Sequence[Part], width: int) -> "Iterator[RenderableType]":
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for part in parts:
+        match part:
+            case Section():
+                shown = [] if part.is_detail else list(_parts(part.parts, width))
+                if shown:
+                    yield Text()
+                    yield Text(part.title, style="bold")
+                    yield from shown
+            case Sentence():
+                text = Text(f"{part.lead} " if part.lead else "", style="bold")
+                text.append(_words(part.text), style=_style(part.tone))
+                yield text
+            case Items():
+                marks = (f"{k}." if part.ordered else "•" for k in range(1, len(part.items) + 1))
+                yield from (_hanging(mark, _words(item), 2) for mark, item in zip(marks, part.items, strict=True))
+            case Terms():
+                for name, words in part.entries:
+                    yield Text.assemble((f"{name}: ", "dim"), _words(words or DASH))
+            case Verbatim():
+                yield Padding(Text(part.text), (0, 0, 0, 2))
+            case Tiles():
+                for tile in part.tiles:
+                    detail = f" ({tile.detail})" if tile.detail else ""
+                    yield _hanging("•", Text.assemble((tile.text, "bold"), f" {tile.label}{detail}"), 2)
+            case Table():
+                yield from _table(part, width)
+            case Folded():
+                continue
+
+
+def _style(tone: Tone) -> str:
+    return f"bold {STYLES[tone]}" if tone in VERDICTS else STYLES.get(tone, "")
+
+
+def _words(words: Words) -> str:
+    return words if isinstance(words, str) else "".join(words)
+
+
+def _hanging(mark: str, text: "str | Text", indent: int) -> "RichTable":
+    """A list item whose further lines stand below its first word."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=indent + len(mark), justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, Text(text) if isinstance(text, str) else text)
+    return grid
+
+
+def _table(table: Table, width: int) -> "Iterator[RenderableType]":
+    """The table in as many pieces as the width needs, and how many rows it leaves out."""
+    from rich.text import Text
+
+    shown = [k for k, column in enumerate(table.columns) if not column.is_detail]
+    rows = table.rows if table.fold is None else table.rows[: table.fold]
+    cells = [[cell_text(row[k], table.columns[k]) for k in shown] for row in rows]
+    styles = [[STYLES[cell.tone] if isinstance(cell := row[k], Toned) else "" for k in shown] for row in rows]
+    titles = [table.columns[k].title for k in shown]
+    is_text = [table.columns[k].form is None for k in shown]
+    natural = [max([_length(titles[k]), *(_length(row[k]) for row in cells)]) for k in range(len(shown))]
+    least = [
+        min(natural[k], MIN_TEXT if k else MIN_NAME)
+        if is_text[k]
+        else max([max(map(_length, titles[k].split(" "))), *(_length(row[k]) for row in cells)])
+        for k in range(len(shown))
+    ]
+    for piece, columns in enumerate(_pieces(least, width)):
+        widths = _fitted([natural[k] for k in columns], [least[k] for k in columns], width)
+        grid = _grid(f"{table.title} (continued)" if piece else table.title)
+        for k, wide in zip(columns, widths, strict=True):
+            style = "bold" if k == 0 and is_text[0] else ""
+            grid.add_column(
+                titles[k], width=wide, justify="left" if is_text[k] else "right", overflow="fold", style=style
+            )
+        for row, style_row in zip(cells, styles, strict=True):
+            grid.add_row(*(Text(row[k].replace(NBSP, " "), style=style_row[k]) for k in columns))
+        yield grid
+    if left_out := len(table.rows) - len(rows):
+        yield Text(f"  and {count_noun(left_out, 'other row')}: on the page, or with --json", style="dim")
+
+
+def _grid(title: str) -> "RichTable":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    return RichTable(
+        title=Text(title, style="italic"),
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        title_justify="left",
+    )
+
+
+def _length(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _pieces(least: Sequence[int], width: int) -> Iterable[list[int]]:
+    """Columns of each piece of a table: the first column, and as many others as fit."""
+    pieces = [[0]]
+    for k in range(1, len(least)):
+        inside = [*pieces[-1], k]
+        if _sum(least[i] for i in inside) > width and len(pieces[-1]) > 1:
+            pieces.append([0, k])
+        else:
+            pieces[-1] = inside
+    return pieces
+
+
+def _fitted(natural: list[int], least: list[int], width: int) -> list[int]:
+    """Widths of the columns of a piece: the widest are narrowed until all fit."""
+    widths = list(natural)
+    while _sum(widths) > width:
+        room = [wide - low for wide, low in zip(widths, least, strict=True)]
+        if not any(room):
+            break
+        widest = max(range(len(widths)), key=lambda k: (room[k] > 0, widths[k]))
+        widths[widest] -= 1
+    return widths
+
+
+def _sum(widths: Iterable[int]) -> int:
+    known = list(widths)
+    return sum(known) + GAP * (len(known) - 1)
