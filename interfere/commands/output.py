@@ -7,6 +7,7 @@ import typer
 from rich.console import Console, Group
 from rich.table import Table
 
+from interfere.reports.terminal import TerminalDocument
 from interfere.strict_json import json_value
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
@@ -15,7 +16,7 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
-def emit(document: dict[str, Any] | list[Any], human: Table | Group | str, *, as_json: bool) -> None:
+def emit(document: dict[str, Any] | list[Any], human: TerminalDocument | Table | Group | str, *, as_json: bool) -> None:
     """Print `document` (with --json) or `human` (without) on standard output; lines of a text are never broken."""
     if as_json:
         typer.echo(json.dumps(json_value(document), indent=2))

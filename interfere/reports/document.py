@@ -112,6 +112,13 @@ class Estimate(NamedTuple):
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
+class Range(NamedTuple):
+    """Two ends without a value between them."""
+
+    low: float
+    high: float
+
+
 @dataclass(frozen=True, slots=True)
 class Toned:
     """A cell that is a verdict."""
@@ -128,7 +135,9 @@ class Link:
     anchor: str
 
 
-Cell = str | float | None | Estimate | Toned | Link  # a tuple of pieces of text is no cell: an Estimate is a tuple
+Cell = (
+    str | float | None | Estimate | Range | Toned | Link
+)  # a tuple of pieces of text is no cell: an Estimate is a tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,7 @@ class Column:
     heading: str
     form: NumberFormat | None = None
     is_detail: bool = field(default=False, kw_only=True)  # left out where there is little room: in a terminal
+    is_brief: bool = field(default=False, kw_only=True)  # there without the intervals of its numbers
 
     @property
     def title(self) -> str:
@@ -162,17 +172,15 @@ class Table:
 
 
 def cell_text(cell: Cell, column: Column) -> str:
-    """A cell as it is read; None and NaN are nothing known."""
-    if cell is None:
-        return ""
-    if isinstance(cell, str):
-        return cell
+    """A cell as it is read; None is nothing to say, NaN a number that is not known."""
+    if cell is None or isinstance(cell, str):
+        return cell or ""
     if isinstance(cell, Toned | Link):
         return cell.text
     assert column.form is not None, f"column {column.heading} has numbers and no format"
     if isinstance(cell, Estimate):
         return f"{column.form.number(cell.value)} {column.form.ends(cell.low, cell.high)}".rstrip()
-    return column.form.number(cell)
+    return column.form.ends(cell.low, cell.high) if isinstance(cell, Range) else column.form.number(cell)
 
 
 class Colour(StrEnum):

@@ -46,7 +46,7 @@ def _reach(points: Sequence[Point], axis: Axis) -> list[float]:
     if axis.is_log:
         low, high = min(0.95, *values) / 2, max(1.1, *values) * 2
     else:
-        reach = 3 * max(abs(value) for value in values)
+        reach = 3 * max(abs(value) for value in values) or math.inf
         low, high = -reach, reach
     return [*values, *(min(high, max(low, end)) for end in ends)]
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from interfere.reports.document import (
     VERDICTS,
+    Cell,
+    Column,
     Document,
+    Estimate,
     Folded,
     Items,
     Part,
@@ -55,14 +58,15 @@ class TerminalDocument:
         yield from _parts(parts, options.max_width)
 
 
-def _parts(parts: Sequence[Part], width: int) -> "Iterator[RenderableType]":
+def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[RenderableType]":
+    """What the parts of a section print; a table named as the section gets no title of its own."""
     from rich.padding import Padding
     from rich.text import Text
 
     for part in parts:
         match part:
             case Section():
-                shown = [] if part.is_detail else list(_parts(part.parts, width))
+                shown = [] if part.is_detail else list(_parts(part.parts, width, part.title))
                 if shown:
                     yield Text()
                     yield Text(part.title, style="bold")
@@ -84,7 +88,7 @@ def _parts(parts: Sequence[Part], width: int) -> "Iterator[RenderableType]":
                     detail = f" ({tile.detail})" if tile.detail else ""
                     yield _hanging("•", Text.assemble((tile.text, "bold"), f" {tile.label}{detail}"), 2)
             case Table():
-                yield from _table(part, width)
+                yield from _table(part, width, has_title=part.title != heading)
             case Folded():
                 continue
 
@@ -109,13 +113,13 @@ def _hanging(mark: str, text: "str | Text", indent: int) -> "RichTable":
     return grid
 
 
-def _table(table: Table, width: int) -> "Iterator[RenderableType]":
+def _table(table: Table, width: int, *, has_title: bool) -> "Iterator[RenderableType]":
     """The table in as many pieces as the width needs, and how many rows it leaves out."""
     from rich.text import Text
 
     shown = [k for k, column in enumerate(table.columns) if not column.is_detail]
     rows = table.rows if table.fold is None else table.rows[: table.fold]
-    cells = [[cell_text(row[k], table.columns[k]) for k in shown] for row in rows]
+    cells = [[_brief(row[k], table.columns[k]) for k in shown] for row in rows]
     styles = [[STYLES[cell.tone] if isinstance(cell := row[k], Toned) else "" for k in shown] for row in rows]
     titles = [table.columns[k].title for k in shown]
     is_text = [table.columns[k].form is None for k in shown]
@@ -128,7 +132,7 @@ def _table(table: Table, width: int) -> "Iterator[RenderableType]":
     ]
     for piece, columns in enumerate(_pieces(least, width)):
         widths = _fitted([natural[k] for k in columns], [least[k] for k in columns], width)
-        grid = _grid(f"{table.title} (continued)" if piece else table.title)
+        grid = _grid(f"{table.title} (continued)" if piece else table.title if has_title else "")
         for k, wide in zip(columns, widths, strict=True):
             style = "bold" if k == 0 and is_text[0] else ""
             grid.add_column(
@@ -141,13 +145,18 @@ def _table(table: Table, width: int) -> "Iterator[RenderableType]":
         yield Text(f"  and {count_noun(left_out, 'other row')}: on the page, or with --json", style="dim")
 
 
+def _brief(cell: Cell, column: Column) -> str:
+    value = cell.value if column.is_brief and isinstance(cell, Estimate) else cell
+    return cell_text(value, column)
+
+
 def _grid(title: str) -> "RichTable":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
     return RichTable(
-        title=Text(title, style="italic"),
+        title=Text(title, style="italic") if title else None,
         box=SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

@@ -21,6 +21,7 @@ from interfere.data.importers.helios import import_helios
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.records.limits import DEFAULT_RISK
+from interfere.reports.terminal import TerminalDocument
 from interfere.sim.beliefs import MatrixPredictor, noisy_beliefs, true_beliefs
 from interfere.sim.edge_world import (
     CHECKPOINT_S,
@@ -36,7 +37,7 @@ from interfere.sim.study import Line, Study, study
 from interfere.sim.trace_worlds import MAX_STRETCH_JOBS, stretches, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import World
-from interfere.training.replay.tables import DEADLINE_LEGEND, sections
+from interfere.training.replay.report import DEADLINE_LEGEND, policy_tables
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 
@@ -124,7 +125,7 @@ def test_deadline_satisfaction(name: str) -> None:
     jobs = sum(len(setting.apply(world).jobs) for world in worlds)
     print(f"\n{name}: {len(worlds)} traces, {jobs} jobs, {truth.note()}")
     met = satisfaction(result.deadlines)
-    Console(width=80).print(*(section.table() for section in sections(result)))
+    Console(width=80).print(TerminalDocument([group.table() for group in policy_tables(result)]))
     print(DEADLINE_LEGEND)
     record(f"deadlines_{name}", met)
     assert met[DEADLINE_BASELINE] > met["edf+first-fit"]

@@ -53,3 +53,8 @@ class Tree(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._open[-1].text += data
+
+
+def figures(page: str) -> list[Element]:
+    """The figures of a page, those of panels not counted."""
+    return [each for section in Tree(page).root.all("section") for each in section.inside if each.name == "figure"]

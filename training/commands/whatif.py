@@ -92,12 +92,12 @@ def whatif(
     with the same --out again.
     """
     from interfere.data.loading import table_folder
+    from interfere.reports.html_page import write_html_page
+    from interfere.reports.terminal import TerminalDocument
     from interfere.sim.sweeps.running import in_processes, in_this_process
     from interfere.training.whatif import question as defaults
     from interfere.training.whatif.answer import answer_whatif
-    from interfere.training.whatif.page import write_whatif_page
-    from interfere.training.whatif.report import document
-    from interfere.training.whatif.text import summary
+    from interfere.training.whatif.report import whatif_document, whatif_facts
 
     question = defaults.WhatIf(
         trace=trace,
@@ -119,8 +119,9 @@ def whatif(
     )
     engine = in_this_process if workers == 1 else in_processes(workers)
     answer = answer_whatif(question, engine=engine, folder=out, report=progress_note)
-    page = write_whatif_page(out / "whatif.html", answer) if out is not None else None
-    emit(document(answer, page), summary(answer), as_json=as_json)
+    document = whatif_document(answer)
+    page = write_html_page(out / "whatif.html", document) if out is not None else None
+    emit(whatif_facts(answer, page), TerminalDocument(document), as_json=as_json)
     if page is not None:
         progress_note(str(page))
     if answer.interrupted:

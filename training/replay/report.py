@@ -1,125 +1,230 @@
-"""A replay as files and a document for programs: JSON, Parquet, CSV, the HTML page and the draws of deadlines."""
+"""The report of a replay as a document: the verdicts that people read first, and a section for each group of traces."""
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from interfere.file_writing import write_atomically
-from interfere.sim.edge_world import save_draws
-from interfere.sim.score import Score
-from interfere.sim.study_runs import Run
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.reports.document import (
+    Cell,
+    Column,
+    Document,
+    Estimate,
+    Items,
+    Part,
+    Range,
+    Section,
+    Sentence,
+    Table,
+    Tone,
+)
+from interfere.reports.numbers import COUNT, fixed, hours, percent
+from interfere.sim.ratio_interval import CONFIDENCE
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, name_of_pairs, parse_name, reference_of
+from interfere.sim.study import Line, Study
+from interfere.sim.uncertainty import UncertainMean
 from interfere.training.replay.answer import Answer
-from interfere.training.replay.page import page
-from interfere.training.replay.tables import verdicts
+from interfere.training.replay.figures import completion_figures, deadline_figures
 
-DRAWS_FILE = "deadlines.json"
-
-
-def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
-    """Everything but the single jobs. `written`: the files of the report."""
-    study = answer.study
-    content: dict[str, Any] = {
-        "question": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(answer.question).items()},
-        "coverage": asdict(answer.coverage)
-        | {"job_share": answer.coverage.job_share, "gpu_h_share": answer.coverage.gpu_h_share},
-        "notes": answer.notes,
-        "verdicts": verdicts(answer),
-        "tuned_on_this_trace": dict(answer.tuned),
-        "cap": study.cap,
-        "stable": [asdict(line) for line in study.stable],
-        "overloaded": [asdict(line) for line in study.overloaded],
-        "runs": [_run(run) for run in study.runs],
-        "files": [str(path) for path in written],
-    }
-    if answer.product is not None:
-        content["groups_by_product"] = {
-            "stable": [asdict(line) for line in answer.product.stable],
-            "overloaded": [asdict(line) for line in answer.product.overloaded],
-        }
-    if answer.deadline_draws:
-        recorded = [run for run in study.runs if run.draw == run.tie == 0]
-        content["deadlines"] = [asdict(line) for line in study.deadlines]
-        content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
-        content["draws_file"] = next((str(path) for path in written if path.name == DRAWS_FILE), "")
-        content["schedulers"] = {
-            policy: [_score(run.score) for run in recorded if run.policy == policy]
-            for policy in answer.question.policies
-        }
-    return content
+HOURS, CHANGE, SECONDS = hours(), percent(1, sign=True), fixed(1, "s", quantity="s")
+POINTS = fixed(1, quantity="fraction", scale=100, sign=True)
+MeanOf = Callable[[Line], UncertainMean | None]
+PolicyColumn = tuple[Column, Callable[[Line], Cell]]
 
 
-def _score(score: Score) -> dict[str, Any]:
-    return asdict(score) | {"satisfaction": score.satisfaction}
+def _uncertain(mean_of: MeanOf) -> Callable[[Line], Cell]:
+    """The cell of a mean with its interval; nothing where there is no mean."""
+
+    def cell(line: Line) -> Cell:
+        mean = mean_of(line)
+        return None if mean is None else Estimate(mean.mean, mean.interval.low, mean.interval.high)
+
+    return cell
 
 
-def _run(run: Run) -> dict[str, Any]:
-    head = {
-        "policy": run.policy,
-        "world": run.world,
-        "draw": run.draw,
-        "tie": run.tie,
-        "load": run.load,
-        "seconds": run.seconds,
-    }
-    return head | _score(run.score)
+def _spread(line: Line) -> Cell:
+    return None if line.change is None else Range(line.change.spread.low, line.change.spread.high)
 
 
-def write_report(folder: Path, answer: Answer) -> list[Path]:
-    """Write `report.html`, `runs.csv`, `jobs.parquet`, and with deadlines `deadlines.json`, each whole or not at all.
+COLUMNS: tuple[PolicyColumn, ...] = (
+    (Column("mean", HOURS), lambda line: line.score.mean_completion_s),
+    (Column("against none", CHANGE), _uncertain(lambda line: line.change)),
+    (Column("spread", CHANGE), _spread),
+    (
+        Column("order of ties", HOURS, is_detail=True),
+        lambda line: Range(*line.tie_range_s) if line.tie_range_s else None,
+    ),
+    (Column("median", HOURS, is_detail=True), lambda line: line.score.median_completion_s),
+    (Column("p99", HOURS, is_detail=True), lambda line: line.score.p99_completion_s),
+    (Column("slowdown", fixed(2), is_detail=True), lambda line: line.score.mean_slowdown),
+    (Column("waiting", HOURS, is_detail=True), lambda line: line.score.mean_waiting_s),
+    (Column("in use", percent(), is_detail=True), lambda line: line.score.utilisation),
+    (Column("shared", percent(), is_detail=True), lambda line: line.score.shared),
+    (Column("past cap", percent(1), is_detail=True), lambda line: line.score.past_cap if line.score.pairs else None),
+    (Column("replay", SECONDS, is_detail=True), lambda line: line.seconds),
+)
+LEGEND = (
+    "mean, median, p99: completion time of all jobs, from arrival to end; against none: change of the mean against the "
+    f"same policy without sharing, with the {CONFIDENCE:.0%} interval of this mean over other such periods (from "
+    f"overlapping batches of the recorded days); spread: that of {CONFIDENCE:.0%} of single days, or of whole traces "
+    "where days were redrawn; order of ties: the mean over orders of jobs submitted in one second; slowdown: "
+    "completion time over run time without sharing; in use, shared: of device time; past cap: pairs that truly slowed "
+    "a side beyond the cap"
+)
+DEADLINE_COLUMNS: tuple[PolicyColumn, ...] = (
+    (Column("met", percent(1), is_brief=True), _uncertain(lambda line: line.satisfaction)),
+    (Column("against drop", POINTS), _uncertain(lambda line: line.satisfaction_change)),
+    (Column("effort", HOURS), lambda line: line.best_effort_s.mean if line.best_effort_s is not None else None),
+    (
+        Column("waste", percent(1)),
+        lambda line: line.score.wasted_gpu_h / line.score.used_gpu_h if line.score.used_gpu_h else None,
+    ),
+    (Column("broken", COUNT), lambda line: line.score.broken if line.score.promised else None),
+    (Column("promised", COUNT), lambda line: line.score.promised if line.score.promised else None),
+    (Column("dropped", COUNT, is_detail=True), lambda line: line.score.dropped),
+    (Column("in use", percent(), is_detail=True), lambda line: line.score.utilisation),
+    (Column("shared", percent(), is_detail=True), lambda line: line.score.shared),
+    (Column("stops", COUNT, is_detail=True), lambda line: line.score.stops),
+    (Column("replay", SECONDS, is_detail=True), lambda line: line.seconds),
+)
+DEADLINE_LEGEND = (
+    f"met: deadlines met over all submitted jobs that have one, with the {CONFIDENCE:.0%} interval of this mean over "
+    "other such periods (from overlapping batches of the recorded days); against drop: difference in points, job by "
+    f"job, to {DEADLINE_BASELINE} (with +greedy, where the policy shares, which then pairs only where both meet their "
+    "deadlines); effort: mean completion time of jobs without a deadline; waste: percentage of device time spent on "
+    "jobs that missed their deadline, and on checkpoints; broken: promised deadlines that were missed"
+)
+SEATS_COLUMNS: tuple[PolicyColumn, ...] = (
+    (Column("mean", HOURS), _uncertain(lambda line: line.completion_s)),
+    (Column("worst slowdown", fixed(2)), _uncertain(lambda line: line.worst_slowdown)),
+    (Column("of all", fixed(2), is_detail=True), lambda line: line.score.worst_slowdown),
+    (Column("against none", CHANGE, is_detail=True), _uncertain(lambda line: line.change)),
+    (Column("against two", CHANGE), _uncertain(lambda line: line.change_to_pairs)),
+    (Column("shared", percent(), is_detail=True), lambda line: line.score.shared),
+)
+SEATS_LEGEND = (
+    "worst slowdown: by company, time on devices over the time alone; of the jobs that arrive on one day the largest, "
+    "averaged over days; of all: the largest of any job; against none, against two: change of the mean completion time "
+    f"against the same policy without sharing, and with two jobs at most on a device; [{CONFIDENCE:.0%} intervals of "
+    "these means over other such periods, from overlapping batches of the recorded days]"
+)
+STABLE = "Worlds with stable load"
+OVERLOADED = "Overloaded worlds: gains there grow with the length of the trace"
+DEADLINES = "Worlds with deadlines and edge devices"
 
-    Raises UnfitError where the folder cannot be written.
-    """
-    runs = answer.study.runs
-    written: list[Path] = []
 
-    def write(name: str, save: Callable[[str], object]) -> None:
-        write_atomically(folder / name, save)
-        written.append(folder / name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTable:
+    """The policies on one group of traces."""
 
-    text = page(answer)
-    write("report.html", lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
-    write("runs.csv", lambda temporary: Path(temporary).write_text(_csv(runs), encoding="utf-8"))
-    write("jobs.parquet", lambda temporary: _write_jobs(temporary, runs))
-    if answer.deadline_draws:
-        write(DRAWS_FILE, lambda temporary: save_draws(Path(temporary), answer.deadline_draws))
-    return written
+    title: str
+    lines: tuple[Line, ...]
+    columns: tuple[PolicyColumn, ...]
+    legend: str
 
-
-def _csv(runs: Iterable[Run]) -> str:
-    rows = [_run(run) for run in runs]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    def table(self) -> Table:
+        """One row for each policy."""
+        return Table(
+            title=self.title,
+            columns=(Column("policy"), *(column for column, _ in self.columns)),
+            rows=tuple((line.policy, *(cell(line) for _, cell in self.columns)) for line in self.lines),
+        )
 
 
-def _write_jobs(path: str, runs: Iterable[Run]) -> None:
-    """One row per job, world and policy, of the trace as recorded. No deadline and no promise are null."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def replay_document(answer: Answer) -> Document:
+    """The report: how much the truth covers, the verdicts, and the policies on each group of traces."""
+    parts: list[Part] = [
+        Sentence("What sharing devices would have done to this trace, by policy.", tone=Tone.LEAD),
+        *(Sentence(verdict, tone=Tone.GOOD) for verdict in verdicts(answer)),
+        Items(tuple(answer.notes)),
+    ]
+    told: set[str] = set()
+    for group in policy_tables(answer.study, answer.product):
+        inside: list[Part] = [group.table()]
+        if group.legend not in told:
+            inside.append(Sentence(group.legend, tone=Tone.NOTE))
+            told.add(group.legend)
+        if group.title == STABLE:
+            inside += completion_figures(group.lines, answer.study.runs)
+        if group.title == DEADLINES:
+            inside += deadline_figures(group.lines, answer.study.runs)
+        parts.append(Section(group.title, tuple(inside)))
+    parts += [Sentence(text, tone=Tone.NOTE) for text in populations(answer.study)]
+    return Document(f"Replay of {answer.question.trace.name}", tuple(parts))
 
-    parts = []
-    for run in runs:
-        if (replayed := run.replayed) is None:
-            continue
-        jobs = replayed.world.jobs
-        columns = {
-            "policy": [run.policy] * len(jobs),
-            "world": [run.world] * len(jobs),
-            "job_id": [job.id for job in jobs],
-            "workload": [job.workload for job in jobs],
-            "gpus": [job.gpus for job in jobs],
-            "arrival_s": [job.arrival_s for job in jobs],
-            "duration_s": [job.duration_s for job in jobs],
-            "started_s": replayed.started_s,
-            "ended_s": replayed.ended_s,
-            "stops": replayed.stops,
-            "deadline_s": pa.array([job.deadline_s if job.has_deadline else None for job in jobs], pa.float64()),
-            "promised_s": pa.array(replayed.promised_s, pa.float64(), from_pandas=True),
-        }
-        parts.append(pa.table(columns))
-    pq.write_table(pa.concat_tables(parts), path, compression="zstd")
+
+def policy_tables(study: Study, product: Study | None = None) -> list[PolicyTable]:
+    """One table for each group of traces that there is, schedulers of deadlines best first; then those of seats,
+    `product`: the study in which groups are the product of their pairs."""
+    best_first = sorted(study.deadlines, key=lambda line: -_satisfaction(line))
+    groups = [
+        PolicyTable(title=STABLE, lines=study.stable, columns=COLUMNS, legend=LEGEND),
+        PolicyTable(title=OVERLOADED, lines=study.overloaded, columns=COLUMNS, legend=LEGEND),
+        PolicyTable(title=DEADLINES, lines=tuple(best_first), columns=DEADLINE_COLUMNS, legend=DEADLINE_LEGEND),
+    ]
+    if product is not None:
+        for ends, each in (("sum", study), ("product", product)):
+            for kind, lines in (("stable", each.stable), ("overloaded", each.overloaded)):
+                title = f"Seats, {kind} load: groups by the {ends} of their pairs unless measured"
+                groups.append(
+                    PolicyTable(title=title, lines=_seated(lines), columns=SEATS_COLUMNS, legend=SEATS_LEGEND)
+                )
+    return [group for group in groups if group.lines]
+
+
+def _satisfaction(line: Line) -> float:
+    return line.satisfaction.mean if line.satisfaction is not None else 0.0
+
+
+def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The policies with more than two seats, and each with two and without sharing."""
+    seated = [line.policy for line in lines if parse_name(line.policy).seats > DEFAULT_SEATS]
+    names = {name for policy in seated for name in (policy, name_of_pairs(policy), reference_of(policy))}
+    return tuple(line for line in lines if line.policy in names)
+
+
+def populations(study: Study) -> list[str]:
+    """What the intervals and spreads of each group of traces are over."""
+    texts = []
+    for title, lines in ((STABLE, study.stable), (OVERLOADED, study.overloaded), (DEADLINES, study.deadlines)):
+        figures = [figure for line in lines if (figure := line.change or line.satisfaction) is not None]
+        if figures:
+            figure = next((each for each in figures if each.interval.is_known), figures[0])
+            reason = f" (none: {figure.interval.missing})" if figure.interval.missing else ""
+            texts.append(f"{title}: intervals are of the {figure.interval.population}{reason}; spread over ")
+            texts[-1] += figure.spread.population
+    return texts
+
+
+def verdicts(answer: Answer) -> list[str]:
+    """Which policy ends jobs soonest on average, or meets most deadlines: of all policies, and of those that could be
+    run in practice. A policy of which something was chosen on this very trace is not named."""
+    stable = [line for line in answer.study.stable if line.policy not in answer.tuned]
+    deadlines = [line for line in answer.study.deadlines if line.policy not in answer.tuned]
+    unknown = [line for line in stable if not parse_name(line.policy).knows_durations]
+    nonpreemptive = [line for line in unknown if not parse_name(line.policy).is_preemptive]
+    texts = []
+    for description, lines in (
+        ("of all", stable),
+        ("without knowing durations beforehand", unknown),
+        ("of those, without stopping jobs", nonpreemptive),
+    ):
+        if lines:
+            best = min(lines, key=lambda line: line.score.mean_completion_s)
+            by_sharing = f", by sharing {_change_text(best.change)}" if best.change else ", which shares nothing"
+            texts.append(
+                f"soonest {description}: {best.policy}, {HOURS.number(best.score.mean_completion_s)} h{by_sharing}"
+            )
+    unshared = [line for line in deadlines if not parse_name(line.policy).sharing]
+    for description, lines in (("of all", deadlines), ("without sharing", unshared)):
+        if lines:
+            best = max(lines, key=_satisfaction)
+            met = percent(1).number(_satisfaction(best))
+            ends = best.satisfaction.interval if best.satisfaction else None
+            interval = f" {percent().ends(ends.low, ends.high)}" if ends and ends.is_known else ""
+            texts.append(f"most deadlines met {description}: {best.policy}, {met}{interval} %")
+    return texts
+
+
+def _change_text(change: UncertainMean) -> str:
+    ends = CHANGE.ends(change.interval.low, change.interval.high)
+    return f"{CHANGE.number(change.mean)} % {ends}".rstrip()

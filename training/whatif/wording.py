@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from interfere.reports.document import Tone
 from interfere.sim.ratio_interval import CONFIDENCE
 from interfere.sim.schedulers.names import GREEDY, parse_name
 from interfere.sim.uncertainty import UncertainMean
@@ -72,11 +73,11 @@ def load_text(effect: Effect) -> str:
     return f"its own load ({effect.load:.2f})" if effect.target_load is None else f"a load of {effect.target_load:g}"
 
 
-def verdict(answer: WhatIfAnswer) -> tuple[str, str]:
+def verdict(answer: WhatIfAnswer) -> tuple[str, Tone]:
     """The first sentence, and its tone: good, bad or unsure."""
     effects = main_effects(answer)
     if not effects or effects[0].change is None:
-        return "No replay was finished that compares sharing with none.", "unsure"
+        return "No replay was finished that compares sharing with none.", Tone.UNSURE
     first = effects[0]
     assert first.change is not None
     ends = first.change.interval
@@ -85,14 +86,18 @@ def verdict(answer: WhatIfAnswer) -> tuple[str, str]:
         f"{change_text(first.change)} under {first.queue}"
     )
     if all(effect.shared == 0 for effect in effects):
-        return f"At {load_text(first)} no job would share: devices are free whenever one arrives.", "unsure"
+        return f"At {load_text(first)} no job would share: devices are free whenever one arrives.", Tone.UNSURE
     others = [effect for effect in effects[1:] if effect.change is not None]
     if others:
         text += "; " + ", ".join(f"{effect.queue} {change_text(effect.change)}" for effect in others)
     if not ends.is_known:
-        return f"{text}. No interval: {ends.missing}.", "unsure"
-    tone = "good" if ends.high < 0 else "bad" if ends.low > 0 else "unsure"
-    doubt = "" if tone != "unsure" else f" Under {first.queue} the interval holds 0: no change can be told from none."
+        return f"{text}. No interval: {ends.missing}.", Tone.UNSURE
+    tone = Tone.GOOD if ends.high < 0 else Tone.BAD if ends.low > 0 else Tone.UNSURE
+    doubt = (
+        ""
+        if tone is not Tone.UNSURE
+        else f" Under {first.queue} the interval holds 0: no change can be told from none."
+    )
     return f"{text}.{doubt}", tone
 
 

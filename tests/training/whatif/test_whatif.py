@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.errors import InvalidInputError
+from interfere.reports.html_page import html_page
 from interfere.sim.sweeps.running import in_this_process
 from interfere.sim.sweeps.tasks import SweepInputs, SweepResult, SweepTask
 from interfere.training.commands.whatif import app
 from interfere.training.whatif.answer import WhatIfAnswer, answer_whatif
 from interfere.training.whatif.inputs import suggested_map
-from interfere.training.whatif.page import whatif_page
 from interfere.training.whatif.question import WhatIf
+from interfere.training.whatif.report import whatif_document
 from interfere.training.whatif.wording import placement_text, scenario_text, verdict
 
 
@@ -61,6 +62,10 @@ def quick(trace: Path, measured: Path, **options: object) -> WhatIf:
         "caps": (1.5,),
     }
     return WhatIf(**(common | options))  # type: ignore[arg-type]
+
+
+def whatif_page(answer: WhatIfAnswer) -> str:
+    return html_page(whatif_document(answer))
 
 
 def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_folder: Path, tmp_path: Path) -> None:
