@@ -6,10 +6,11 @@ from numpy.typing import NDArray
 from interfere.features import activity, counters, kernels, memory, roofline
 from interfere.features import occupancy as geometry
 from interfere.records import JobProfile
+from interfere.sharing_modes import SharingMode
 
 # The columns of sharing modes belong to the fingerprint, which models are trained with. A mode that was added later has
 # zeros in all of them: a code of its own as long as there is one such mode, now `spatial`.
-ENCODED_MODES = ("timeslice", "mps", "mig", "stream", "priority")
+ENCODED_MODES = tuple(mode for mode in SharingMode if mode.properties.has_model_column)
 COLUMNS: tuple[str, ...] = (
     *activity.COLUMNS,
     *kernels.COLUMNS,
@@ -21,7 +22,7 @@ COLUMNS: tuple[str, ...] = (
 )
 
 
-def encode(profile: JobProfile, device_type: str, mode: str) -> NDArray[np.float32]:
+def encode(profile: JobProfile, device_type: str, mode: SharingMode) -> NDArray[np.float32]:
     """Encode a profile: float32[F], the values of `COLUMNS` with one cast at the end; absent facts are NaN."""
     row = (
         *activity.encode(profile),

@@ -15,6 +15,7 @@ from interfere.errors import InvalidInputError
 from interfere.features import job
 from interfere.features.fingerprint import fingerprint
 from interfere.records import JobProfile
+from interfere.sharing_modes import SharingMode
 
 CONTENTION_COLUMNS = (
     "busy_frac_sum",
@@ -72,7 +73,7 @@ class FeatureEncoder:
         """Hash over the encoder's version and the names of all pair columns."""
         return fingerprint(self.pair_names)
 
-    def encode_jobs(self, profiles: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
+    def encode_jobs(self, profiles: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float32]:
         """Encode n profiles as if they ran on this device type and mode: float32[n, F]."""
         rows = [job.encode(profile, device_type, mode) for profile in profiles]
         encoded = np.array(rows, dtype=np.float32).reshape(len(rows), len(job.COLUMNS))

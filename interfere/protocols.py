@@ -16,6 +16,7 @@ from interfere.records import (
     Prediction,
     SoloMeasurement,
 )
+from interfere.sharing_modes import SharingMode
 
 
 class SoloProfiler(Protocol):
@@ -61,7 +62,7 @@ class PairEncoder(Protocol):
     def pair_names(self) -> tuple[str, ...]:
         """Names of the f pair columns: victim columns, neighbour columns, contention columns."""
 
-    def encode_jobs(self, profiles: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
+    def encode_jobs(self, profiles: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float32]:
         """float32[n, F]: one row of job columns per profile; NaN where a profile lacks the fact."""
 
     def encode_pairs(self, victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -78,7 +79,7 @@ class Predictor(Protocol):
     def version(self) -> str:
         """Version of the model that answers."""
 
-    def knows(self, device_type: str, mode: str) -> str:
+    def knows(self, device_type: str, mode: SharingMode) -> str:
         """Empty when the domain (device type, sharing mode) is known, else the reason and the remedy."""
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:

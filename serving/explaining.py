@@ -34,6 +34,7 @@ from interfere.records import (
 )
 from interfere.serving.decisions import DecisionMaker
 from interfere.serving.state import Knowledge, ServedState
+from interfere.sharing_modes import DEFAULT_MODE
 from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
@@ -161,12 +162,12 @@ class Explainer:
             victim=np.array([0]),
             neighbour=np.array([1]),
             device_type=device.type,
-            mode=device.mode,
+            mode=device.mode or DEFAULT_MODE,
             allow_extrapolation=True,
         )
         # 1. The log slowdown from facts alone, with measured pairs, and with what was learned since.
         corrected, published = state.predictor.predict_pairs(batch), state.model.predictor.predict_pairs(batch)
-        from_facts = state.model.occlusion.log_slowdown(*profiles, device.type, device.mode)
+        from_facts = state.model.occlusion.log_slowdown(*profiles, device.type, device.mode or DEFAULT_MODE)
         published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
         # 2. What each of them contributes.
         unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
@@ -207,7 +208,7 @@ class Explainer:
                 reference=effect.reference,
                 unit=effect.unit,
             )
-            for effect in occlusion.effects(*profiles, device.type, device.mode)
+            for effect in occlusion.effects(*profiles, device.type, device.mode or DEFAULT_MODE)
         ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from interfere.errors import InvalidInputError, Violation
+from interfere.policy.context import assumed_mode
 from interfere.policy.solve.planner import parts_planned_apart
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
@@ -15,6 +16,7 @@ from interfere.records import ActionKind, Job, JobProfile, Snapshot
 from interfere.serving.limits import check_size
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.state import ServedState
+from interfere.sharing_modes import SharingMode
 
 ProfileOf = Callable[[Job, str], JobProfile | None]
 
@@ -77,9 +79,11 @@ def predicted_pairs(snapshot: Snapshot, state: ServedState) -> int:
     may_move = bool(allowed & {ActionKind.MOVE, ActionKind.PREEMPT})
     if ActionKind.START_SHARED not in allowed and not may_move:
         return 0
-    domains: dict[tuple[str, str], _Residents] = {}
+    unnamed = dict.fromkeys(device.type for device in snapshot.devices if not device.mode)
+    assumed = {device_type: assumed_mode(device_type, state.predictor) for device_type in unnamed}
+    domains: dict[tuple[str, SharingMode], _Residents] = {}
     for device in snapshot.devices:
-        residents = domains.setdefault((device.type, device.mode), _Residents())
+        residents = domains.setdefault((device.type, device.mode or assumed[device.type]), _Residents())
         (residents.alone if len(device.residents) == 1 else residents.paired).extend(device.residents)
     total = 0
     for (device_type, mode), residents in domains.items():

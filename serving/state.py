@@ -25,6 +25,7 @@ from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile
 from interfere.serving.learning.learned_state import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
+from interfere.sharing_modes import SharingMode
 from interfere.store.protocols import DecisionAudit, ProfileRepository
 from interfere.wire.messages import JobRef
 
@@ -40,7 +41,7 @@ class ServedModel:
     shipped_by_id: Mapping[str, JobProfile]  # what each source says in them
     occlusion: Occlusion  # explains the model inside `predictor`
     prior: ResidualPrior | None = None  # of the online correction
-    measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
+    measured: Iterable[tuple[str, str, str, SharingMode]] = ()  # pairs answered by their measurement
     step_times: StepTimes = field(default_factory=dict)  # of the measured jobs
     coordinates: JobCoordinates = no_coordinates  # of jobs on device types that the model never saw
     folder: Path

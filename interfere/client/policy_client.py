@@ -23,6 +23,7 @@ from interfere.records import (
 )
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import ModeAdvice
+from interfere.sharing_modes import SharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
@@ -119,7 +120,7 @@ class PolicyClient:
         *,
         pairs: Iterable[tuple[int, ...]] = (),
         device_type: str = "",
-        mode: str = "timeslice",
+        mode: SharingMode = SharingMode.TIMESLICE,
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> PairAnswer:
@@ -150,7 +151,7 @@ class PolicyClient:
         neighbours: Sequence[AnyJob] = (),
         *,
         device_type: str = "",
-        mode: str = "timeslice",
+        mode: SharingMode = SharingMode.TIMESLICE,
         quantile: float = 0.5,
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,

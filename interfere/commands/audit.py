@@ -23,6 +23,7 @@ from interfere.commands.monitoring_options import (
     monitoring_settings,
 )
 from interfere.commands.output import JsonFlag, emit, err, progress_note
+from interfere.sharing_modes import DEFAULT_MODE
 
 if TYPE_CHECKING:
     from interfere.monitoring.audit.audit import AuditReport
@@ -49,7 +50,7 @@ def audit(
     by: By = "workload",
     label_map: LabelMap = None,
     device: DeviceType = "",
-    mode: Mode = "timeslice",
+    mode: Mode = DEFAULT_MODE,
     cell: Annotated[str, typer.Option(help="Read this much time at once; a smaller one needs less memory.")] = "1h",
     min_window: MinWindow = "60s",
     exporter_delay: ExporterDelay = "0s",

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interfere.sharing_modes import SharingMode
+
 if TYPE_CHECKING:
     from interfere.monitoring.settings import MonitoringSettings
 
@@ -30,7 +32,7 @@ LabelMap = Annotated[
     ),
 ]
 DeviceType = Annotated[str, typer.Option("--device", help="Device type; default: by the label modelName.")]
-Mode = Annotated[str, typer.Option(help="How jobs share a device on this site.")]
+Mode = Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")]
 MinWindow = Annotated[str, typer.Option(help="Shortest time of constant company that counts.")]
 ExporterDelay = Annotated[
     str,
@@ -48,7 +50,7 @@ def monitoring_settings(
     by: str,
     label_map: list[str] | None,
     device: str,
-    mode: str,
+    mode: SharingMode,
     cell: str,
     min_window: str,
     exporter_delay: str,

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.wire.messages import PairAnswer, PairQuery
@@ -24,7 +25,7 @@ def predict(
         str | None, typer.Option(metavar="FILE", help='JSON {"jobs": [...], "pairs": [[0, 1]]}; - is standard input.')
     ] = None,
     device_type: Annotated[str, typer.Option(help="Default: the only one the model knows.")] = "",
-    mode: Annotated[str, typer.Option(help="Sharing mode.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="Sharing mode.")] = DEFAULT_MODE,
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -56,7 +57,13 @@ def _print(query: "PairQuery", answer: "PairAnswer", *, as_json: bool) -> None:
 
 
 def _query(
-    victims: list[str], neighbours: list[str], request: str | None, device_type: str, mode: str, *, together: bool
+    victims: list[str],
+    neighbours: list[str],
+    request: str | None,
+    device_type: str,
+    mode: SharingMode,
+    *,
+    together: bool,
 ) -> "PairQuery":
     """Return the query of --request, or that of every --victim beside each --neighbour (or beside all of them)."""
     from interfere.wire.json_input import read_json, read_pair_query

@@ -63,12 +63,12 @@ def timeline(
     from interfere.timeline.mode_comparison import (
         compare_sharing_modes,
         scenario_from_profiles,
+        select_kernel_schedulers,
         select_planner,
-        select_sharing_modes,
     )
 
     high_profile, low_profile = _profile_pair(_profiles(table, profiles), (high, low), device)
-    modes = select_sharing_modes(mode or (), high_profile.device_type)
+    modes = select_kernel_schedulers(mode or (), high_profile.device_type)
     scenario = scenario_from_profiles(
         high_profile,
         low_profile,

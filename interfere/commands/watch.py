@@ -23,6 +23,7 @@ from interfere.commands.monitoring_options import (
 )
 from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.sharing_modes import DEFAULT_MODE
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -39,7 +40,7 @@ def prometheus(
     by: By = "workload",
     label_map: LabelMap = None,
     device: DeviceType = "",
-    mode: Mode = "timeslice",
+    mode: Mode = DEFAULT_MODE,
     site: Annotated[str, typer.Option(help="Name of the site: begins the ids of its observations.")] = "prometheus",
     cell: Annotated[str, typer.Option(help="Report this much time at once; longer windows are cut there.")] = "5m",
     min_window: MinWindow = "60s",

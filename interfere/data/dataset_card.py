@@ -9,24 +9,10 @@ from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_q
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.file_writing import write_atomically
-from interfere.records import DEFAULT_MODE, GroupMeasurement, PairMeasurement
+from interfere.records import GroupMeasurement, PairMeasurement
+from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
 CARD_FILE = "card.md"
-MODE_NOTES = {  # of CPU cores
-    "timeslice": (
-        "**One CPU core, time-sliced.** Two processes pinned to the same core share it as two contexts share a GPU in "
-        "time slices. It is not a GPU: no memory capacity, no SMs, another scheduler. Good for trying things out."
-    ),
-    "priority": (
-        "**One CPU core, two priorities.** Of two processes pinned to the same core one runs under SCHED_IDLE: it has "
-        "the core only while the other, the important one, wants nothing. Each row says who was important; models and "
-        "replays, which are not told, take the mean of both roles, with an interval that covers them."
-    ),
-    "spatial": (
-        "**Two CPU cores, a job on each.** The jobs share caches and memory bandwidth alone. It is not MPS: no SMs are "
-        "shared, and most pairs hardly slow each other down."
-    ),
-}
 CPU_PROTOCOL = """\
 Block = A · AB · B · AB on persistent pinned processes, edges cut, whole steps only; random order of the pairs and
 swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ step time alone, geometric mean over
@@ -118,7 +104,7 @@ def device_notes(table: Table) -> list[str]:
     if all(job.device_type != CPU_CORE.name for job in table.jobs):
         return []
     modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
-    return [text for mode, text in MODE_NOTES.items() if mode in modes]
+    return [mode.properties.cpu_note for mode in CPU_MODES if mode in modes]
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> list[str]:

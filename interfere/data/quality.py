@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from interfere.data.additive_fit import fit_additive
 from interfere.data.tables import Table
 from interfere.records import NAN, GroupMeasurement, PairMeasurement, PairStatus
+from interfere.sharing_modes import SharingMode
 
 MIN_ICC = 0.5  # below this a model would learn noise: training refuses the table
 
@@ -118,7 +119,7 @@ class GroupQuality:
     """The quality figures of the groups of one size in one domain; NaN where there are too few rows."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     metric: str
     size: int  # jobs of a group
     groups: int
@@ -141,13 +142,13 @@ class GroupQuality:
 
 def group_quality(table: Table) -> tuple[GroupQuality, ...]:
     """The quality figures of the groups of each size, by device type, mode and metric."""
-    rows_by_key: dict[tuple[str, str, str, int], list[GroupMeasurement]] = {}
+    rows_by_key: dict[tuple[str, SharingMode, str, int], list[GroupMeasurement]] = {}
     for row in table.groups:
         rows_by_key.setdefault((row.device_type, row.mode, row.metric, len(row.members)), []).append(row)
     return tuple(_group_quality(key, rows) for key, rows in sorted(rows_by_key.items()))
 
 
-def _group_quality(key: tuple[str, str, str, int], rows: Sequence[GroupMeasurement]) -> GroupQuality:
+def _group_quality(key: tuple[str, SharingMode, str, int], rows: Sequence[GroupMeasurement]) -> GroupQuality:
     device_type, mode, metric, size = key
     ok = [row for row in rows if row.status is PairStatus.OK]
     slowdowns = np.array([row.slowdown for row in ok])

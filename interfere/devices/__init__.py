@@ -11,6 +11,7 @@ from interfere.devices.device_type import DeviceType
 from interfere.devices.mig import MIG_SLICES
 from interfere.devices.workstation import WORKSTATION_GPUS
 from interfere.errors import NotFoundError
+from interfere.sharing_modes import CPU_MODES, SharingMode
 
 __all__ = [
     "CPU_CORE",
@@ -19,6 +20,7 @@ __all__ = [
     "DeviceType",
     "find_device_type",
     "has_peak_rates",
+    "possible_modes",
     "require_peak_rates",
 ]
 
@@ -56,3 +58,20 @@ def require_peak_rates(name: str) -> DeviceType:
             "no peak rates are known of this device type", value=name, remedy=f"one of {', '.join(GPU_NAMES)}"
         )
     return device_type
+
+
+def possible_modes(device_type: str) -> tuple[SharingMode, ...]:
+    """The sharing modes that a device of this type can have.
+
+    A device type that is not in the catalogue may have every mode: nothing is guessed of it.
+    """
+    found = find_device_type(device_type)
+    if found.name not in KNOWN_DEVICE_TYPES:
+        return tuple(SharingMode)
+    if found.name == CPU_CORE.name:
+        return CPU_MODES
+    return tuple(
+        mode
+        for mode in SharingMode
+        if mode.properties.on_every_gpu or (mode.properties.partitions_device and found.has_mig)
+    )

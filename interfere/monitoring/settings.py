@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD
 from interfere.errors import InvalidInputError, Violation
-from interfere.records.checks import check, mode_violations, text_violations
+from interfere.records.checks import check, text_violations
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?|\{[^{}]*\}")
 _RANGE = re.compile(r"\[(\d+(?:ms|[smhd]))[\]:]")
@@ -21,7 +22,7 @@ class MonitoringSettings:
     by: str = BY_WORKLOAD  # what names the workload of a job: `workload`, or labels of the device series joined by "+"
     label_map: tuple[tuple[str, str], ...] = ()  # (label of device series, label of progress series) that name one job
     device_type: str = ""  # of all devices; empty: by the label modelName
-    mode: str = "timeslice"  # how jobs share a device on this site
+    mode: SharingMode = SharingMode.TIMESLICE  # how jobs share a device on this site
     site: str = "prometheus"  # begins the ids of observations
     cell_s: float = 3600.0  # windows are cut at whole multiples of it, and read so much at a time
     min_window_s: float = 60.0  # shortest time of constant company that becomes a window
@@ -29,7 +30,7 @@ class MonitoringSettings:
     step_s: float = 15.0  # at which an expression is evaluated
 
     def __post_init__(self) -> None:
-        bad = mode_violations(self.mode) + text_violations(self, "by", "site")
+        bad = set_sharing_mode(self) + text_violations(self, "by", "site")
         bad += [
             Violation(field=name, what=f"must be at least {low:g} s", value=repr(value), remedy="leave it out")
             for name, low in (("min_window_s", 1e-3), ("exporter_delay_s", 0.0), ("step_s", 1e-3))

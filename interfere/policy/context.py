@@ -16,8 +16,6 @@ from interfere.policy.rules.runtime import opening_times
 from interfere.policy.seats import with_seats
 from interfere.protocols import Predictor
 from interfere.records import (
-    DEFAULT_MODE,
-    MODES,
     NAN,
     Device,
     Job,
@@ -28,6 +26,7 @@ from interfere.records import (
     MemoryDemand,
     Snapshot,
 )
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
@@ -62,9 +61,9 @@ class ProfileLookup:
         return self.used_bytes.get((job.workload, device_type), NAN)
 
 
-def assumed_mode(device_type: str, predictor: Predictor) -> str:
+def assumed_mode(device_type: str, predictor: Predictor) -> SharingMode:
     """The sharing mode of a device that names none: one that the model knows for its type, timeslice first."""
-    return next((mode for mode in MODES if not predictor.knows(device_type, mode)), DEFAULT_MODE)
+    return next((mode for mode in SharingMode if not predictor.knows(device_type, mode)), DEFAULT_MODE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +79,7 @@ class PlanningContext:
     budget: TimeBudget = UNLIMITED  # for everything that the decision does
     _classes: dict[object, DeviceClass] = field(default_factory=dict, repr=False)  # of devices, by all that they say
     _predictions: dict[object, tuple[MatrixBatch, MatrixPrediction]] = field(default_factory=dict, repr=False)
-    assumed_modes: Mapping[str, str] = field(default_factory=dict)  # sharing modes of devices that name none, by id
+    assumed_modes: Mapping[str, SharingMode] = field(default_factory=dict)  # of devices that name none, by id
 
     def __post_init__(self) -> None:
         """Give every device its seats, and one that names no sharing mode the one that is assumed for its type."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.runtime import opening_times
-from interfere.records import DEFAULT_MODE, NAN, Device, Window
+from interfere.records import NAN, Device, Window
 from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,7 @@ class DeviceClass:
     """What the planner knows of a device; devices of equal class are interchangeable now."""
 
     type: str
-    mode: str
+    mode: SharingMode
     memory: DeviceMemory
     pool: str = ""
     open_s: float = math.inf  # seconds that it stays open from now; 0: it is closed

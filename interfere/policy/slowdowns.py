@@ -10,6 +10,7 @@ from interfere.policy.context import PlanningContext
 from interfere.predict.groups import GroupComposition, composed_slowdown, composition_of
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # after these a resident has left its device
 SlowdownOfJob = Mapping[str, float]
@@ -76,12 +77,12 @@ def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: 
 
 def _resident_pairs(
     residents: Sequence[tuple[Device, Job]], context: PlanningContext
-) -> dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]]:
+) -> dict[tuple[str, SharingMode], list[tuple[str, JobProfile, JobProfile]]]:
     """(victim id, victim, neighbour) of profiled co-located jobs, by device type and mode.
 
     A gang meets a partner on each of its devices; the pair counts once.
     """
-    pairs: dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]] = {}
+    pairs: dict[tuple[str, SharingMode], list[tuple[str, JobProfile, JobProfile]]] = {}
     seen_pairs = set()
     for device, job in residents:
         victim = context.profile(job, device.type)
@@ -90,5 +91,5 @@ def _resident_pairs(
             neighbour = context.profile(other, device.type) if is_new else None
             seen_pairs.add((job.id, other.id))
             if victim is not None and neighbour is not None:
-                pairs.setdefault((device.type, device.mode), []).append((job.id, victim, neighbour))
+                pairs.setdefault((device.type, device.mode or DEFAULT_MODE), []).append((job.id, victim, neighbour))
     return pairs

@@ -23,6 +23,7 @@ from interfere.predict.online.stand_in_profiles import StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.sharing_modes import SharingMode
 
 LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95  # quantiles of a Prediction's interval
 # Observed ordered pairs after which a device type that the model never saw is answered, with intervals that say how
@@ -53,7 +54,7 @@ class CorrectedPredictor:
     def _state(self) -> BeliefState:
         return self._effects.state
 
-    def knows(self, device_type: str, mode: str) -> str:
+    def knows(self, device_type: str, mode: SharingMode) -> str:
         """Empty when the wrapped model knows this domain or enough of its pairs were observed, else why not."""
         unknown_domain = self._inner.knows(device_type, mode)
         domain = self._state.domains.get((device_type, mode))
@@ -67,7 +68,7 @@ class CorrectedPredictor:
         domain = batch.device_type, batch.mode
         return batch.allow_extrapolation or bool(self._inner.knows(*domain) and not self.knows(*domain))
 
-    def _coordinates_of(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> Floats:
+    def _coordinates_of(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> Floats:
         """float64[n, C]: coordinates of jobs on a device type that the model never saw; C is 0 on any other."""
         if (device_type, mode) not in self._state.unseen_devices:
             return np.zeros((len(jobs), 0))

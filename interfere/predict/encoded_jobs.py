@@ -19,6 +19,7 @@ from interfere.predict.completion import FactCompletion
 from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
+from interfere.sharing_modes import SharingMode
 
 MAX_CACHED_JOBS = 20_000  # encoded jobs
 ENTRY_BYTES = 700  # of one of them in memory besides its numbers, roughly (sys.getsizeof)
@@ -64,7 +65,7 @@ class EncodedJobs:
         return len(self) * self._entry_bytes
 
     def encode(
-        self, jobs: Sequence[JobProfile], device_type: str, mode: str
+        self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode
     ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """float32[n, F] of the jobs, and float64[n] of their novelty. Every distinct profile is encoded once, and
         outside of the lock: others encode meanwhile. Raises InvalidInputError for a profile that has no encoding.
@@ -86,7 +87,7 @@ class EncodedJobs:
         entries = [known[id(job)] for job in jobs]
         return np.array([entry.row for entry in entries]), np.array([entry.novelty for entry in entries])
 
-    def rows(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
+    def rows(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float32]:
         """float32[n, F] of profiles as they are, absent facts NaN; nothing is kept.
 
         Raises InvalidInputError for a profile that has no encoding.
@@ -99,7 +100,7 @@ class EncodedJobs:
             raise not_encodable(jobs[0], repr(error)) from None
 
     def _encode_new(
-        self, jobs: Sequence[JobProfile], device_type: str, mode: str
+        self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode
     ) -> list[tuple[JobProfile, EncodedJob]]:
         rows, variance = self.rows(jobs, device_type, mode), None
         if self._completion is not None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from interfere.errors import ModelError
+from interfere.errors import InvalidInputError, ModelError
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import UNSTATED, MatrixLimit
 from interfere.predict.groups.composition import GroupComposition, composition_from_json
 from interfere.predict.intervals import Intervals
+from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 FORMAT = 3
 # Of format 2, large matrices of a model without a factorised form were answered by another model, which is not asked.
@@ -30,7 +31,7 @@ class Domain:
     """A device type, sharing mode and metric that the model saw in training."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     metric: str
 
 
@@ -51,7 +52,7 @@ class Manifest:
     matrix_limit: MatrixLimit | None  # of a model that does not factorise
     selected_by: str  # "gate", the rule that selects a champion, or "request", whoever trained it
     trained_on: tuple[Mapping[str, Any], ...]
-    compositions: Mapping[tuple[str, str], GroupComposition]  # by device type and mode, where groups were measured
+    compositions: Mapping[tuple[str, SharingMode], GroupComposition]  # by device type, mode; where groups were measured
 
 
 def read_manifest(folder: Path, fingerprint: str) -> Manifest:
@@ -74,7 +75,7 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
             for name in {*FILES, profiles, *document["files"]}
             if Path(name).name == name
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, InvalidInputError) as error:
         raise ModelError(f"manifest.json cannot be read ({error!r})", value=path, remedy=REMEDY) from None
     if manifest.fingerprint != fingerprint:
         raise ModelError(
@@ -116,7 +117,8 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
         fingerprint=str(document["fingerprint"]),
         workloads=tuple(document["workloads"]),
         domains=tuple(
-            Domain(device_type=d["device_type"], mode=d["mode"], metric=d["metric"]) for d in document["domains"]
+            Domain(device_type=d["device_type"], mode=parse_sharing_mode(d["mode"]), metric=d["metric"])
+            for d in document["domains"]
         ),
         intervals=Intervals(
             calibrated=bool(intervals["calibrated"]),
@@ -137,7 +139,7 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
         selected_by=str(document.get("selected_by", "gate")),
         trained_on=tuple(document["trained_on"]),
         compositions={
-            (each["device_type"], each["mode"]): composition_from_json(each["composition"])
+            (each["device_type"], parse_sharing_mode(each["mode"])): composition_from_json(each["composition"])
             for each in document.get("groups", ())
         },
     )

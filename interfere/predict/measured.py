@@ -15,6 +15,7 @@ from interfere.predict.groups.composition import GroupComposition, composition_o
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
 from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.sharing_modes import SharingMode
 
 MAX_STEP_TIME_RATIO = 1.25  # of a job that is still the measured one: repeated profiles of one job differ by a few %
 
@@ -30,7 +31,7 @@ class PairKey(NamedTuple):
     victim: str
     neighbour: str
     device_type: str
-    mode: str
+    mode: SharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +99,11 @@ class MeasuredPredictor:
         """Version of the wrapped model."""
         return self._inner.version
 
-    def knows(self, device_type: str, mode: str) -> str:
+    def knows(self, device_type: str, mode: SharingMode) -> str:
         """The answer of the wrapped model: empty when it knows this domain, else the reason and the remedy."""
         return self._inner.knows(device_type, mode)
 
-    def composition(self, device_type: str, mode: str) -> GroupComposition:
+    def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
         """How the wrapped model composes slowdowns of groups in a domain."""
         return composition_of(self._inner, device_type, mode)
 

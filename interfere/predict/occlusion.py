@@ -17,6 +17,7 @@ import numpy as np
 
 from interfere.protocols import Predictor
 from interfere.records import COUNTERS, NAN, JobProfile, PairBatch
+from interfere.sharing_modes import SharingMode
 
 UNKNOWN_WORKLOAD = "\N{EMPTY SET}"  # a name that no workload of training data has
 
@@ -104,11 +105,13 @@ class Occlusion:
         """
         self._model, self._references = model, tuple(references)
 
-    def log_slowdown(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: str) -> float:
+    def log_slowdown(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: SharingMode) -> float:
         """The bare model's answer, also where it would abstain."""
         return float(self._log_slowdowns([victim, neighbour], [(0, 1)], device_type, mode)[0])
 
-    def effects(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: str) -> tuple[FactEffect, ...]:
+    def effects(
+        self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: SharingMode
+    ) -> tuple[FactEffect, ...]:
         """Effect of every fact that both the job and a reference have, largest first."""
         effects: list[FactEffect] = []
         jobs, pairs = [victim, neighbour], [(0, 1)]
@@ -156,7 +159,9 @@ class Occlusion:
         value, profile = values[(len(values) - 1) // 2]
         return value, {name: getattr(profile, name) for name in fact.fields}
 
-    def _log_slowdowns(self, jobs: list[JobProfile], pairs: list[tuple[int, int]], device_type: str, mode: str) -> Any:
+    def _log_slowdowns(
+        self, jobs: list[JobProfile], pairs: list[tuple[int, int]], device_type: str, mode: SharingMode
+    ) -> Any:
         """float64[p]: log slowdown of each pair of indices into `jobs`, extrapolated where necessary."""
         indices = np.array(pairs, dtype=np.int64)
         answer = self._model.predict_pairs(

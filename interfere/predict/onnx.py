@@ -27,7 +27,8 @@ from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.predict.pair_intervals import read_pair_intervals
 from interfere.protocols import PairEncoder
-from interfere.records import MODES, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,7 +70,7 @@ class OnnxPredictor:
         """Version of the published folder."""
         return self.manifest.version
 
-    def knows(self, device_type: str, mode: str) -> str:
+    def knows(self, device_type: str, mode: SharingMode) -> str:
         """Empty when trained on this domain, else the reason and the remedy."""
         if any(d.device_type == device_type and d.mode == mode for d in self.manifest.domains):
             return ""
@@ -79,11 +80,11 @@ class OnnxPredictor:
             "or set allow_extrapolation"
         )
 
-    def composition(self, device_type: str, mode: str) -> GroupComposition:
+    def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
         """How slowdowns of groups are composed in a domain: as fitted where groups were measured, else by default."""
         return self.manifest.compositions.get((device_type, mode), DEFAULT_COMPOSITION)
 
-    def coordinates(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float64]:
+    def coordinates(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float64]:
         """float64[n, C]: jobs in the standardised space of the jobs of training; C is 0 for a model without one."""
         if self._job_space is None:
             return np.zeros((len(jobs), 0))
@@ -179,7 +180,7 @@ class OnnxPredictor:
 
     def check_encodable(self, profile: JobProfile) -> None:
         """Raise InvalidInputError for a profile that the model cannot be asked about."""
-        row = self.encoded_jobs.rows([profile], profile.device_type, MODES[0])
+        row = self.encoded_jobs.rows([profile], profile.device_type, DEFAULT_MODE)
         if np.isinf(row).any() or np.isinf(self._encoder.encode_pairs(row, row)).any():
             raise not_encodable(profile, "a number is too large")
 
@@ -208,7 +209,7 @@ class OnnxPredictor:
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
 
-    def _domain_index(self, device_type: str, mode: str) -> int:
+    def _domain_index(self, device_type: str, mode: SharingMode) -> int:
         """Index of the domain in the manifest + 1; 0 when the model never saw it."""
         indices = (
             k + 1 for k, d in enumerate(self.manifest.domains) if d.device_type == device_type and d.mode == mode

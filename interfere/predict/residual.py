@@ -23,6 +23,7 @@ from interfere.predict.online.unseen_device import JobCoordinates, no_coordinate
 from interfere.predict.online.window_learning import LearningResult, WindowLearner
 from interfere.protocols import Predictor
 from interfere.records import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
+from interfere.sharing_modes import SharingMode
 
 
 class OnlineModel:
@@ -37,7 +38,7 @@ class OnlineModel:
         inner: Predictor,
         prior: ResidualPrior | None = None,
         *,
-        measured: Iterable[tuple[str, str, str, str]] = (),
+        measured: Iterable[tuple[str, str, str, SharingMode]] = (),
         step_times: StepTimes | None = None,
         coordinates: JobCoordinates = no_coordinates,
         elsewhere: ResolveElsewhere = lambda _: None,
@@ -83,11 +84,11 @@ class OnlineModel:
         """Version of the wrapped model; corrections do not change it."""
         return self._inner.version
 
-    def knows(self, device_type: str, mode: str) -> str:
+    def knows(self, device_type: str, mode: SharingMode) -> str:
         """Empty when the wrapped model knows this domain or enough of its pairs were observed, else why not."""
         return self._corrected.knows(device_type, mode)
 
-    def composition(self, device_type: str, mode: str) -> GroupComposition:
+    def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
         """How the wrapped model composes slowdowns of groups in a domain."""
         return composition_of(self._inner, device_type, mode)
 
@@ -170,6 +171,6 @@ class OnlineModel:
         }
 
 
-def _is_trained_on(inner: Predictor) -> Callable[[str, str], bool]:
+def _is_trained_on(inner: Predictor) -> Callable[[str, SharingMode], bool]:
     """Whether a model was trained on a device type and mode."""
     return lambda device_type, mode: not inner.knows(device_type, mode)

@@ -32,7 +32,8 @@ from interfere.profiling.trace import (
     step_chunks,
     whole_steps,
 )
-from interfere.records import DEFAULT_MODE, BlockSide, MeasuredBlock, StepChunk
+from interfere.records import BlockSide, MeasuredBlock, StepChunk
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 EDGE_S = 0.03  # cut from the start of each window: caches refill after jobs were started or stopped
 MIN_CHUNKS = 20  # wanted in the shared windows; a job with long steps cannot have them, then MIN_STEPS counts
@@ -78,7 +79,7 @@ def analyse_block(
     windows: Sequence[MeasurementWindow],
     drift_frac: float,
     cores: Sequence[int] = (),
-    mode: str = DEFAULT_MODE,
+    mode: SharingMode = DEFAULT_MODE,
 ) -> BlockAnalysis:
     """Slowdowns and quality of one block, from its workers' traces; `cores` says where each ran, default: on one."""
     everyone = frozenset(range(len(names)))
@@ -175,13 +176,15 @@ def held_too_few_steps(block: MeasuredBlock) -> bool:
     return failure is not None and failure.gate is Gate.ENOUGH_STEPS
 
 
-def _gate_failure(sides: tuple[BlockSide, ...], steal_frac: float, drift_frac: float, mode: str) -> GateFailure | None:
+def _gate_failure(
+    sides: tuple[BlockSide, ...], steal_frac: float, drift_frac: float, mode: SharingMode
+) -> GateFailure | None:
     """The first gate that fails. In mode `priority` only the important job, the first, must have made its steps.
 
     The other may wait through a whole window, so that not even the start of its loop is in its trace: that is the
     effect to be measured, and its own row says that it has no slowdown.
     """
-    if mode == "priority":
+    if mode.properties.orders_jobs:
         side_failures = [_steps_failure(sides[0]), slowdown_failure(sides[0])]
     else:
         side_failures = [

@@ -32,6 +32,7 @@ from interfere.records import (
     PairStatus,
 )
 from interfere.records.measurements import IMPORTANT
+from interfere.sharing_modes import SharingMode
 
 RAW_FILE, RAW_GROUPS_FILE = "raw.parquet", "raw_groups.parquet"
 STARVED = f"made too few steps beside the important job to tell a slowdown up to {MAX_SLOWDOWN:g}"
@@ -46,7 +47,7 @@ class CampaignLabels:
     device_name: str
     campaign: str
     source: str
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
 
 
 def write_campaign_table(
@@ -98,7 +99,7 @@ def pair_rows(blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, passes
 
     In mode `priority` the two jobs of a self pair differ, and each has a row.
     """
-    if labels.mode == "priority":
+    if labels.mode.properties.orders_jobs:
         places: tuple[tuple[int, ...], ...] = ((0,), (1,))
     else:
         places = _places_by_workload(blocks[0])
@@ -108,8 +109,8 @@ def pair_rows(blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, passes
         row = PairMeasurement(
             victim=victim,
             neighbour=neighbour,
-            important=IMPORTANT[k[0]] if labels.mode == "priority" else "",
-            **_columns(blocks, labels, passes, victim, k if labels.mode == "priority" else None),
+            important=IMPORTANT[k[0]] if labels.mode.properties.orders_jobs else "",
+            **_columns(blocks, labels, passes, victim, k if labels.mode.properties.orders_jobs else None),
         )
         rows.append(_with_interval(row))
     return tuple(rows)
@@ -188,7 +189,7 @@ def raw_rows(blocks_of_groups: Iterable[Sequence[MeasuredBlock]]) -> list[dict[s
             if len(others) > 1:
                 row["company"] = others
             else:
-                row |= {"neighbour": others[0], "important": IMPORTANT[k] if block.mode == "priority" else ""}
+                row |= {"neighbour": others[0], "important": IMPORTANT[k] if block.mode.properties.orders_jobs else ""}
             row |= block_facts | side_facts
             rows.append({name: None if _is_nan(value) else value for name, value in row.items()})
     return rows

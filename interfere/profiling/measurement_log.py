@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from interfere.errors import ConflictError, TableError, UnfitError
-from interfere.records import DEFAULT_MODE, BlockSide, JobProfile, MeasuredBlock, WorkloadGroup
+from interfere.records import BlockSide, JobProfile, MeasuredBlock, WorkloadGroup
+from interfere.sharing_modes import DEFAULT_MODE
 
 BlocksByGroup = dict[WorkloadGroup, list[MeasuredBlock]]  # keyed by MeasuredBlock.key
 OLDER_IDENTITY = {"mode": DEFAULT_MODE}  # settings that a folder of an earlier release does not name

@@ -14,14 +14,8 @@ import numpy as np
 
 from interfere.profiling.intervals import geometric_mean, has_converged
 from interfere.profiling.quality_gates import MAX_RETRIES
-from interfere.records import (
-    DEFAULT_MODE,
-    BlockRequest,
-    MeasuredBlock,
-    WorkloadGroup,
-    WorkloadPair,
-    group_key,
-)
+from interfere.records import BlockRequest, MeasuredBlock, WorkloadGroup, WorkloadPair, group_key
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +26,12 @@ class BlockSchedule:
     passes: int
     max_blocks: int
     seed: int
-    mode: str = DEFAULT_MODE
+    mode: SharingMode = DEFAULT_MODE
 
 
-def all_pairs(workloads: Sequence[str], mode: str = DEFAULT_MODE) -> tuple[WorkloadPair, ...]:
+def all_pairs(workloads: Sequence[str], mode: SharingMode = DEFAULT_MODE) -> tuple[WorkloadPair, ...]:
     """Every unordered pair, self pairs included; in mode `priority` every ordered one, the important job first."""
-    if mode == "priority":
+    if mode.properties.orders_jobs:
         return tuple((important, other) for important in workloads for other in workloads)
     return tuple(combinations_with_replacement(workloads, 2))
 
@@ -65,7 +59,8 @@ def pass_order(schedule: BlockSchedule, pass_index: int) -> list[WorkloadGroup]:
     """
     shuffled = np.random.default_rng((schedule.seed, pass_index)).permutation(len(schedule.groups))
     groups = [schedule.groups[k] for k in shuffled]
-    return [members[::-1] for members in groups] if pass_index % 2 and schedule.mode != "priority" else groups
+    swapped = pass_index % 2 and not schedule.mode.properties.orders_jobs
+    return [members[::-1] for members in groups] if swapped else groups
 
 
 def next_attempt(schedule: BlockSchedule, blocks: Sequence[MeasuredBlock], pass_index: int) -> int | None:
@@ -103,7 +98,7 @@ def slowdowns_per_side(blocks: Sequence[MeasuredBlock]) -> tuple[tuple[float, ..
     job is a side, the important one first.
     """
     accepted = [block for block in blocks if block.accepted]
-    if accepted and accepted[0].mode == "priority":
+    if accepted and accepted[0].mode.properties.orders_jobs:
         return tuple(tuple(block.sides[k].slowdown for block in accepted) for k in range(len(accepted[0].sides)))
     names = sorted({side.workload for block in accepted for side in block.sides})
     return tuple(

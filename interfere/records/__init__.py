@@ -14,7 +14,7 @@ from interfere.records.blocks import (
     WorkloadPair,
     group_key,
 )
-from interfere.records.checks import DEFAULT_MODE, MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
+from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, NAN
 from interfere.records.cluster import Device, Job, Snapshot
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat
@@ -52,13 +52,11 @@ from interfere.records.windows import Window
 
 __all__ = [
     "COUNTERS",
-    "DEFAULT_MODE",
     "IMPORTANT_NEIGHBOUR",
     "IMPORTANT_VICTIM",
     "MAX_SLOWDOWN",
     "METRICS",
     "MIN_SLOWDOWN",
-    "MODES",
     "NAN",
     "AcceptedDeadline",
     "Action",

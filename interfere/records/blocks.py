@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from interfere.records.checks import DEFAULT_MODE
 from interfere.records.facts import JobProfile
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 WorkloadPair = tuple[str, str]  # names of two workloads
 WorkloadGroup = tuple[str, ...]  # names of two or more workloads, one as often as it takes part
@@ -50,7 +50,7 @@ class BlockSide:
 class MeasuredBlock:
     """One measured block of a pair or a group. `reason` is empty for an accepted block, else the gate that it failed.
 
-    In mode `priority` the first side is the important job.
+    In a mode that orders jobs (`priority`) the first side is the important job.
     """
 
     pass_index: int
@@ -62,11 +62,11 @@ class MeasuredBlock:
     drift_frac: float
     reason: str
     chunks: tuple[tuple[StepChunk, ...], ...]  # of each side
-    mode: str = DEFAULT_MODE
+    mode: SharingMode = DEFAULT_MODE
 
     @property
     def key(self) -> WorkloadGroup:
-        """The group: its jobs in order of their names, and in mode `priority` the important one first."""
+        """The group: its jobs in order of their names; the important one first in a mode that orders jobs."""
         return group_key((side.workload for side in self.sides), self.mode)
 
     @property
@@ -75,9 +75,9 @@ class MeasuredBlock:
         return not self.reason
 
 
-def group_key(members: Iterable[str], mode: str = DEFAULT_MODE) -> WorkloadGroup:
+def group_key(members: Iterable[str], mode: SharingMode = DEFAULT_MODE) -> WorkloadGroup:
     """The jobs of a group in an order that is equal for equal groups; which job is important makes a difference."""
-    return tuple(members) if mode == "priority" else tuple(sorted(members))
+    return tuple(members) if mode.properties.orders_jobs else tuple(sorted(members))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

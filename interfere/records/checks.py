@@ -5,8 +5,6 @@ import math
 from interfere.errors import InvalidInputError, Violation
 
 NAN = math.nan
-MODES = ("timeslice", "mps", "mig", "stream", "priority", "spatial")
-DEFAULT_MODE = "timeslice"  # what a GPU does with two jobs where nothing is set up
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
 MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # a measurement beyond these bounds is a broken clock or a stuck job
 MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
@@ -47,10 +45,3 @@ def number_violations(record: object, *names: str, low: float = 0.0, nan: bool =
             )
         )
     return bad
-
-
-def mode_violations(mode: str) -> list[Violation]:
-    """One violation unless `mode` is a sharing mode."""
-    if mode in MODES:
-        return []
-    return [Violation(field="mode", what="unknown sharing mode", value=repr(mode), remedy=f"one of {', '.join(MODES)}")]

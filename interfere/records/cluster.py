@@ -8,12 +8,12 @@ from interfere.records.checks import (
     MIN_WEIGHT,
     NAN,
     check,
-    mode_violations,
     number_violations,
     text_violations,
 )
 from interfere.records.limits import Limits, ObjectiveKind, ObjectiveTerm
 from interfere.records.windows import Window
+from interfere.sharing_modes import OptionalSharingMode, set_sharing_mode
 
 HIGHEST_PRIORITY = 9  # ten levels: the digits; Kubernetes and Slurm clusters rarely name more
 # Clients of one MPS server on a GPU since Volta (NVIDIA, Multi-Process Service, section 2.3.2).
@@ -94,7 +94,7 @@ class Device:
     type: str
     node: str = ""
     memory_bytes: float = NAN
-    mode: str = ""  # sharing mode; empty: not named, the one that the model knows for the type, else timeslice
+    mode: OptionalSharingMode = ""  # empty: the one that the model knows for the type, else timeslice
     residents: tuple[Job, ...] = ()
     pool: str = ""  # named part of the scope that jobs may be restricted to
     oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the device
@@ -106,7 +106,7 @@ class Device:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
-        bad += mode_violations(self.mode) if self.mode else []
+        bad += set_sharing_mode(self) if self.mode else []
         bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
         bad += number_violations(self, "granule_bytes", low=1.0)
         bad += number_violations(self, "price_per_hour", "power_w")

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records.checks import MIN_WEIGHT, NAN, check, mode_violations, number_violations
+from interfere.records.checks import MIN_WEIGHT, NAN, check, number_violations
+from interfere.sharing_modes import SharingMode, known_modes
 
 # Two jobs that take turns get the work of one done: at a joint throughput of 1 sharing gains nothing.
 DEFAULT_MIN_JOINT_THROUGHPUT = 1.0
@@ -148,9 +149,9 @@ class Limits:
     max_devices: int | None = None  # empty devices that may be taken
     most_shared_gpus: int | None = None  # jobs on more devices than this run without co-located jobs
     allow_extrapolation: bool = False
-    choosable_modes: frozenset[str] = (
+    choosable_modes: frozenset[SharingMode] = (
         frozenset()
-    )  # sharing modes that a plan may set on empty devices; none: they keep theirs
+    )  # a plan may set them on empty devices; none: they keep theirs
     guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
     promise_deadlines: bool = True  # accept deadlines, and start no job that would break one
     rematch_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
@@ -166,8 +167,9 @@ class Limits:
             if value is not None and value < low:
                 what, remedy = f"must be ≥ {low}", "leave it out for no limit"
                 bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
-        for mode in sorted(self.choosable_modes):
-            bad += [replace(violation, field="choosable_modes") for violation in mode_violations(mode)]
+        modes, unknown = known_modes(self.choosable_modes, "choosable_modes")
+        bad += unknown
+        object.__setattr__(self, "choosable_modes", modes)
         if ActionKind.WAIT not in self.allowed:
             bad.append(
                 Violation(

@@ -10,9 +10,9 @@ from interfere.records.checks import (
     MIN_SLOWDOWN,
     NAN,
     check,
-    mode_violations,
     text_violations,
 )
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR = IMPORTANT = ("victim", "neighbour")
 
@@ -32,7 +32,7 @@ class PairMeasurement:
     victim: str
     neighbour: str
     device_type: str
-    mode: str
+    mode: SharingMode
     metric: str = "step_time_mean"
     slowdown: float = NAN  # geometric mean over passes; NaN unless status is ok
     lower: float = NAN  # 95 % interval of the mean
@@ -86,7 +86,7 @@ class GroupMeasurement:
     victim: str
     company: tuple[str, ...]  # the other jobs, sorted, a workload as often as it runs beside the victim
     device_type: str
-    mode: str
+    mode: SharingMode
     metric: str = "step_time_mean"
     slowdown: float = NAN  # geometric mean over passes; NaN unless status is ok
     lower: float = NAN  # 95 % interval of the mean
@@ -147,7 +147,7 @@ def _company_violations(company: tuple[str, ...]) -> list[Violation]:
 
 def _measurement_violations(row: PairMeasurement | GroupMeasurement) -> list[Violation]:
     """What a measured slowdown must be, whoever runs beside the victim."""
-    bad = text_violations(row, "victim", "device_type", "source") + mode_violations(row.mode)
+    bad = text_violations(row, "victim", "device_type", "source") + set_sharing_mode(row)
     if row.metric not in METRICS:
         bad.append(
             Violation(

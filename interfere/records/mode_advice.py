@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from interfere.records.checks import NAN
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 
 
 class ModeSource(StrEnum):
@@ -44,7 +45,7 @@ class ModeMeasurement:
     kind: ModeMeasurementKind
     workloads: tuple[str, ...]
     device_type: str  # the device, or a MIG slice
-    mode: str  # that it informs; empty: every mode
+    mode: OptionalSharingMode  # that it informs; empty: every mode
     expected_gain: float = (
         NAN  # of relative throughput, from knowing the mode exactly; NaN where nothing is known of it
     )
@@ -68,7 +69,7 @@ class JobUnderMode:
 class ModeOutlook:
     """One sharing mode: what every job would suffer, and what they would do in all."""
 
-    mode: str
+    mode: SharingMode
     source: ModeSource  # the weakest of its jobs'
     jobs: tuple[JobUnderMode, ...]  # in the order of the question
     throughput: float = NAN  # relative, median
@@ -91,9 +92,9 @@ class ModeRecommendation:
     """The mode to take and why; without a mode the jobs run one after the other, or nothing is known."""
 
     kind: ModeReasonKind
-    mode: str = ""
+    mode: OptionalSharingMode = ""
     throughput: float = NAN  # expected, within targets, of what is recommended
-    other_mode: str = ""  # the next best known mode; under TARGETS_EXCLUDE_MODES the best that is excluded
+    other_mode: OptionalSharingMode = ""  # the next best known; under TARGETS_EXCLUDE_MODES the best that is excluded
     other_throughput: float = NAN
     probability_best: float = NAN
     miss_probability: float = NAN  # the largest of a job with a latency target, under `mode` or the excluded one

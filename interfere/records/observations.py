@@ -10,10 +10,10 @@ from interfere.records.checks import (
     MIN_SLOWDOWN,
     NAN,
     check,
-    mode_violations,
     number_violations,
     text_violations,
 )
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Progress:
     steps: float = NAN
     slowdown: float = NAN
     device_id: str = ""
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
     reporter: str = ""  # who reports; reporters are trusted, weighed and rolled back one by one
     campaign: str = ""  # the software stack that it ran under (driver, framework, ...), as the site names it
 
@@ -62,7 +62,7 @@ class Progress:
                     remedy="check the clock and the solo rate",
                 )
             )
-        bad += mode_violations(self.mode)
+        bad += set_sharing_mode(self)
         check(bad)
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from interfere.records.checks import NAN
 from interfere.records.limits import ActionKind
 from interfere.records.rules import Rule
+from interfere.sharing_modes import OptionalSharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Action:
     # Every co-located job, `partner_id` first, and their predicted slowdowns, where there are two or more.
     partner_ids: tuple[str, ...] = ()
     partner_slowdowns: tuple[float, ...] = ()
-    mode: str = ""  # the sharing mode that the plan chose for its device; empty where there was no choice
+    mode: OptionalSharingMode = ""  # that the plan chose for its device; empty where there was no choice
 
     @property
     def partners(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from interfere.records.checks import NAN
 from interfere.records.facts import JobProfile
+from interfere.sharing_modes import SharingMode
 
 
 class Source(StrEnum):
@@ -27,7 +28,7 @@ class PairBatch:
     victim: NDArray[np.int64]  # int64[p]
     neighbour: NDArray[np.int64]  # int64[p]
     device_type: str
-    mode: str
+    mode: SharingMode
     device_memory_bytes: float = NAN
     allow_extrapolation: bool = False
 
@@ -45,7 +46,7 @@ class MatrixBatch:
     victims: tuple[JobProfile, ...]
     neighbours: tuple[JobProfile, ...]
     device_type: str
-    mode: str
+    mode: SharingMode
     device_memory_bytes: float = NAN
     allow_extrapolation: bool = False
 

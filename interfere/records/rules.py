@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from interfere.records.checks import NAN
 from interfere.records.limits import ActionKind
+from interfere.sharing_modes import OptionalSharingMode
 
 
 class RuleKind(StrEnum):
@@ -90,7 +91,7 @@ class Rule:
     workload: str = ""
     partner_workload: str = ""
     device_type: str = ""
-    sharing_mode: str = ""
+    sharing_mode: OptionalSharingMode = ""
     pool: str = ""  # that the device is in
     pools: tuple[str, ...] = ()  # that the job allows
     action: ActionKind | None = None

@@ -11,15 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import UnfitError
-from interfere.records import (
-    NAN,
-    JobProfile,
-    MatrixBatch,
-    MatrixPrediction,
-    PairBatch,
-    Prediction,
-    Source,
-)
+from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.sharing_modes import SharingMode
 from interfere.sim.truth import TruthTable
 
 Floats = NDArray[np.float64]
@@ -38,7 +31,7 @@ class MatrixPredictor:
     spread: float = 0.0  # half-width of the 90 % interval of log slowdown
     profiles: Profiles = field(default_factory=dict)
 
-    def knows(self, device_type: str, mode: str) -> str:
+    def knows(self, device_type: str, mode: SharingMode) -> str:
         """Why nothing can be predicted on this device type; empty where it can."""
         return "" if device_type in self.device_types else f"nothing is known of {device_type}"
 

@@ -13,6 +13,7 @@ import numpy as np
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.records import Device
+from interfere.sharing_modes import SharingMode
 from interfere.sim.world import DAY_S, SimDevice, SimJob, World
 
 MAX_STRETCH_JOBS = 300  # a server's decision at every event takes 5-20 s for so many
@@ -38,7 +39,7 @@ def worlds_of(
     trace: JobTrace,
     *,
     device_type: str,
-    mode: str,
+    mode: SharingMode,
     clusters: tuple[VirtualCluster, ...] = (),
     checkpoint_s: float = 0.0,
     tie_seed: int | None = None,
@@ -109,7 +110,7 @@ def _in_arrival_order(jobs: tuple[TraceJob, ...], tie_seed: int | None) -> list[
     return [jobs[k] for k in order]
 
 
-def _devices(place: VirtualCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
+def _devices(place: VirtualCluster, device_type: str, mode: SharingMode) -> tuple[SimDevice, ...]:
     return tuple(
         SimDevice(
             device=Device(

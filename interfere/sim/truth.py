@@ -18,6 +18,7 @@ from interfere.data.rows.roles import merge_roles
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 
 Floats = NDArray[np.float64]
 MeasuredGroups = Mapping[tuple[str, tuple[str, ...]], float]
@@ -30,7 +31,7 @@ class TruthTable:
     """Slowdowns of n workloads on one device type in one sharing mode."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     workloads: tuple[str, ...]
     table: Floats  # float64[n, n] ≥ 1: victim i beside neighbour j; NaN where the two must not share
     clipped: int = 0  # ordered pairs that were measured faster than without sharing
@@ -57,7 +58,7 @@ class TruthTable:
         )
 
 
-def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTable:
+def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode = "") -> TruthTable:
     """The truth in a table. Device type and mode may be left out where the table has only one of each. Raises
     InvalidInputError where no or several of them match."""
     rows = [row for row in merge_roles(table.pairs) if not device_type or row.device_type == device_type]
@@ -95,7 +96,7 @@ def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTab
     )
 
 
-def _measured_groups(table: Table, device_type: str, mode: str) -> MeasuredGroups:
+def _measured_groups(table: Table, device_type: str, mode: SharingMode) -> MeasuredGroups:
     """The groups of a domain; one that was marked unstable is composed of its pairs as if nobody had measured it."""
     groups: dict[tuple[str, tuple[str, ...]], float] = {}
     for row in table.groups:

@@ -28,6 +28,7 @@ from interfere.records import (
     Progress,
     ReporterWeight,
 )
+from interfere.sharing_modes import SharingMode
 from interfere.store.present_level import WindowSlowdowns, present_level
 from interfere.store.protocols import Store
 
@@ -60,7 +61,7 @@ class _RowKey(NamedTuple):
     victim: str
     company: tuple[str, ...]  # sorted
     device_type: str
-    mode: str
+    mode: SharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

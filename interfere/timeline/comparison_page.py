@@ -11,9 +11,9 @@ from interfere.data.html_page import html_document
 from interfere.data.html_page.formatting import format_duration, format_percent, format_slowdown
 from interfere.data.html_page.html_builder import Html, tag
 from interfere.file_writing import write_atomically
+from interfere.timeline.kernel_schedulers import FIKIT_OVERHEAD_FRAC
 from interfere.timeline.mode_comparison import ModeResult, PairScenario
 from interfere.timeline.records import ExecutionSpan, Timeline
-from interfere.timeline.sharing_modes import FIKIT_OVERHEAD_FRAC
 
 WIDTH, LEFT, RIGHT, ROW, GAP, AXIS = 1060.0, 96.0, 12.0, 26.0, 8.0, 34.0  # SVG user units
 SHOWN_KERNELS = 40  # of high alone: as many as a reader can follow

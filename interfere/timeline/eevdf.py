@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.records.checks import check, number_violations
+from interfere.timeline.kernel_schedulers import run_only
 from interfere.timeline.replay_engine import RateAllocation, StreamState
-from interfere.timeline.sharing_modes import run_only
 
 BASE_SLICE_S = 0.0014  # kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms · (1 + log2 of the cores), two cores
 TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds the lag that is kept
@@ -26,7 +26,7 @@ ROUNDING_S = 1e-12  # the kernel counts whole nanoseconds: times that it finds e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EevdfMode:
+class EevdfScheduler:
     """Linux's slices of a CPU core. None of its constants is fitted to measurements."""
 
     slice_s: float = BASE_SLICE_S
@@ -56,7 +56,7 @@ class _SchedulingEntity:
 
 @dataclass(slots=True)
 class _EevdfArbiter:
-    mode: EevdfMode
+    mode: EevdfScheduler
     entities: tuple[_SchedulingEntity, ...]
     current: int = -1
     last_decision_s: float = 0.0

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
-from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.eevdf import EevdfScheduler
+from interfere.timeline.kernel_schedulers import (
+    FIKIT_OVERHEAD_FRAC,
+    ExclusiveScheduler,
+    PriorityGapFillingScheduler,
+    SingleQueueScheduler,
+    SpatialScheduler,
+    TimeSliceScheduler,
+)
 from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
 from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
-from interfere.timeline.replay_engine import SharingMode, replay
-from interfere.timeline.sharing_modes import (
-    FIKIT_OVERHEAD_FRAC,
-    ExclusiveMode,
-    PriorityGapFillingMode,
-    SingleQueueMode,
-    SpatialMode,
-    TimeSliceMode,
-)
+from interfere.timeline.replay_engine import KernelScheduler, replay
 from interfere.timeline.timeline_builders import rotate_timeline, timeline_from_profile, with_synthetic_gaps
 
 HIGH_PRIORITY, LOW_PRIORITY = 1, 0
@@ -37,15 +37,15 @@ MEASURED_ROUNDS = 10  # of each job alone, before a scheduler knows its means
 MIN_HIGH_LAUNCHES = 1_000  # of high; twice as many change Orion's speed-ups and completions by 1.2 % at most
 MAX_HIGH_SOLO_S = 4.0  # of high alone, where one round is shorter: some thousand slices of a CPU core
 MAX_LAUNCHES = 20_000  # of both jobs, where one round of high has fewer: about a second of computing per mode
-SHARING_MODES: dict[str, SharingMode] = {
+KERNEL_SCHEDULERS: dict[str, KernelScheduler] = {
     mode.name: mode
     for mode in (
-        ExclusiveMode(),
-        TimeSliceMode(),
-        EevdfMode(),
-        SpatialMode(),
-        SingleQueueMode(),
-        PriorityGapFillingMode(overhead_frac=FIKIT_OVERHEAD_FRAC),
+        ExclusiveScheduler(),
+        TimeSliceScheduler(),
+        EevdfScheduler(),
+        SpatialScheduler(),
+        SingleQueueScheduler(),
+        PriorityGapFillingScheduler(overhead_frac=FIKIT_OVERHEAD_FRAC),
     )
 }
 
@@ -67,17 +67,19 @@ class ModeResult:
     spans: tuple[ExecutionSpan, ...] = ()
 
 
-def select_sharing_modes(names: Sequence[str], device_type: str) -> tuple[SharingMode, ...]:
+def select_kernel_schedulers(names: Sequence[str], device_type: str) -> tuple[KernelScheduler, ...]:
     """The modes of these names, or without names those that the device type supports.
 
     Raises InvalidInputError for an unknown name.
     """
     for name in names:
-        if name not in SHARING_MODES:
-            raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(SHARING_MODES)}")
+        if name not in KERNEL_SCHEDULERS:
+            raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(KERNEL_SCHEDULERS)}")
     # A core runs one process at a time; a GPU is not scheduled by Linux.
     unsupported = "spatial" if device_type == CPU_CORE.name else "fair"
-    return tuple(SHARING_MODES[name] for name in (names or [name for name in SHARING_MODES if name != unsupported]))
+    return tuple(
+        KERNEL_SCHEDULERS[name] for name in (names or [name for name in KERNEL_SCHEDULERS if name != unsupported])
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +187,7 @@ def scenario_from_profiles(
 
 
 def compare_sharing_modes(
-    scenario: PairScenario, modes: Sequence[SharingMode], *, record_spans_until_s: float = 0.0
+    scenario: PairScenario, modes: Sequence[KernelScheduler], *, record_spans_until_s: float = 0.0
 ) -> tuple[ModeResult, ...]:
     """The result of each mode, in order, with its spans that begin before `record_spans_until_s`.
 
@@ -193,7 +195,7 @@ def compare_sharing_modes(
     """
     # 1. Replay the baseline, a single queue: with an endless low job, and with one of as much work as high.
     endless_low, bounded_low = scenario.streams(low_ends=False), scenario.streams(low_ends=True)
-    single_queue = SingleQueueMode()
+    single_queue = SingleQueueScheduler()
     baseline_high, baseline_low = replay(endless_low, single_queue).outcomes
     baseline_low_s = replay(bounded_low, single_queue).outcomes[1].elapsed_s
     # 2. Replay each mode in the same way, and compare.
@@ -229,7 +231,7 @@ def _default_rounds(high: Timeline, low: Timeline) -> int:
 
 
 def replayed_slowdowns(
-    profiles: Sequence[JobProfile], mode: SharingMode, *, until_s: float = 2.0
+    profiles: Sequence[JobProfile], mode: KernelScheduler, *, until_s: float = 2.0
 ) -> NDArray[np.float64]:
     """float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
 

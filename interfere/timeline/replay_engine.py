@@ -97,7 +97,7 @@ class Arbiter(Protocol):
         """The rates from now on. Asked at every event."""
 
 
-class SharingMode(Protocol):
+class KernelScheduler(Protocol):
     """A discipline by which streams share a device."""
 
     @property
@@ -117,7 +117,11 @@ class SharingMode(Protocol):
 
 
 def replay(
-    streams: Sequence[KernelStream], mode: SharingMode, *, until_s: float = math.inf, record_spans_until_s: float = 0.0
+    streams: Sequence[KernelStream],
+    mode: KernelScheduler,
+    *,
+    until_s: float = math.inf,
+    record_spans_until_s: float = 0.0,
 ) -> ReplayResult:
     """Replay all streams together until each bounded one has finished, or until `until_s`.
 
@@ -139,7 +143,7 @@ def replay(
 
 class _ReplayEngine:
     def __init__(
-        self, streams: Sequence[KernelStream], mode: SharingMode, until_s: float, record_spans_until_s: float
+        self, streams: Sequence[KernelStream], mode: KernelScheduler, until_s: float, record_spans_until_s: float
     ) -> None:
         self.mode, self.until_s, self.record_spans_until_s = mode, until_s, record_spans_until_s
         self.states = tuple(

@@ -16,6 +16,7 @@ from interfere.records import (
     Window,
 )
 from interfere.records.limits import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, LIMIT_GROUPS
+from interfere.sharing_modes import OptionalSharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import RankAnswer, RankQuery
 from interfere.wire.rules import rule_from_proto, rule_to_proto
@@ -115,8 +116,9 @@ def device_from_proto(message: pb.Device) -> Device:
     inspection = Inspection()
     residents = inspection.read_all("residents", message.residents, job_from_proto)
     windows = inspection.read_all("windows", message.windows, window_from_proto)
-    named = message.mode != pb.SHARING_MODE_UNSPECIFIED
-    mode = inspection.read("", lambda: MODE.word(message.mode, "mode") if named else "") or ""
+    mode: OptionalSharingMode = ""
+    if message.mode != pb.SHARING_MODE_UNSPECIFIED:
+        mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or ""
     sizes = inspection.read("", lambda: numbers(message, *_DEVICE_OPTIONAL)) or {}
     ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
     device = inspection.read(

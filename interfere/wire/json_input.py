@@ -34,6 +34,7 @@ from interfere.records import (
     Window,
 )
 from interfere.records.limits import LIMIT_GROUPS
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.wire.messages import JobRef, PairQuery
 from interfere.wire.scalars import Inspection
 
@@ -128,7 +129,8 @@ def _short(value: object) -> str:
 
 
 def _plain(kind: object) -> Reader:
-    """Reader of one text, number or truth value."""
+    """Reader of one text, number or truth value; records find the sharing mode that a text spells."""
+    kind = str if kind in (SharingMode, OptionalSharingMode) else kind
 
     def read(value: object) -> object:
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):

@@ -21,7 +21,7 @@ from interfere.records import (
     Prediction,
     Ranking,
 )
-from interfere.records.checks import mode_violations
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +57,12 @@ class PairQuery:
     jobs: tuple[JobRef, ...]
     pairs: tuple[tuple[int, ...], ...] = ()
     device_type: str = ""  # empty: the only one the model knows
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
     device_memory_bytes: float = NAN
     allow_extrapolation: bool = False
 
     def __post_init__(self) -> None:
-        bad = mode_violations(self.mode) + _memory_violations(self.device_memory_bytes)
+        bad = set_sharing_mode(self) + _memory_violations(self.device_memory_bytes)
         jobs = range(len(self.jobs))
         for k, indices in enumerate(self.pairs):
             if len(indices) == 2 and indices[0] in jobs and indices[1] in jobs:
@@ -111,13 +111,13 @@ class MatrixQuery:
     victims: tuple[JobRef, ...]
     neighbours: tuple[JobRef, ...] = ()
     device_type: str = ""
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
     quantile: float = 0.5
     device_memory_bytes: float = NAN
     allow_extrapolation: bool = False
 
     def __post_init__(self) -> None:
-        bad = mode_violations(self.mode) + _memory_violations(self.device_memory_bytes)
+        bad = set_sharing_mode(self) + _memory_violations(self.device_memory_bytes)
         if not self.victims:
             bad.append(Violation(field="victims", what="must not be empty", value="[]", remedy="name at least one job"))
         if not 0.0 < self.quantile < 1.0:
@@ -249,7 +249,7 @@ class ModelDomain:
     """A device type, sharing mode and metric that the model can predict."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     metric: str = METRICS[0]
 
 
@@ -320,7 +320,7 @@ class Correction:
     victim: str
     neighbour: str
     device_type: str
-    mode: str
+    mode: SharingMode
     log_factor: float
     sd: float
 

@@ -15,6 +15,7 @@ from interfere.records import (
     ReporterWeight,
     Rollback,
 )
+from interfere.sharing_modes import DEFAULT_MODE
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.bounds import check_bounds, shortened
 from interfere.wire.messages import Correction, LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
@@ -77,7 +78,7 @@ def _progress(observation_id: str, message: pb.Progress) -> Progress:
     return Progress(
         observation_id=observation_id,
         company=tuple(message.company),
-        mode=mode or "timeslice",
+        mode=mode or DEFAULT_MODE,
         **_get(message, *_PROGRESS),
         **cast(dict[str, Any], optional or {}),
     )

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, MatrixPrediction, Prediction, Source
+from interfere.sharing_modes import DEFAULT_MODE
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
 from interfere.wire.profiles import ref_from_proto, ref_to_proto
@@ -40,7 +41,7 @@ def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
         jobs=jobs,
         pairs=tuple((pair.victim, pair.neighbour, *pair.further) for pair in message.pairs),
         device_type=message.device_type,
-        mode=mode or "timeslice",
+        mode=mode or DEFAULT_MODE,
         device_memory_bytes=NAN if memory is None else memory,
         allow_extrapolation=message.allow_extrapolation,
     )
@@ -166,7 +167,7 @@ def matrix_query_from_proto(message: pb.PredictMatrixRequest) -> MatrixQuery:
         victims=victims,
         neighbours=neighbours,
         device_type=message.device_type,
-        mode=mode or "timeslice",
+        mode=mode or DEFAULT_MODE,
         quantile=0.5 if quantile is None else quantile,
         device_memory_bytes=NAN if memory is None else memory,
         allow_extrapolation=message.allow_extrapolation,

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import MODES, NAN, ActionKind, ObjectiveKind, ObservationResult, OutcomeKind, SolveStatus, Source
+from interfere.records import NAN, ActionKind, ObjectiveKind, ObservationResult, OutcomeKind, SolveStatus, Source
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.v1 import policy_pb2 as pb
 
 T = TypeVar("T")
@@ -87,16 +88,19 @@ def set_numbers(message: Any, record: object, *names: str) -> None:
             setattr(message, name, value)
 
 
-class Words(Mapping[str, Any]):
+Word = TypeVar("Word", bound=str)
+
+
+class Words(Mapping[Word, Any]):
     """A two-way table between the words of an enumeration and its numbers on the wire."""
 
-    def __init__(self, prefix: str, enum: Any, words: Iterable[str], unspecified: str | None = None) -> None:
+    def __init__(self, prefix: str, enum: Any, words: Iterable[Word], unspecified: Word | None = None) -> None:
         self._number = {word: int(enum.Value(f"{prefix}_{word.upper()}")) for word in words}
         self._word = {number: word for word, number in self._number.items()}
         if unspecified is not None:
             self._word[0] = unspecified
 
-    def __getitem__(self, word: str) -> Any:  # an enum value of protobuf, which its stubs type one by one
+    def __getitem__(self, word: Word) -> Any:  # an enum value of protobuf, which its stubs type one by one
         return self._number[word]
 
     def __iter__(self) -> Any:
@@ -110,7 +114,7 @@ class Words(Mapping[str, Any]):
         """The numbers that have a word."""
         return self._word.keys()
 
-    def word(self, number_: int, field: str) -> str:
+    def word(self, number_: int, field: str) -> Word:
         """The word of a number; a number nobody defined is a violation of `field`."""
         if number_ not in self._word:
             remedy = f"one of {', '.join(self._number)}"
@@ -120,8 +124,8 @@ class Words(Mapping[str, Any]):
         return self._word[number_]
 
 
-MODE = Words("SHARING_MODE", pb.SharingMode, MODES, unspecified="timeslice")
-OBJECTIVE = Words("OBJECTIVE_KIND", pb.ObjectiveKind, ObjectiveKind, unspecified="weighted_excess")
+MODE = Words("SHARING_MODE", pb.SharingMode, SharingMode, unspecified=DEFAULT_MODE)
+OBJECTIVE = Words("OBJECTIVE_KIND", pb.ObjectiveKind, ObjectiveKind, unspecified=ObjectiveKind.WEIGHTED_EXCESS)
 ACTION = Words("ACTION_KIND", pb.ActionKind, ActionKind)
 SOURCE = Words("PREDICTION_SOURCE", pb.PredictionSource, Source)
 STATUS = Words("SOLVE_STATUS", pb.SolveStatus, SolveStatus)

@@ -6,15 +6,16 @@ Law: an answer is made from one `ServedState`; slowdowns of groups are those tha
 import math
 from dataclasses import replace
 
-from interfere.devices.possible_modes import possible_modes
+from interfere.devices import possible_modes
 from interfere.errors import InvalidInputError, Violation
 from interfere.policy.modes.advice import advise
 from interfere.policy.modes.questions import JobToAdvise
 from interfere.policy.modes.slices import slice_types
-from interfere.records import MODES, Prediction
+from interfere.records import Prediction
 from interfere.records.mode_advice import ModeAdvice
 from interfere.serving.predicting import predict_pairs, served_device_type
 from interfere.serving.state import ServedState
+from interfere.sharing_modes import SharingMode
 from interfere.wire.messages import PairQuery
 from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 
@@ -36,17 +37,17 @@ def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:
         allow_extrapolation=query.allow_extrapolation,
     )
 
-    def predict(mode: str) -> Prediction:
+    def predict(mode: SharingMode) -> Prediction:
         return predict_pairs(state, replace(question, mode=mode)).prediction
 
     advice = advise(jobs, device_type, predict, risk=query.risk, modes=_modes(state, device_type))
     return replace(advice, model_version=state.version)
 
 
-def _modes(state: ServedState, device_type: str) -> tuple[str, ...]:
+def _modes(state: ServedState, device_type: str) -> tuple[SharingMode, ...]:
     """The modes that the device can have by its type, and those of which the model was trained on measurements."""
     possible = possible_modes(device_type)
-    return tuple(mode for mode in MODES if mode in possible or not state.predictor.knows(device_type, mode))
+    return tuple(mode for mode in SharingMode if mode in possible or not state.predictor.knows(device_type, mode))
 
 
 def _job(state: ServedState, job: ModeJob, device_type: str, query: ModeQuery) -> JobToAdvise:

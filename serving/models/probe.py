@@ -8,6 +8,7 @@ import numpy as np
 from interfere.errors import InterfereError, ModelError
 from interfere.records import JobProfile, MatrixBatch, PairBatch
 from interfere.serving.state import ServedModel
+from interfere.sharing_modes import SharingMode
 
 MAX_PROBES = 12  # jobs of a domain: 132 pairs take milliseconds
 # Slowdowns beyond these say that a graph is broken, not that jobs interfere: measurements lie in [0.2, 100].
@@ -31,7 +32,7 @@ def probe(model: ServedModel, registered: Iterable[JobProfile]) -> None:
                 raise _refusal(f"{domain.device_type}/{domain.mode}: {error!r}"[:300]) from None
 
 
-def _probe_domain(model: ServedModel, jobs: Sequence[JobProfile], device_type: str, mode: str) -> None:
+def _probe_domain(model: ServedModel, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> None:
     n = len(jobs)
     victim, neighbour = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
     pairs = model.predictor.predict_pairs(

@@ -14,7 +14,13 @@ from interfere.data.importers.kernels.orion import import_orion, orion_launches
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.features.pair import FeatureEncoder
-from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.eevdf import EevdfScheduler
+from interfere.timeline.kernel_schedulers import (
+    PriorityGapFillingScheduler,
+    SingleQueueScheduler,
+    TimeSliceScheduler,
+    spatial_rates,
+)
 from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
 from interfere.timeline.mode_comparison import (
     ModeResult,
@@ -23,12 +29,11 @@ from interfere.timeline.mode_comparison import (
     compare_sharing_modes,
     planned_timeline,
     replayed_slowdowns,
-    select_sharing_modes,
+    select_kernel_schedulers,
     synthetic_rounds,
 )
 from interfere.timeline.records import KernelStream, Timeline
-from interfere.timeline.replay_engine import MAX_QUEUE_LAUNCHES, SharingMode, replay
-from interfere.timeline.sharing_modes import PriorityGapFillingMode, SingleQueueMode, TimeSliceMode, spatial_rates
+from interfere.timeline.replay_engine import MAX_QUEUE_LAUNCHES, KernelScheduler, replay
 from interfere.timeline.timeline_builders import timeline_from_launches, timeline_from_profile, with_synthetic_gaps
 from interfere.training.dataset import build_dataset
 from interfere.training.evaluation.splits import folds
@@ -55,9 +60,9 @@ def test_slowdowns_of_a_core_from_timelines_alone() -> None:
     table = read_table(shipped_table())
     slowdown = {(pair.victim, pair.neighbour): pair.slowdown for pair in table.ok_pairs}
     measured = np.array([[slowdown[a.workload, b.workload] for b in table.jobs] for a in table.jobs])
-    ways: dict[str, SharingMode] = {
-        "round-robin": TimeSliceMode(slice_s=0.004),
-        "eevdf": EevdfMode(),
+    ways: dict[str, KernelScheduler] = {
+        "round-robin": TimeSliceScheduler(slice_s=0.004),
+        "eevdf": EevdfScheduler(),
     }
     found = {name: _errors(replayed_slowdowns(table.jobs, policy), measured) for name, policy in ways.items()}
     for name, figures in found.items():
@@ -74,7 +79,7 @@ def test_learning_what_a_replay_does_not_know() -> None:
     dataset = build_dataset([table], FeatureEncoder())
     index = {job.workload: k for k, job in enumerate(table.jobs)}
     row_of = np.array([index[name] for name in dataset.workloads])
-    replayed = np.log(replayed_slowdowns(table.jobs, EevdfMode()))
+    replayed = np.log(replayed_slowdowns(table.jobs, EevdfScheduler()))
     known = replayed[row_of[dataset.rows.victim - 1], row_of[dataset.rows.neighbour - 1]]
     for split in ("pair", "job"):
         errors: dict[str, list[NDArray[np.float64]]] = {"plain": [], "on-replay": []}
@@ -120,7 +125,7 @@ def test_filling_gaps_on_orions_kernels(share: float, every: int, planner: Plann
         planned_low = planned_timeline(low, [low], planner)
         found += compare_sharing_modes(
             PairScenario(high=gappy, low=low, predicted=(planned_high, planned_low)),
-            select_sharing_modes(["priority"], "v100"),
+            select_kernel_schedulers(["priority"], "v100"),
         )
     fields = ("high_slowdown", "high_speedup", "low_completion", "low_relative_rate", "gap_use_frac")
     figures = {key: value for field in fields for key, value in _quartiles(found, field).items()}
@@ -143,7 +148,7 @@ def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
             streams = PairScenario(high=gappy, low=low, hosts_wait=(waits, False), rounds=rounds).streams(
                 low_ends=False
             )
-            found.append(replay(streams, SingleQueueMode(launch_ahead=launch_ahead)).outcomes[0].slowdown)
+            found.append(replay(streams, SingleQueueScheduler(launch_ahead=launch_ahead)).outcomes[0].slowdown)
         name = f"{'waiting' if waits else 'ahead'}_{launch_ahead}"
         figures |= {f"{name}_{q}": float(np.quantile(found, q / 100)) for q in (0, 50, 100)}
     record("timeline-ahead", figures)
@@ -166,7 +171,7 @@ def test_more_waiting_jobs_fill_more_of_the_gaps() -> None:
                 priority=1,
                 rounds=max(1, 1_000 // len(high.kernels)),
             )
-            one = replay([top, *lows], PriorityGapFillingMode()).outcomes[0]
+            one = replay([top, *lows], PriorityGapFillingScheduler()).outcomes[0]
             used.append(one.gap_used_s / one.gap_s)
             slowdown.append(one.slowdown)
         figures |= {f"gap_use_beside_{others}": float(np.mean(used)), f"slowdown_beside_{others}": max(slowdown)}
@@ -185,7 +190,7 @@ def test_errors_of_a_planner_on_orions_kernels(error: float) -> None:
         gappy = with_synthetic_gaps(high, 0.3, seed, every=10)
         predicted = (with_prediction_errors(gappy, error, seed), with_prediction_errors(low, error, seed + 1))
         found += compare_sharing_modes(
-            PairScenario(high=gappy, low=low, predicted=predicted), select_sharing_modes(["priority"], "v100")
+            PairScenario(high=gappy, low=low, predicted=predicted), select_kernel_schedulers(["priority"], "v100")
         )
     figures = {**_quartiles(found, "high_slowdown"), **_quartiles(found, "gap_use_frac")}
     record(f"timeline-fill-error-{error:g}", figures)
@@ -215,7 +220,7 @@ def test_what_a_table_without_the_order_of_launches_loses() -> None:
         (one,), (other,) = (
             compare_sharing_modes(
                 PairScenario(high=with_synthetic_gaps(jobs[high], 0.3, 0, every=10), low=jobs[low]),
-                select_sharing_modes(["priority"], "v100"),
+                select_kernel_schedulers(["priority"], "v100"),
             )
             for jobs in (real, tables)
         )

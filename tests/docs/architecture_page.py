@@ -17,6 +17,11 @@ def example(name: str) -> str:
     return _block(f"python {name}")
 
 
+def proto_example(name: str) -> str:
+    """The lines of the wire contract of one example, marked as ```proto NAME."""
+    return _block(f"proto {name}")
+
+
 def layers(name: str) -> list[set[str]]:
     """The layers of one diagram, from high to low; a remark follows each after two spaces."""
     return [set(re.split(r"\s\|\s", line.split("  ")[0].strip())) for line in _block(f"layers {name}").splitlines()]

@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.commands.advise.command import app
 from interfere.errors import InvalidInputError
-from interfere.records import MODES, Device, Job, JobProfile, Progress, Snapshot
+from interfere.records import Device, Job, JobProfile, Progress, Snapshot
 from interfere.records.mode_advice import ModeAdvice, ModeOutlook, ModeReasonKind, ModeSource
 from interfere.serving.server import RunningServer
+from interfere.sharing_modes import SharingMode
 from interfere.wire.json_input import read_snapshot
 from interfere.wire.json_output import snapshot_document
 from tests.models import DEVICE_TYPE, MEASURED, expected
@@ -47,7 +48,7 @@ def test_a_known_mode_is_told_as_it_is_predicted_and_the_others_are_not_guessed(
         (DEVICE_TYPE, {"timeslice", "priority", "spatial"}),
         (GPU, {"timeslice", "mps", "mig", "stream", "priority"}),
         ("v100", {"timeslice", "mps", "stream", "priority"}),
-        ("a site's own accelerator", set(MODES)),
+        ("a site's own accelerator", set(SharingMode)),
     ],
 )
 def test_only_modes_that_the_device_can_have_are_compared_and_measured(

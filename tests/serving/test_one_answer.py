@@ -97,7 +97,9 @@ def test_a_matrix_above_the_limit_is_refused_and_repeated_jobs_count_once(limite
 
 def test_a_decision_above_the_limit_is_refused_before_it_is_made(limited: PolicyClient) -> None:
     five = [f"w{k}" for k in range(5)]
-    for asked in (cluster(five, []), cluster(five[:3], [*five[3:], "w5"])):  # 25; 9 + 2 · 3 · 3
+    whole = cluster(five, [])
+    unnamed = replace(whole, devices=tuple(replace(device, mode="") for device in whole.devices))  # a mode is assumed
+    for asked in (whole, unnamed, cluster(five[:3], [*five[3:], "w5"])):  # 25; 25; 9 + 2 · 3 · 3
         with pytest.raises(LimitError, match=r"distinct ordered pairs, 20 take it(.|\n)*--champion gp"):
             limited.match(asked)
         with pytest.raises(LimitError, match="distinct ordered pairs"):

@@ -3,29 +3,29 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from interfere.timeline.eevdf import EevdfMode
-from interfere.timeline.records import KernelIdentity, Timeline, TimelineKernel
-from interfere.timeline.replay_engine import SharingMode
-from interfere.timeline.sharing_modes import (
-    ExclusiveMode,
-    PriorityGapFillingMode,
-    SingleQueueMode,
-    SpatialMode,
-    TimeSliceMode,
+from interfere.timeline.eevdf import EevdfScheduler
+from interfere.timeline.kernel_schedulers import (
+    ExclusiveScheduler,
+    PriorityGapFillingScheduler,
+    SingleQueueScheduler,
+    SpatialScheduler,
+    TimeSliceScheduler,
 )
+from interfere.timeline.records import KernelIdentity, Timeline, TimelineKernel
+from interfere.timeline.replay_engine import KernelScheduler
 
 US = 1e-6
 LAW = settings(max_examples=20, deadline=None)  # of each mode
-MODES: tuple[SharingMode, ...] = (
-    ExclusiveMode(),
-    TimeSliceMode(slice_s=50 * US),
-    TimeSliceMode(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
-    EevdfMode(slice_s=40 * US),
-    SpatialMode(),
-    SingleQueueMode(launch_ahead=4),
-    PriorityGapFillingMode(epsilon_s=5 * US),
+MODES: tuple[KernelScheduler, ...] = (
+    ExclusiveScheduler(),
+    TimeSliceScheduler(slice_s=50 * US),
+    TimeSliceScheduler(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
+    EevdfScheduler(slice_s=40 * US),
+    SpatialScheduler(),
+    SingleQueueScheduler(launch_ahead=4),
+    PriorityGapFillingScheduler(epsilon_s=5 * US),
 )
-SERIAL = tuple(mode for mode in MODES if not isinstance(mode, SpatialMode))
+SERIAL = tuple(mode for mode in MODES if not isinstance(mode, SpatialScheduler))
 
 
 def kernel(

@@ -8,7 +8,7 @@ import pytest
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
-from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.eevdf import EevdfScheduler
 from interfere.timeline.mode_comparison import replayed_slowdowns
 from interfere.timeline.records import KernelStream, ReplayResult, Timeline
 from interfere.timeline.replay_engine import replay
@@ -19,7 +19,7 @@ MS_US = 1e3
 
 def together(one: Timeline, other: Timeline, until_s: float) -> ReplayResult:
     streams = (KernelStream(timeline=one, rounds=None), KernelStream(timeline=other, rounds=None))
-    return replay(streams, EevdfMode(slice_s=0.0014), until_s=until_s, record_spans_until_s=math.inf)
+    return replay(streams, EevdfScheduler(slice_s=0.0014), until_s=until_s, record_spans_until_s=math.inf)
 
 
 def test_two_busy_processes_alternate_at_the_end_of_each_slice() -> None:
@@ -35,7 +35,7 @@ def test_two_bursty_processes_are_slowed_as_measured_on_linux(pause_ms: float, m
     """On Linux 6.18 with two cores: processes that only spin, 3 ms of processor time, then sleep 2 or 3 ms."""
     one = line("spin", (3.0 * MS_US, pause_ms * MS_US))
     streams = (KernelStream(timeline=one, rounds=None), KernelStream(timeline=one, rounds=None, start_s=0.0003))
-    got = replay(streams, EevdfMode(), until_s=1.5)
+    got = replay(streams, EevdfScheduler(), until_s=1.5)
     assert [outcome.slowdown for outcome in got.outcomes] == [pytest.approx(measured, rel=0.02)] * 2
 
 
@@ -68,20 +68,20 @@ def test_a_negative_lag_is_paid_while_the_process_sleeps() -> None:
 
 def test_three_share_evenly() -> None:
     streams = [KernelStream(timeline=line("busy", (1_000 * MS_US, 0)), rounds=None)] * 3
-    got = replay(streams, EevdfMode(), until_s=1.2)
+    got = replay(streams, EevdfScheduler(), until_s=1.2)
     assert [one.slowdown for one in got.outcomes] == [pytest.approx(3.0, rel=0.02)] * 3
 
 
 def test_an_invalid_slice_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="slice_s"):
-        EevdfMode(slice_s=0.0)
+        EevdfScheduler(slice_s=0.0)
 
 
 def test_measured_slowdowns_of_a_core_from_timelines_alone() -> None:
     """Every third job of the shipped table; all of it in the bench."""
     table = read_table(shipped_table())
     jobs = table.jobs[::3]
-    expected = replayed_slowdowns(jobs, EevdfMode(), until_s=1.0)
+    expected = replayed_slowdowns(jobs, EevdfScheduler(), until_s=1.0)
     found = [
         (expected[i, k], pair.slowdown)
         for pair in table.ok_pairs

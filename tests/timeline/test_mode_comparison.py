@@ -6,17 +6,17 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.timeline.comparison_page import comparison_page, shown_window_s
+from interfere.timeline.kernel_schedulers import PriorityGapFillingScheduler
 from interfere.timeline.kernel_times import with_prediction_errors
 from interfere.timeline.mode_comparison import (
     PairScenario,
     Planner,
     compare_sharing_modes,
     planned_timeline,
-    select_sharing_modes,
+    select_kernel_schedulers,
 )
 from interfere.timeline.records import KernelStream, Timeline
 from interfere.timeline.replay_engine import replay
-from interfere.timeline.sharing_modes import PriorityGapFillingMode
 from tests.timeline.examples import kernel, line
 
 NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")
@@ -25,11 +25,11 @@ LOW = line("low", *[(10, 0)] * 20)
 
 
 def by_mode(scenario: PairScenario, *names: str) -> dict[str, object]:
-    return {one.mode: one for one in compare_sharing_modes(scenario, select_sharing_modes(names, "v100"))}
+    return {one.mode: one for one in compare_sharing_modes(scenario, select_kernel_schedulers(names, "v100"))}
 
 
 def test_figures_by_mode() -> None:
-    got = compare_sharing_modes(PairScenario(high=HIGH, low=LOW, rounds=10), select_sharing_modes(NAMES, "v100"))
+    got = compare_sharing_modes(PairScenario(high=HIGH, low=LOW, rounds=10), select_kernel_schedulers(NAMES, "v100"))
     exclusive, _, fair, spatial, queued, priority = got
     assert [one.mode for one in got] == list(NAMES)
     assert (exclusive.high_slowdown, exclusive.gap_use_frac) == (pytest.approx(1), 0)
@@ -52,10 +52,10 @@ def test_figures_by_mode() -> None:
 def test_prediction_errors_slow_the_high_priority_job_a_little() -> None:
     wrong = (with_prediction_errors(HIGH, 0.3, 0), with_prediction_errors(LOW, 0.3, 1))
     exact = compare_sharing_modes(
-        PairScenario(high=HIGH, low=LOW, rounds=10), select_sharing_modes(["priority"], "v100")
+        PairScenario(high=HIGH, low=LOW, rounds=10), select_kernel_schedulers(["priority"], "v100")
     )[0]
     off = compare_sharing_modes(
-        PairScenario(high=HIGH, low=LOW, predicted=wrong, rounds=10), select_sharing_modes(["priority"], "v100")
+        PairScenario(high=HIGH, low=LOW, predicted=wrong, rounds=10), select_kernel_schedulers(["priority"], "v100")
     )[0]
     assert 1.051 < off.high_slowdown < 1.2
     assert off.overhang_frac == pytest.approx(off.high_slowdown - 1.05, rel=1e-3)
@@ -70,7 +70,7 @@ def test_what_the_planner_knows_decides_how_much_of_the_gaps_it_fills() -> None:
     for planner in Planner:
         planned = (planned_timeline(high, [high, high], planner), planned_timeline(low, [low], planner))
         scenario = PairScenario(high=high, low=low, predicted=planned, rounds=5)
-        use[planner] = compare_sharing_modes(scenario, [PriorityGapFillingMode()])[0].gap_use_frac
+        use[planner] = compare_sharing_modes(scenario, [PriorityGapFillingScheduler()])[0].gap_use_frac
     assert use[Planner.EXACT] == pytest.approx(60 / 80)
     assert use[Planner.PLACE] == pytest.approx(60 / 80)
     assert use[Planner.IDENTITY] == 0  # every gap is taken for 20, too short for 30
@@ -78,26 +78,27 @@ def test_what_the_planner_knows_decides_how_much_of_the_gaps_it_fills() -> None:
 
 def test_interception_costs_each_job_its_share_of_the_time_alone() -> None:
     for frac in (0.0, 0.02, 0.05):
-        mode = PriorityGapFillingMode(overhead_frac=frac)
+        mode = PriorityGapFillingScheduler(overhead_frac=frac)
         streams = [KernelStream(timeline=HIGH, priority=1, rounds=4)]
         assert replay(streams, mode).outcomes[0].slowdown == pytest.approx(1 + frac)
     with pytest.raises(InvalidInputError, match="overhead_frac"):
-        PriorityGapFillingMode(overhead_frac=-0.1)
+        PriorityGapFillingScheduler(overhead_frac=-0.1)
     scenario = PairScenario(high=HIGH, low=LOW)
     assert scenario.measurement_s == pytest.approx(10 * 1.05 * (HIGH.solo_s + LOW.solo_s))
 
 
 def test_hosts_that_wait_and_rounds_are_honoured() -> None:
     ahead = compare_sharing_modes(
-        PairScenario(high=HIGH, low=LOW, rounds=3), select_sharing_modes(["timeslice"], "v100")
+        PairScenario(high=HIGH, low=LOW, rounds=3), select_kernel_schedulers(["timeslice"], "v100")
     )[0]
     waits = compare_sharing_modes(
-        PairScenario(high=HIGH, low=LOW, rounds=3, hosts_wait=(True, True)), select_sharing_modes(["timeslice"], "v100")
+        PairScenario(high=HIGH, low=LOW, rounds=3, hosts_wait=(True, True)),
+        select_kernel_schedulers(["timeslice"], "v100"),
     )[0]
     assert waits.high_slowdown > 2 * ahead.high_slowdown
-    few = compare_sharing_modes(PairScenario(high=HIGH, low=LOW, rounds=3), select_sharing_modes(["priority"], "v100"))[
-        0
-    ]
+    few = compare_sharing_modes(
+        PairScenario(high=HIGH, low=LOW, rounds=3), select_kernel_schedulers(["priority"], "v100")
+    )[0]
     assert few.filled == 3 * 60
 
 
@@ -107,20 +108,20 @@ def test_a_kernel_longer_than_every_gap_blocks_its_job() -> None:
         PairScenario(high=high, low=low).oversized_low_kernels for high, low in ((HIGH, LOW), (HIGH, held), (LOW, held))
     ] == [0, 1, 3]
     (got,) = compare_sharing_modes(
-        PairScenario(high=HIGH, low=held, rounds=5), select_sharing_modes(["priority"], "v100")
+        PairScenario(high=HIGH, low=held, rounds=5), select_kernel_schedulers(["priority"], "v100")
     )
     assert got.filled == 1
 
 
 def test_the_default_modes_are_those_that_the_device_supports() -> None:
-    assert [one.name for one in select_sharing_modes((), "cpu-core")] == [
+    assert [one.name for one in select_kernel_schedulers((), "cpu-core")] == [
         "exclusive",
         "timeslice",
         "fair",
         "queued",
         "priority",
     ]
-    assert [one.name for one in select_sharing_modes((), "v100")] == [
+    assert [one.name for one in select_kernel_schedulers((), "v100")] == [
         "exclusive",
         "timeslice",
         "spatial",
@@ -128,13 +129,13 @@ def test_the_default_modes_are_those_that_the_device_supports() -> None:
         "priority",
     ]
     with pytest.raises(InvalidInputError, match="magic"):
-        select_sharing_modes(["magic"], "v100")
+        select_kernel_schedulers(["magic"], "v100")
 
 
 def test_the_page_shows_every_mode_and_names_as_text() -> None:
     window_s = shown_window_s(HIGH)
     scenario = PairScenario(high=HIGH, low=LOW, rounds=3)
-    results = compare_sharing_modes(scenario, select_sharing_modes((), "v100"), record_spans_until_s=window_s)
+    results = compare_sharing_modes(scenario, select_kernel_schedulers((), "v100"), record_spans_until_s=window_s)
     text = comparison_page(scenario, results)
     assert text == comparison_page(scenario, results)
     assert text.count("<svg") == 5
@@ -155,6 +156,6 @@ def test_the_page_of_one_short_kernel() -> None:
     assert "<rect" in comparison_page(
         scenario,
         compare_sharing_modes(
-            scenario, select_sharing_modes(["queued"], "v100"), record_spans_until_s=shown_window_s(one)
+            scenario, select_kernel_schedulers(["queued"], "v100"), record_spans_until_s=shown_window_s(one)
         ),
     )

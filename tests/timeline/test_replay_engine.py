@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
-from interfere.timeline.replay_engine import SharingMode, replay
-from interfere.timeline.sharing_modes import (
-    ExclusiveMode,
-    PriorityGapFillingMode,
-    SingleQueueMode,
-    SpatialMode,
-    TimeSliceMode,
+from interfere.timeline.kernel_schedulers import (
+    ExclusiveScheduler,
+    PriorityGapFillingScheduler,
+    SingleQueueScheduler,
+    SpatialScheduler,
+    TimeSliceScheduler,
 )
+from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
+from interfere.timeline.replay_engine import KernelScheduler, replay
 from tests.timeline.examples import LAW, MODES, SERIAL, US, kernel, line, timelines
 
 ANY = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -34,7 +34,7 @@ def in_order(spans: list[ExecutionSpan]) -> bool:
 @ANY
 @LAW
 @given(job=timelines(), rounds=st.integers(1, 3))
-def test_alone_a_job_takes_its_time_alone(mode: SharingMode, job: Timeline, rounds: int) -> None:
+def test_alone_a_job_takes_its_time_alone(mode: KernelScheduler, job: Timeline, rounds: int) -> None:
     got = replay([KernelStream(timeline=job, rounds=rounds)], mode)
     (one,) = got.outcomes
     assert one.finished
@@ -47,7 +47,7 @@ def test_alone_a_job_takes_its_time_alone(mode: SharingMode, job: Timeline, roun
 @LAW
 @given(high=timelines(), low=timelines(), rounds=st.integers(1, 3))
 def test_work_is_conserved_kernels_keep_their_order_and_no_job_is_sped_up(
-    mode: SharingMode, high: Timeline, low: Timeline, rounds: int
+    mode: KernelScheduler, high: Timeline, low: Timeline, rounds: int
 ) -> None:
     got = replay(pair(high, low, rounds), mode, record_spans_until_s=math.inf)
     for index, (job, one) in enumerate(zip((high, low), got.outcomes, strict=True)):
@@ -65,31 +65,37 @@ def test_work_is_conserved_kernels_keep_their_order_and_no_job_is_sped_up(
 @pytest.mark.parametrize("mode", SERIAL, ids=lambda mode: mode.name)
 @LAW
 @given(high=timelines(), low=timelines())
-def test_one_at_a_time_means_that_nothing_overlaps(mode: SharingMode, high: Timeline, low: Timeline) -> None:
+def test_one_at_a_time_means_that_nothing_overlaps(mode: KernelScheduler, high: Timeline, low: Timeline) -> None:
     got = replay(pair(high, low), mode, record_spans_until_s=math.inf)
     assert all(a.end_s <= b.start_s + 1e-15 for a, b in pairwise(got.spans))
     assert got.end_s >= max(high.solo_s, low.solo_s, high.busy_s + low.busy_s) * (1 - CLOSE)
 
 
 @pytest.mark.parametrize(
-    "mode", [TimeSliceMode(slice_s=50 * US), SingleQueueMode(), SpatialMode()], ids=lambda mode: mode.name
+    "mode",
+    [TimeSliceScheduler(slice_s=50 * US), SingleQueueScheduler(), SpatialScheduler()],
+    ids=lambda mode: mode.name,
 )
 @LAW
 @given(high=timelines(), low=timelines())
-def test_the_device_is_never_idle_while_a_kernel_waits(mode: SharingMode, high: Timeline, low: Timeline) -> None:
+def test_the_device_is_never_idle_while_a_kernel_waits(mode: KernelScheduler, high: Timeline, low: Timeline) -> None:
     got = replay(pair(high, low), mode)
     ran = [one.executed_s + one.waited_s + one.gap_s for one in got.outcomes]
-    if not isinstance(mode, SpatialMode):
+    if not isinstance(mode, SpatialScheduler):
         assert got.idle_s == pytest.approx(got.end_s - high.busy_s - low.busy_s, rel=CLOSE, abs=1e-15)
         assert all(t == pytest.approx(one.elapsed_s, rel=CLOSE) for t, one in zip(ran, got.outcomes, strict=True))
     else:
         assert all(one.waited_s == 0 for one in got.outcomes)
 
 
-@pytest.mark.parametrize("mode", [ExclusiveMode(), SpatialMode(), PriorityGapFillingMode()], ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    "mode", [ExclusiveScheduler(), SpatialScheduler(), PriorityGapFillingScheduler()], ids=lambda mode: mode.name
+)
 @LAW
 @given(jobs=st.lists(timelines(), min_size=2, max_size=3), turn=st.integers(0, 2))
-def test_the_order_in_which_jobs_are_given_changes_nothing(mode: SharingMode, jobs: list[Timeline], turn: int) -> None:
+def test_the_order_in_which_jobs_are_given_changes_nothing(
+    mode: KernelScheduler, jobs: list[Timeline], turn: int
+) -> None:
     streams = [KernelStream(timeline=job, priority=level) for level, job in enumerate(jobs)]
     turned = streams[turn:] + streams[:turn]
     one = {o.priority: o.elapsed_s for o in replay(streams, mode).outcomes}
@@ -100,14 +106,14 @@ def test_the_order_in_which_jobs_are_given_changes_nothing(mode: SharingMode, jo
 @ANY
 @LAW
 @given(high=timelines(most=4), low=timelines(most=4))
-def test_equal_input_gives_equal_output(mode: SharingMode, high: Timeline, low: Timeline) -> None:
+def test_equal_input_gives_equal_output(mode: KernelScheduler, high: Timeline, low: Timeline) -> None:
     assert replay(pair(high, low), mode, record_spans_until_s=1.0) == replay(
         pair(high, low), mode, record_spans_until_s=1.0
     )
 
 
 @ANY
-def test_an_endless_job_runs_as_long_as_the_others_do(mode: SharingMode) -> None:
+def test_an_endless_job_runs_as_long_as_the_others_do(mode: KernelScheduler) -> None:
     short, long = line("short", (10, 5)), line("long", (7, 3))
     ended = replay([KernelStream(timeline=short, priority=1, rounds=4), KernelStream(timeline=long, rounds=None)], mode)
     assert ended.outcomes[0].finished
@@ -121,7 +127,7 @@ def test_an_endless_job_runs_as_long_as_the_others_do(mode: SharingMode) -> None
 
 def test_a_job_that_starts_later_is_timed_from_its_start() -> None:
     job = line("job", (10, 5))
-    got = replay([KernelStream(timeline=job), KernelStream(timeline=job, start_s=1e-3)], ExclusiveMode())
+    got = replay([KernelStream(timeline=job), KernelStream(timeline=job, start_s=1e-3)], ExclusiveScheduler())
     assert [one.slowdown for one in got.outcomes] == [pytest.approx(1.0), pytest.approx(1.0)]
     assert got.end_s == pytest.approx(1e-3 + job.solo_s)
 
@@ -132,7 +138,7 @@ def test_a_job_that_starts_later_is_timed_from_its_start() -> None:
 )
 def test_a_replay_without_jobs_or_without_end_is_refused(streams: tuple[KernelStream, ...], match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
-        replay(streams, ExclusiveMode())
+        replay(streams, ExclusiveScheduler())
 
 
 @pytest.mark.parametrize(

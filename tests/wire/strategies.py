@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from interfere.data.schema import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS
 from interfere.records import (
     METRICS,
-    MODES,
     NAN,
     Action,
     ActionKind,
@@ -56,6 +55,7 @@ from interfere.records.mode_advice import (
     ModeRecommendation,
     ModeSource,
 )
+from interfere.sharing_modes import SharingMode
 from interfere.wire.messages import (
     Correction,
     DeviceGrants,
@@ -83,7 +83,7 @@ from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
 words = st.text("abc-×≥", max_size=12)
 counts = st.integers(0, 2**31)
-modes = st.sampled_from(MODES)
+modes = st.sampled_from(SharingMode)
 
 
 def numbers(low: float = 0.0, high: float = 1e15) -> st.SearchStrategy[float]:

@@ -16,6 +16,7 @@ from interfere.predict.transfer.first_predictions import read_first_predictions
 from interfere.predict.transfer.pair_belief import PairBelief, pair_belief
 from interfere.predict.transfer.process import PairSpace
 from interfere.predict.transfer.site_belief import site_profiles, site_space
+from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import METRIC, Dataset
 
 
@@ -25,7 +26,7 @@ class TableBelief:
 
     table: str
     device_type: str
-    mode: str
+    mode: SharingMode
     space: PairSpace
 
     def domain(self, dataset: Dataset) -> int:

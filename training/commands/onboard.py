@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.errors import InvalidInputError
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.training.commands.options import Seed, Tracking, Work
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def onboard(
     device: Annotated[
         str, typer.Option(help="cpu-core: pinned to one core. Any other name: the environment decides where they run.")
     ] = "cpu-core",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     budget: Annotated[str, typer.Option(help="Time for measuring, over all runs: 90s, 30m, 2h.")] = "30m",
     target: Annotated[float, typer.Option(min=0, help="Stop at this expected error of speed; 0: never.")] = 0.05,
     gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,

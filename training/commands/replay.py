@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.sharing_modes import SharingMode
 
 app = typer.Typer(add_completion=False)
 
@@ -102,7 +103,9 @@ def replay(
         ),
     ] = Unknown.ALONE,
     device_type: Annotated[str, typer.Option(help="Of the truth, where the table has several.")] = "",
-    mode: Annotated[str, typer.Option(help="Sharing mode of the truth, where the table has several.")] = "",
+    mode: Annotated[
+        SharingMode | None, typer.Option(help="Sharing mode of the truth, where the table has several.")
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")] = None,
     per_node: Annotated[
         int | None, typer.Option(min=1, help="With --gpus: devices a node. Default: 8.", show_default=False)
@@ -213,7 +216,7 @@ def replay(
         fill=fill,
         unknown=unknown.value,
         device_type=device_type,
-        mode=mode,
+        mode=mode or "",
         gpus=gpus,
         per_node=per_node,
         whole_nodes=None if any_node is None else not any_node,

@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from interfere.commands.data.transfer import Device
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.predict.transfer.pair_belief import PairBelief
@@ -30,7 +31,7 @@ def suggest(
     mine: Mine = "",
     sources: Sources = None,
     device: Device = "",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     job: Annotated[list[str] | None, typer.Option(help="Only pairs of these jobs. Repeatable.")] = None,
     count: Annotated[int, typer.Option(min=1, max=200, help="How many pairs.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws of likely matchings.")] = 0,
@@ -72,7 +73,7 @@ def _from_other_device_types(mine: str, sources: list[str], device: str, work: P
 
 
 def _from_model(
-    mine: str, device: str, mode: str, jobs: list[str], model: Path | None, work: Path
+    mine: str, device: str, mode: SharingMode, jobs: list[str], model: Path | None, work: Path
 ) -> "tuple[PairBelief, str]":
     """Return the belief that the served model gives, and the device type."""
     from interfere.config import load_settings

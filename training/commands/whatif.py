@@ -7,6 +7,7 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.sharing_modes import SharingMode
 from interfere.training.commands.replay import INTERRUPTED, Unknown
 
 app = typer.Typer(add_completion=False)
@@ -34,7 +35,9 @@ def whatif(
         ),
     ] = Unknown.ALONE,
     device_type: Annotated[str, typer.Option(help="Of the slowdowns, where there are several.")] = "",
-    mode: Annotated[str, typer.Option(help="Sharing mode of the slowdowns, where there are several.")] = "",
+    mode: Annotated[
+        SharingMode | None, typer.Option(help="Sharing mode of the slowdowns, where there are several.")
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")] = None,
     per_node: Annotated[int, typer.Option(min=1, help="With --gpus: devices a node.")] = 8,
     queue: Annotated[
@@ -106,7 +109,7 @@ def whatif(
         name_map=name_map,
         unknown=unknown.value,
         device_type=device_type,
-        mode=mode,
+        mode=mode or "",
         gpus=gpus,
         per_node=per_node,
         queues=tuple(queue or defaults.QUEUES),

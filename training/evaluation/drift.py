@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from interfere.data.tables import Table
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.training.dataset import NOISE_FLOOR, Dataset, build_dataset
 from interfere.training.evaluation.gating.published_champion import PublishedChampion
 
@@ -51,7 +52,7 @@ class PairDrift:
     victim: str
     neighbour: str
     device_type: str
-    mode: str
+    mode: SharingMode
     observed: float  # slowdown
     expected: float  # slowdown
     source: Expectation
@@ -151,7 +152,7 @@ def _column_drifts(
     from scipy.stats import ks_2samp
 
     base_rows, new_rows = (
-        np.concatenate([encoder.encode_jobs([job], job.device_type, "timeslice") for job in jobs])
+        np.concatenate([encoder.encode_jobs([job], job.device_type, DEFAULT_MODE) for job in jobs])
         for jobs in (base, new)
     )
     results = []

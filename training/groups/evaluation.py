@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
+from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.groups.cases import (
@@ -48,7 +49,7 @@ class DomainComposition:
     """The composition of one domain, and its scores."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     cases: int  # victims in measured groups that it was judged on
     composition: GroupComposition
     scores: tuple[SizeScore, ...]  # none where no group was measured

@@ -13,6 +13,7 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from interfere.predict.groups import DEFAULT_COMPOSITION
+from interfere.sharing_modes import SharingMode
 from interfere.training.evaluation.leaderboard import Leaderboard
 from interfere.training.groups.cases import (
     GroupCases,
@@ -39,7 +40,7 @@ class GroupScores:
     data: str
     split: str  # `group` or `job`
     device_type: str
-    mode: str
+    mode: SharingMode
     model: str  # that predicts the pairs of a hidden job; "" on the split `group`
     mae_pairs: float  # of that model, on the pairs of the same split; NaN on the split `group`
     scores: tuple[SizeScore, ...]
@@ -80,7 +81,7 @@ def _group_scores(
     data: str,
     split: str,
     device_type: str,
-    mode: str,
+    mode: SharingMode,
     scores: tuple[SizeScore, ...],
     model: str = "",
     mae_pairs: float = float("nan"),

@@ -16,6 +16,7 @@ from interfere.predict.transfer.excess_scale import Floats
 from interfere.predict.transfer.pair_belief import PairBelief
 from interfere.predict.transfer.process import all_pairs
 from interfere.records import PairBatch, Source
+from interfere.sharing_modes import SharingMode
 
 BELIEF = "belief"  # source of an answer that no model published
 
@@ -32,7 +33,7 @@ class PairAnswer:
     source: str  # measured, model or belief
 
 
-def published_answers(folder: Path, jobs: Sequence[str], device_type: str, mode: str) -> tuple[PairAnswer, ...]:
+def published_answers(folder: Path, jobs: Sequence[str], device_type: str, mode: SharingMode) -> tuple[PairAnswer, ...]:
     """The answers of a published model for all ordered pairs of the jobs, each victim beside all neighbours in turn."""
     model = load_model(folder, FeatureEncoder())
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.online.belief_state import DomainKey
 from interfere.predict.online.prior import (
     SCALE_RANGE,
     Floats,
@@ -232,9 +233,9 @@ def _fill_additively(grid: Floats) -> Floats:
 
 def _additive_effects(
     dataset: Dataset,
-) -> tuple[dict[tuple[str, str], float], dict[WorkloadKey, float], dict[WorkloadKey, float]]:
+) -> tuple[dict[DomainKey, float], dict[WorkloadKey, float], dict[WorkloadKey, float]]:
     """(mean log slowdown by (device type, mode), effect of each job as victim, effect of each job as neighbour)."""
-    means: dict[tuple[str, str], float] = {}
+    means: dict[DomainKey, float] = {}
     victim_effects: dict[WorkloadKey, float] = {}
     neighbour_effects: dict[WorkloadKey, float] = {}
     for d, domain in enumerate(dataset.domains):

@@ -11,6 +11,7 @@ from interfere.data.traces import JobTrace, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
 from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import (
@@ -201,7 +202,7 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> TraceWorl
     )
 
 
-MeasuredPairs = tuple[tuple[str, str, str, str], ...]
+MeasuredPairs = tuple[tuple[str, str, str, SharingMode], ...]
 """(victim, neighbour, device type, mode) of the pairs whose prediction is a measurement."""
 
 
@@ -244,7 +245,7 @@ def _left_out_note(worlds: Sequence[World], edge: EdgeSetting) -> str:
 
 
 def _maker(
-    question: Question, belief: MatrixPredictor, mode: str, measured: MeasuredPairs
+    question: Question, belief: MatrixPredictor, mode: SharingMode, measured: MeasuredPairs
 ) -> Callable[[str], Scheduler]:
     """Makes schedulers by name, each with an online model of its own where learning was asked for."""
     assert question.cap is not None

@@ -14,6 +14,7 @@ from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
 from interfere.records import PairStatus
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import MatrixPredictor, beliefs_from
 from interfere.sim.truth import TruthTable
 from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
@@ -29,7 +30,7 @@ class FittedBeliefs:
     predictor: MatrixPredictor
     hidden: frozenset[tuple[str, str]]  # unordered
     error: float  # mean |measured speed - predicted speed| over the hidden rows
-    measured: tuple[tuple[str, str, str, str], ...]  # (victim, neighbour, device type, mode) of the seen pairs
+    measured: tuple[tuple[str, str, str, SharingMode], ...]  # (victim, neighbour, device type, mode) of the seen pairs
 
 
 def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:

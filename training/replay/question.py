@@ -9,6 +9,7 @@ from pathlib import Path
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sharing_modes import OptionalSharingMode
 from interfere.sim.edge_world import CHECKPOINT_S
 from interfere.sim.schedulers.names import DEADLINE_DEFAULT, DEFAULT, canonical_name, name_with_seats, parse_name
 from interfere.sim.truth import UNKNOWN_ALONE
@@ -35,7 +36,7 @@ class Question:
     fill: bool = False
     unknown: str = UNKNOWN_ALONE
     device_type: str = ""
-    mode: str = ""
+    mode: OptionalSharingMode = ""
     gpus: int | None = None
     per_node: int | None = None
     whole_nodes: bool | None = None

@@ -20,6 +20,7 @@ from interfere.errors import InvalidInputError
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import log_predictions
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.schedulers.names import GREEDY, MATCHING
 from interfere.sim.sweeps.tasks import Scenario
@@ -31,7 +32,7 @@ from interfere.training.replay.coverage import Coverage, coverage_of, require_co
 from interfere.training.replay.tuned_constants import tuned_here
 from interfere.training.whatif.question import CHECKPOINT_S, WhatIf
 
-MODEL_MODES = ("mps", "timeslice")  # of a model that was fitted on several, the first that it knows
+MODEL_MODES = (SharingMode.MPS, SharingMode.TIMESLICE)  # of a model that was fitted on several, the first that it knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def _truth(question: WhatIf) -> tuple[TruthTable, frozenset[frozenset[str]]]:
     return truth, frozenset(frozenset((row.victim, row.neighbour)) for row in rows)
 
 
-def model_truth(folder: Path, device_type: str, mode: str) -> TruthTable:
+def model_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
     """What a model predicts of the workloads whose profiles its folder carries, as a truth.
 
     Raises InvalidInputError where no or several device types match.
@@ -126,8 +127,8 @@ def model_truth(folder: Path, device_type: str, mode: str) -> TruthTable:
             "which device type of the model?", value=device_type or "none", remedy=f"--device-type {' or '.join(types)}"
         )
     modes = (mode,) if mode else MODEL_MODES
-    known_mode = next((name for name in modes if not model.knows(chosen, name)), "")
-    if not known_mode:
+    known_mode = next((name for name in modes if not model.knows(chosen, name)), None)
+    if known_mode is None:
         raise InvalidInputError(
             "the model knows no such sharing",
             value=f"{chosen}, {', '.join(modes)}",

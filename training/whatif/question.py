@@ -6,6 +6,7 @@ from pathlib import Path
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
+from interfere.sharing_modes import OptionalSharingMode
 from interfere.sim.schedulers.names import MATCHING, canonical_name, name_with_seats, parse_name
 from interfere.sim.truth import UNKNOWN_ALONE
 
@@ -27,7 +28,7 @@ class WhatIf:
     name_map: Path | None = None
     unknown: str = UNKNOWN_ALONE
     device_type: str = ""
-    mode: str = ""
+    mode: OptionalSharingMode = ""
     gpus: int | None = None
     per_node: int = NODE_GPUS
     queues: tuple[str, ...] = QUEUES

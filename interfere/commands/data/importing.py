@@ -12,6 +12,7 @@ import typer
 from interfere.commands.data import importing_traces
 from interfere.commands.data.import_report import Out, write_and_report
 from interfere.commands.output import JsonFlag, progress_note
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
@@ -160,7 +161,7 @@ def dcgm(
     step_metric: Annotated[str, typer.Option(help="Counter of training steps, in the same files.")] = "",
     rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
     device: Annotated[str, typer.Option(help="Device type; default: by the label modelName.")] = "",
-    mode: Annotated[str, typer.Option(help="How jobs share a device on this site.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")] = DEFAULT_MODE,
     as_json: JsonFlag = False,
 ) -> None:
     """Import DCGM exporter metrics from Prometheus: profiles of jobs seen alone, slowdowns where steps are counted.

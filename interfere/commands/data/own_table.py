@@ -12,6 +12,7 @@ from interfere.commands.data.import_report import check_target_folder, report_do
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
 from interfere.data.importers.spreadsheet.pair_layouts import Shape, Victims
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.spreadsheet.column_uses import ColumnUse
@@ -35,7 +36,7 @@ def table(
     columns: Map = None,
     map_profile: MapProfile = None,
     device: Annotated[str, typer.Option(help="Device type, where no column says it.")] = "",
-    mode: Annotated[str, typer.Option(help="Sharing mode, where no column says it.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="Sharing mode, where no column says it.")] = DEFAULT_MODE,
     metric: Annotated[str, typer.Option(help="step_time_mean, latency_p50 or latency_p99. Default: by column.")] = "",
     shape: Annotated[
         Shape, typer.Option(help="Long: one row a pair. Wide: a matrix. Auto: by the header.")
@@ -96,7 +97,7 @@ def template(
     folder: Annotated[Path, typer.Argument(help="Folder to write pairs.csv and jobs.csv into.")] = Path(),
     job: Annotated[list[str] | None, typer.Option(help="Name of a job. Repeatable.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="Device type, such as a100-80gb.")] = "a100-80gb",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     value: Annotated[str, typer.Option(help="What you measure: slowdown, speed, throughput, step_time_ms, ...")] = (
         "step_time_ms"
     ),

@@ -10,13 +10,13 @@ from rich.table import Table as Grid
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit
 from interfere.commands.profile.console import (
-    WHERE,
     campaign_progress,
     group_documents,
     measurement_cells,
     pair_cells,
     pair_documents,
 )
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.tables import Table
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 
 GROUP_COUNT = 120  # of each size, unless told otherwise
-
-
-class SharingMode(StrEnum):
-    """How jobs share CPU cores."""
-
-    TIMESLICE = "timeslice"
-    PRIORITY = "priority"
-    SPATIAL = "spatial"
 
 
 class DeviceType(StrEnum):
@@ -135,7 +127,7 @@ def campaign(
     out: Out = None,
     name: Name = "mine",
     work: Work = DEFAULT_WORK,
-    mode: Mode = SharingMode.TIMESLICE,
+    mode: Mode = DEFAULT_MODE,
     groups: GroupSizes = None,
     group_count: GroupCounts = None,
     seed: Seed = 0,
@@ -156,7 +148,7 @@ def campaign(
     config = CampaignConfig(
         out=out or work / "tables" / name,
         workloads=names,
-        mode=mode.value,
+        mode=mode,
         pairs=() if groups else None,
         groups=_chosen_groups(names, groups or [], group_count or [], seed),
         passes=passes,
@@ -237,7 +229,7 @@ def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
 
 def _grid(config: "CampaignConfig", table: "Table") -> Grid:
     """Return the pairs as people read them; the jobs where no pair was measured."""
-    caption = f"{WHERE[config.mode]} · wrote {config.out}"
+    caption = f"{config.mode.properties.cpu_setting} · wrote {config.out}"
     if config.groups:
         return _group_grid(table, caption)
     if not table.pairs:

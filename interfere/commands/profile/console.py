@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from interfere.records import GroupMeasurement, PairMeasurement
 
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
-ONE_CORE = "one CPU core, time-sliced"
-WHERE = {
-    "timeslice": ONE_CORE,
-    "priority": "one CPU core, the first job of a pair at higher priority",
-    "spatial": "two CPU cores, a job on each",
-}
-
 _FIELDS = ("slowdown", "lower", "upper", "status", "reason")
 
 

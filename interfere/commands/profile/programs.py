@@ -9,8 +9,9 @@ from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.commands.profile.console import ONE_CORE, campaign_progress, pair_cells, pair_documents
+from interfere.commands.profile.console import campaign_progress, pair_cells, pair_documents
 from interfere.errors import InvalidInputError
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.profiling.nvidia_smi import Gpu
@@ -42,7 +43,7 @@ def command(
             "where there is none. Any other name: not pinned, the environment decides."
         ),
     ] = "cpu-core",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
+    mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
     gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
@@ -155,7 +156,7 @@ def _document(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") 
 
 
 def _grid(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> Grid:
-    device = ONE_CORE if config.on_core else f"{config.device_type}, {config.mode}"
+    device = config.mode.properties.cpu_setting if config.on_core else f"{config.device_type}, {config.mode}"
     headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
     grid = Grid(*headings, caption=f"{device} · wrote {config.out}")
     for job in result.table.jobs:

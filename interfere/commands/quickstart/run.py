@@ -21,13 +21,14 @@ from interfere.commands.quickstart.comparison import (
     rows_of,
 )
 from interfere.commands.quickstart.pairings import Pairing, Slowdowns, all_pairings, measured_slowdowns
+from interfere.sharing_modes import DEFAULT_MODE
 
 if TYPE_CHECKING:
     from interfere.client import PolicyClient
     from interfere.data.tables import Table
     from interfere.records import PairMeasurement
 
-DEVICE_TYPE, MODE = "cpu-core", "timeslice"
+DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
 SHIPPED_TABLE = "cpu"
 HELD_OUT_SHARE = 1 / 3  # of the pairs of different jobs
 

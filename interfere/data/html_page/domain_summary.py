@@ -16,6 +16,7 @@ from interfere.data.quality import TableQuality, domain_tables, table_quality
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.sharing_modes import SharingMode
 
 MAD_TO_SD = 1.4826  # standard deviation over median absolute deviation of a normal distribution: 1 / Φ⁻¹(3/4)
 FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.3 % of the rows of a normal distribution
@@ -35,7 +36,7 @@ class DomainSummary:
     """The rows of one domain: one device type, sharing mode and metric, within which slowdowns can be compared."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     metric: str
     important: str  # "victim" or "neighbour" in mode priority
     table: Table  # the rows and profiles of this domain only

@@ -17,6 +17,7 @@ from typing import Any
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
 from interfere.data.importers.strict_reading import fail_at_key, read_json, require_number, require_object
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, PairMeasurement, PairStatus
+from interfere.sharing_modes import SharingMode
 
 SOLO_KEY = "null"
 COPY_SUFFIX = "_unconsolidated"
@@ -292,7 +293,7 @@ def _measurement(source: SourceFile, pair: _OrderedPair, solo_steps_per_s: float
         victim=pair.victim,
         neighbour=pair.neighbour,
         device_type=pair.device_type,
-        mode="mps",
+        mode=SharingMode.MPS,
         slowdown=math.prod(passes) ** (1 / len(passes)) if passes else math.nan,
         passes=passes,
         status=PairStatus.OK if passes else PairStatus.INFEASIBLE,

@@ -16,6 +16,7 @@ from interfere.data.importers.import_result import ImportResult, Notice, SourceF
 from interfere.data.importers.strict_reading import CsvFile, CsvRow, read_csv
 from interfere.errors import TableError
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, PairMeasurement
+from interfere.sharing_modes import SharingMode
 
 PAIRS_CSV, SOLO_CSV = "colocate_info.csv", "single_data.csv"
 SUBFOLDERS = {PAIRS_CSV: ("", "simulation/data"), SOLO_CSV: ("", "simulation/analyzer")}  # or as in their repository
@@ -185,7 +186,7 @@ def _pair(source: SourceFile, names: tuple[str, str], slowdowns: list[float]) ->
         victim=names[0],
         neighbour=names[1],
         device_type=DEVICE_TYPE,
-        mode="timeslice",
+        mode=SharingMode.TIMESLICE,
         slowdown=math.prod(slowdowns) ** (1 / len(slowdowns)),
         passes=tuple(slowdowns),
         source="lucid",

@@ -14,15 +14,8 @@ from interfere.data.importers.import_result import ImportResult, Notice, SourceF
 from interfere.data.importers.strict_reading import CsvRow, read_csv
 from interfere.devices.mig import mig_slice_name
 from interfere.errors import TableError
-from interfere.records import (
-    MAX_SLOWDOWN,
-    MIN_SLOWDOWN,
-    NAN,
-    GroupMeasurement,
-    JobProfile,
-    PairMeasurement,
-    PairStatus,
-)
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.sharing_modes import SharingMode
 
 COLUMNS = ("Mig instance", "Batch size", "Workload Number", "Throughput", "Latency")
 GPU = "a100-80gb"
@@ -127,7 +120,7 @@ def _shared_columns(key: _Configuration, measured: _Measured, copies: int) -> di
     return {
         "victim": key.workload,
         "device_type": key.device_type,
-        "mode": "mps",
+        "mode": SharingMode.MPS,
         "slowdown": slowdown,
         "passes": (slowdown,) if shared else (),
         "status": PairStatus.OK if shared else PairStatus.INFEASIBLE,

@@ -19,6 +19,7 @@ from interfere.monitoring.audit import wording
 from interfere.monitoring.audit.audit import AuditReport
 from interfere.monitoring.audit.report import Origin, PairCost, Side, Verdict
 from interfere.records import PairMeasurement
+from interfere.sharing_modes import DEFAULT_MODE
 
 MAX_PAIRS, MAX_SHIFTS = 40, 12  # rows that are shown unfolded
 BAR_WIDTH, BAR_HEIGHT, BAR_MARGIN = 240.0, 18.0, 6.0  # SVG user units
@@ -194,7 +195,7 @@ def _heat_maps(report: AuditReport) -> list[Html]:
             victim=each.victim,
             neighbour=each.company[0],
             device_type=each.device_type,
-            mode="timeslice",
+            mode=DEFAULT_MODE,
             slowdown=min(100.0, max(0.2, each.slowdown)),
             lower=each.lower,
             upper=each.upper,

@@ -25,6 +25,7 @@ from interfere.records import (
     Rule,
     RuleKind,
 )
+from interfere.sharing_modes import SharingMode
 
 MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
 
@@ -109,7 +110,7 @@ class AnswerBuilder:
 
     def _slowdown_intervals(self) -> dict[str, tuple[float, float]]:
         """Lower and upper slowdown of every pending job that shares; each pair of profiles is predicted once."""
-        asked: dict[tuple[DeviceClass, str], dict[tuple[int, int], list[str]]] = {}
+        asked: dict[tuple[DeviceClass, SharingMode], dict[tuple[int, int], list[str]]] = {}
         profiles: dict[int, JobProfile] = {}
         for group in self._groups:
             if group.table is None:

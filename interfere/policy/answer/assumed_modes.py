@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from interfere.policy.context import PlanningContext
-from interfere.records import DEFAULT_MODE, Action, ActionKind
+from interfere.records import Action, ActionKind
+from interfere.sharing_modes import DEFAULT_MODE
 
 
 def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:
@@ -19,8 +20,8 @@ def _told(action: Action, context: PlanningContext) -> Action:
     if action.mode:
         rule = None if action.rule is None else replace(action.rule, sharing_mode=action.mode)
         return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {action.mode}, chosen for its device")
-    mode = context.assumed_modes.get(action.device_id, "")
-    if mode in ("", DEFAULT_MODE) or action.kind is not ActionKind.START_SHARED:
+    mode = context.assumed_modes.get(action.device_id, DEFAULT_MODE)
+    if mode is DEFAULT_MODE or action.kind is not ActionKind.START_SHARED:
         return action
     rule = None if action.rule is None else replace(action.rule, sharing_mode=mode)
     return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {mode}, for its device names none")

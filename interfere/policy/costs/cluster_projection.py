@@ -14,6 +14,7 @@ from interfere.policy.costs.completion_projection import ProjectedCluster, Runni
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.records import Action, ActionKind, Job, PairBatch
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -143,12 +144,12 @@ def _may_run_alone(device_class: DeviceClass, times: Floats, context: PlanningCo
 
 def _slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:
     """The predicted slowdowns of jobs that share a device now, where the model knows both."""
-    pairs: dict[tuple[str, str], dict[tuple[str, str], tuple[Job, Job]]] = {}
+    pairs: dict[tuple[str, SharingMode], dict[tuple[str, str], tuple[Job, Job]]] = {}
     for device in context.snapshot.devices:
         for job in device.residents:
             for other in device.residents:
                 if other.id != job.id:
-                    pairs.setdefault((device.type, device.mode), {})[job.id, other.id] = (job, other)
+                    pairs.setdefault((device.type, device.mode or DEFAULT_MODE), {})[job.id, other.id] = (job, other)
     slowdowns: SlowdownBeside = {}
     for (device_type, mode), members in pairs.items():
         slowdowns |= _predicted(members, device_type, mode, context)
@@ -156,7 +157,7 @@ def _slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:
 
 
 def _predicted(
-    pairs: Mapping[tuple[str, str], tuple[Job, Job]], device_type: str, mode: str, context: PlanningContext
+    pairs: Mapping[tuple[str, str], tuple[Job, Job]], device_type: str, mode: SharingMode, context: PlanningContext
 ) -> SlowdownBeside:
     """The predicted slowdowns of some pairs on one device type; absent where the model does not know."""
     extrapolate = context.limits.allow_extrapolation

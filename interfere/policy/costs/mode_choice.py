@@ -17,11 +17,12 @@ from interfere.policy.costs.pair_predictions import PairPredictions
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.pair_rules import PairRule, RuleGroup
 from interfere.records import Rule
+from interfere.sharing_modes import SharingMode
 
 Bools = NDArray[np.bool_]
 
 
-def modes_to_compare(device_class: DeviceClass, context: PlanningContext) -> tuple[str, ...]:
+def modes_to_compare(device_class: DeviceClass, context: PlanningContext) -> tuple[SharingMode, ...]:
     """The mode of the devices, then those that the limits let the plan choose and the model knows for their type."""
     limits = context.limits
     known = [

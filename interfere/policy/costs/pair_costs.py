@@ -33,6 +33,7 @@ from interfere.policy.rules.runtime import (
 )
 from interfere.policy.rules.slowdown_caps import SlowdownCapRule, SlowdownCaps, time_caps
 from interfere.records import ActionKind, Job, Limits, Rule, RuleKind
+from interfere.sharing_modes import SharingMode
 
 Floats = NDArray[np.float64]
 
@@ -49,10 +50,10 @@ class PairCosts:
     column_cost: Floats  # float64[r, c], what the column job costs of it; the rest belongs to the pair
     max_job_cost: Floats  # float64[r, c], the larger cost of the two jobs, that of a resident as a whole
     rules: PairRules
-    modes: tuple[str, ...] = ()  # among which the plan chose; empty where the devices keep theirs
+    modes: tuple[SharingMode, ...] = ()  # among which the plan chose; empty where the devices keep theirs
     mode_index: NDArray[np.int64] | None = None  # int64[r, c], of the chosen one
 
-    def mode(self, row: int, column: int) -> str:
+    def mode(self, row: int, column: int) -> SharingMode:
         """The sharing mode under which the pair is predicted."""
         return self.device_class.mode if self.mode_index is None else self.modes[int(self.mode_index[row, column])]
 

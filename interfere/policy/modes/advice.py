@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.devices.possible_modes import possible_modes
+from interfere.devices import possible_modes
 from interfere.policy.modes.outlook import GroupPredictor, ModeScenarios, outlook_of
 from interfere.policy.modes.questions import JobToAdvise
 from interfere.policy.modes.text import render_recommendation
@@ -25,9 +25,10 @@ from interfere.records.mode_advice import (
     ModeReasonKind,
     ModeRecommendation,
 )
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 
 Floats = NDArray[np.float64]
-ONE_AFTER_ANOTHER = ""  # in place of a mode
+ONE_AFTER_ANOTHER: OptionalSharingMode = ""  # in place of a mode
 PROBABLY_FITS = 0.5  # least probability that the jobs fit the memory
 LEAST_GAIN = 0.001  # of relative throughput: a measurement that gains less is not worth its time
 _SEED = 0  # of the order in which the scenarios of different modes meet
@@ -39,7 +40,7 @@ def advise(
     predict: GroupPredictor,
     *,
     risk: float = DEFAULT_RISK,
-    modes: Sequence[str] | None = None,
+    modes: Sequence[SharingMode] | None = None,
 ) -> ModeAdvice:
     """The advice for these jobs on one device of a type.
 
@@ -67,8 +68,10 @@ class _Choice:
     known: tuple[ModeScenarios, ...]
     fitting: tuple[ModeScenarios, ...]  # of these, those that probably fit the memory
     allowed: tuple[ModeScenarios, ...]  # of these, those that keep the latency targets but for the risk
-    values: Mapping[str, Floats]  # of the allowed modes and of one after another: float64[s] or float64[1]
-    best: str  # the mode, or ONE_AFTER_ANOTHER
+    values: Mapping[
+        OptionalSharingMode, Floats
+    ]  # of what may be taken, one after another too: float64[s] or float64[1]
+    best: OptionalSharingMode  # the mode, or ONE_AFTER_ANOTHER
     jobs: tuple[JobToAdvise, ...]
     risk: float
 
@@ -80,7 +83,8 @@ class _Choice:
         allowed = tuple(each for each in fitting if not largest_miss(each.outlook, jobs) > risk)
         # Each has the device for one k-th of the time, at its full speed.
         in_turn = np.full(1, np.mean([job.slowdown_cap >= 1.0 for job in jobs]))
-        values = {ONE_AFTER_ANOTHER: in_turn} | {each.outlook.mode: each.within_targets for each in allowed}
+        values: dict[OptionalSharingMode, Floats] = {ONE_AFTER_ANOTHER: in_turn}
+        values |= {each.outlook.mode: each.within_targets for each in allowed}
         best = max(values, key=lambda mode: float(values[mode].mean()))
         return cls(known=known, fitting=fitting, allowed=allowed, values=values, best=best, jobs=tuple(jobs), risk=risk)
 
@@ -89,7 +93,7 @@ class _Choice:
         """Expected throughput within targets of the best."""
         return float(self.values[self.best].mean())
 
-    def certainty(self) -> dict[str, float]:
+    def certainty(self) -> dict[OptionalSharingMode, float]:
         """Probability of everything that may be taken that nothing else does more, modes being independent."""
         rng, size = np.random.default_rng(_SEED), max(map(len, self.values.values()))
         samples = {mode: rng.permutation(np.resize(values, size)) for mode, values in self.values.items()}
@@ -98,12 +102,12 @@ class _Choice:
             for mode, values in samples.items()
         }
 
-    def gains(self) -> dict[str, float]:
+    def gains(self) -> dict[OptionalSharingMode, float]:
         """Expected value of perfect information about each mode that fits: of the best choice then over the one now.
 
         A mode that turns out to break a target is then not taken, and one that turns out to keep them all may be.
         """
-        gains = {}
+        gains: dict[OptionalSharingMode, float] = {}
         for each in self.fitting:
             mode = each.outlook.mode
             others = max(float(values.mean()) for name, values in self.values.items() if name != mode)
@@ -111,7 +115,7 @@ class _Choice:
             gains[mode] = max(0.0, float(np.maximum(revealed, others).mean()) - self.throughput)
         return gains
 
-    def recommendation(self, certainty: Mapping[str, float]) -> ModeRecommendation:
+    def recommendation(self, certainty: Mapping[OptionalSharingMode, float]) -> ModeRecommendation:
         """The mode to take with the reason, not yet in words."""
         kind, candidates = self._reason()
         other = max(candidates, key=lambda each: each.expected, default=None)
@@ -156,7 +160,9 @@ def largest_miss(outlook: ModeOutlook, jobs: Sequence[JobToAdvise]) -> float:
     return max(probabilities, default=NAN)
 
 
-def _with_certainty(outlook: ModeOutlook, certainty: Mapping[str, float], gains: Mapping[str, float]) -> ModeOutlook:
+def _with_certainty(
+    outlook: ModeOutlook, certainty: Mapping[OptionalSharingMode, float], gains: Mapping[OptionalSharingMode, float]
+) -> ModeOutlook:
     """The mode with the probability that it is best, and with what measuring it would gain, where that is worth it."""
     gain = gains.get(outlook.mode, NAN)
     measure = tuple(replace(each, expected_gain=gain) for each in outlook.measure if not gain < LEAST_GAIN)

@@ -22,11 +22,11 @@ from interfere.records.mode_advice import (
     ModeOutlook,
     ModeSource,
 )
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 
 Floats = NDArray[np.float64]
-MIG = "mig"
-EVERY_MODE = ""  # what a job does alone says something of each
-GroupPredictor = Callable[[str], Prediction]
+EVERY_MODE: OptionalSharingMode = ""  # what a job does alone says something of each
+GroupPredictor = Callable[[SharingMode], Prediction]
 """Sharing mode -> for every job its slowdown beside all others on the device, or an abstention with its reason."""
 _WEAKEST_LAST = (ModeSource.MEASURED, ModeSource.DERIVED, ModeSource.PREDICTED, ModeSource.ABSTAINED)
 
@@ -46,17 +46,19 @@ class ModeScenarios:
         return float(self.within_targets.mean())
 
 
-def outlook_of(mode: str, jobs: Sequence[JobToAdvise], device_type: str, predict: GroupPredictor) -> ModeScenarios:
+def outlook_of(
+    mode: SharingMode, jobs: Sequence[JobToAdvise], device_type: str, predict: GroupPredictor
+) -> ModeScenarios:
     """What is known of one mode: by the model where it knows the mode, else for MIG from the jobs alone in slices."""
     prediction = predict(mode)
-    if mode == MIG and Source.ABSTAINED in prediction.source:
+    if mode.properties.partitions_device and Source.ABSTAINED in prediction.source:
         return _in_slices(jobs, device_type)
     under = tuple(_predicted_job(job, prediction, k) for k, job in enumerate(jobs))
     feasibility = float(np.min(prediction.feasibility)) if len(prediction.feasibility) else NAN
     return _scenarios(mode, jobs, under, feasibility, _measurements(mode, jobs, device_type))
 
 
-def _measurements(mode: str, jobs: Sequence[JobToAdvise], device_type: str) -> tuple[ModeMeasurement, ...]:
+def _measurements(mode: SharingMode, jobs: Sequence[JobToAdvise], device_type: str) -> tuple[ModeMeasurement, ...]:
     """The jobs that were never profiled alone, which says something of every mode; else the jobs together."""
     unprofiled = dict.fromkeys(job.workload for job in jobs if job.profile is None)
     if unprofiled:
@@ -89,18 +91,18 @@ def _in_slices(jobs: Sequence[JobToAdvise], device_type: str) -> ModeScenarios:
         what = "more jobs than slices" if names else f"the MIG slices of {device_type} are not known"
         remedy = "ask for fewer jobs" if names else "known for a100 and a100-80gb; measure a mode that it has"
         nothing = tuple(JobUnderMode(workload=job.workload, reason=what) for job in jobs)
-        return _scenarios(MIG, jobs, nothing, NAN, (), reason=f"{what}: {remedy}")
+        return _scenarios(SharingMode.MIG, jobs, nothing, NAN, (), reason=f"{what}: {remedy}")
     assignment = best_assignment(jobs, device_type)
     if assignment is None:
         needed = [
             _alone(job.workload, name, mode)
             for job, size in zip(jobs, sizes, strict=True)
-            for name, mode in ((device_type, EVERY_MODE), (names[size], MIG))
+            for name, mode in ((device_type, EVERY_MODE), (names[size], SharingMode.MIG))
             if (job.profile is None if name == device_type else name not in job.slice_profiles)
         ]
         why = "no step time alone in slices large enough for a partition: profile it there"
         nothing = tuple(JobUnderMode(workload=job.workload, reason=why) for job in jobs)
-        return _scenarios(MIG, jobs, nothing, NAN, tuple(dict.fromkeys(needed)))
+        return _scenarios(SharingMode.MIG, jobs, nothing, NAN, tuple(dict.fromkeys(needed)))
     under = tuple(
         JobUnderMode(
             workload=job.workload,
@@ -113,19 +115,19 @@ def _in_slices(jobs: Sequence[JobToAdvise], device_type: str) -> ModeScenarios:
         for job, found in zip(jobs, assignment, strict=True)
     )
     unmeasured = tuple(
-        _alone(job.workload, found.slice_type, MIG)
+        _alone(job.workload, found.slice_type, SharingMode.MIG)
         for job, found in zip(jobs, assignment, strict=True)
         if not found.measured
     )
-    return _scenarios(MIG, jobs, under, 1.0, unmeasured)
+    return _scenarios(SharingMode.MIG, jobs, under, 1.0, unmeasured)
 
 
-def _alone(workload: str, device_type: str, mode: str) -> ModeMeasurement:
+def _alone(workload: str, device_type: str, mode: OptionalSharingMode) -> ModeMeasurement:
     return ModeMeasurement(kind=ModeMeasurementKind.ALONE, workloads=(workload,), device_type=device_type, mode=mode)
 
 
 def _scenarios(
-    mode: str,
+    mode: SharingMode,
     jobs: Sequence[JobToAdvise],
     under: Sequence[JobUnderMode],
     feasibility: float,

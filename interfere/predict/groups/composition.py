@@ -28,6 +28,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from interfere.sharing_modes import SharingMode
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 MAX_FURTHER = 3  # neighbours beyond the first up to which groups were measured; the growth rises no further
@@ -107,11 +109,11 @@ def composition_from_json(document: Mapping[str, Any]) -> GroupComposition:
 class ComposesGroups(Protocol):
     """A predictor that knows how slowdowns of groups are composed in its domains."""
 
-    def composition(self, device_type: str, mode: str) -> GroupComposition:
+    def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
         """The composition of a domain."""
 
 
-def composition_of(predictor: object, device_type: str, mode: str) -> GroupComposition:
+def composition_of(predictor: object, device_type: str, mode: SharingMode) -> GroupComposition:
     """The composition that a predictor knows for a domain, else the default one."""
     return predictor.composition(device_type, mode) if isinstance(predictor, ComposesGroups) else DEFAULT_COMPOSITION
 

@@ -18,6 +18,7 @@ from interfere.predict.online.prior import WorkloadKey
 from interfere.predict.online.unseen_device import Coordinates, JobCoordinates, no_coordinates
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch
+from interfere.sharing_modes import SharingMode
 
 MAX_CACHED_PAIRS = 200_000  # base predictions kept for later windows of the same pair: 300 bytes each
 
@@ -34,7 +35,7 @@ class BasePrediction(NamedTuple):
     coordinates: tuple[Coordinates, Coordinates] = ((), ())  # of both, on a device type that the model never saw
 
 
-_CacheKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
+_CacheKey = tuple[str, str, str, SharingMode]  # victim, neighbour, device type, mode
 _Profiles = tuple[JobProfile | None, JobProfile | None]
 
 
@@ -57,7 +58,7 @@ class BasePredictions:
         self,
         inner: Predictor,
         effects: Effects,
-        measured: Iterable[tuple[str, str, str, str]],
+        measured: Iterable[tuple[str, str, str, SharingMode]],
         step_times: StepTimes,
         coordinates: JobCoordinates = no_coordinates,
     ) -> None:
@@ -74,7 +75,7 @@ class BasePredictions:
         self._cache: OrderedDict[_CacheKey, _CachedPrediction] = OrderedDict()
 
     def predict(
-        self, pairs: list[tuple[str, str]], device_type: str, mode: str, resolve: ResolveProfile
+        self, pairs: list[tuple[str, str]], device_type: str, mode: SharingMode, resolve: ResolveProfile
     ) -> list[BasePrediction]:
         """One base prediction per (victim, neighbour); its log median is NaN where there is none.
 
@@ -122,12 +123,12 @@ class BasePredictions:
                 self._cache.popitem(last=False)
         return [predictions[pair] for pair in pairs]
 
-    def composition(self, device_type: str, mode: str) -> GroupComposition:
+    def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
         """How the wrapped model composes slowdowns of groups in a domain."""
         return composition_of(self._inner, device_type, mode)
 
     def _predict_from_means(
-        self, pair: tuple[str, str], profiles: _Profiles, device_type: str, mode: str
+        self, pair: tuple[str, str], profiles: _Profiles, device_type: str, mode: SharingMode
     ) -> BasePrediction:
         """From the means of workloads and domain; remembers which of the two jobs are unprofiled."""
         base = BasePrediction(self._effects.prior.unprofiled_log_slowdown(*pair, device_type, mode), False)

@@ -15,6 +15,7 @@ from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
+    DomainKey,
     PairEffect,
     PairObservation,
     RecentWindow,
@@ -26,6 +27,7 @@ from interfere.predict.online.change_points.job import JobHistory, LevelTest
 from interfere.predict.online.effects import Effects, Expectation
 from interfere.predict.online.noise import VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
 from interfere.predict.online.prior import ResidualPrior
+from interfere.sharing_modes import SharingMode
 
 # A window is told to its reporter as down-weighted where it is an outlier of its stream, or its stream has seven times
 # the noise of others.
@@ -52,7 +54,7 @@ class Belief:
     """Learns windows into a `BeliefState`. Not thread-safe; readers use a copy of the state."""
 
     def __init__(
-        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, str], bool] = lambda *_: True
+        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, SharingMode], bool] = lambda *_: True
     ) -> None:
         """`knows`: whether the wrapped model was trained on a device type and mode."""
         self.prior, self.effects = prior, Effects(prior, state, knows)
@@ -62,7 +64,7 @@ class Belief:
         """The state that is learned into."""
         return self.effects.state
 
-    def domain(self, key: tuple[str, str]) -> DomainBelief:
+    def domain(self, key: DomainKey) -> DomainBelief:
         """What is believed of a domain; of a new one, the prior."""
         if domain := self.state.domains.get(key):
             return domain
@@ -195,7 +197,7 @@ class Belief:
             REPORTER_DECAY * record.weight_sum + weight, REPORTER_DECAY * record.window_count + 1.0
         )
 
-    def _vote_on_noise(self, key: tuple[str, str], domain: DomainBelief) -> DomainBelief:
+    def _vote_on_noise(self, key: DomainKey, domain: DomainBelief) -> DomainBelief:
         """The domain with its noise voted on anew, when that is due."""
         interval = max(VOTE_INTERVAL, len(self.state.streams) // 4)
         if domain.window_count % interval and domain.window_count not in FIRST_VOTES:
@@ -203,7 +205,7 @@ class Belief:
         streams = (stream for (_, victim), stream in self.state.streams.items() if shifts.domain_of(victim) == key)
         return replace(domain, noise_var=domain_noise(streams, domain.noise_var))
 
-    def _stack_changed(self, key: tuple[str, str], domain: DomainBelief) -> bool:
+    def _stack_changed(self, key: DomainKey, domain: DomainBelief) -> bool:
         """Test whether the software stack has changed when that is due, and begin a new epoch of the domain if so."""
         if domain.window_count < domain.next_test:
             return False
@@ -229,7 +231,7 @@ class Belief:
             return True
         return False
 
-    def _begin_domain_epoch(self, key: tuple[str, str], domain: DomainBelief, noise_var: float) -> None:
+    def _begin_domain_epoch(self, key: DomainKey, domain: DomainBelief, noise_var: float) -> None:
         """Make every shift of the domain uncertain, and learn its recent windows again."""
         state = self.state
         state.alarm_count += 1

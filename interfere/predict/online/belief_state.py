@@ -14,8 +14,9 @@ from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.solo_rates import SoloKey, SoloRate
 from interfere.predict.online.unseen_device import Coordinates, DeviceBelief
 from interfere.records import Progress
+from interfere.sharing_modes import SharingMode
 
-DomainKey = tuple[str, str]  # device type, mode
+DomainKey = tuple[str, SharingMode]  # device type, mode
 
 
 @dataclass(frozen=True, slots=True)

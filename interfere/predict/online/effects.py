@@ -32,6 +32,7 @@ from interfere.predict.online.belief_state import (
 )
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
+from interfere.sharing_modes import SharingMode
 
 FORGETTING = 1 / 400  # per update: a job observed in ten windows a day forgets in about a month
 # Of a measured pair beyond its measurement: two measurements of one public pair differ by .012 to .017.
@@ -54,7 +55,7 @@ class Effects:
     """Reads and updates the posteriors of a `BeliefState`."""
 
     def __init__(
-        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, str], bool] = lambda *_: True
+        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, SharingMode], bool] = lambda *_: True
     ) -> None:
         """`knows`: whether the wrapped model was trained on a device type and mode."""
         self.prior, self.state = prior, state

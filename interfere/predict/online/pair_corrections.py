@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.online import shifts
-from interfere.predict.online.belief_state import BeliefState, DomainBelief, Posterior
+from interfere.predict.online.belief_state import BeliefState, DomainBelief, DomainKey, Posterior
 from interfere.predict.online.effects import MEASURED_PAIR_VAR, NO_PAIRS, Effects
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
 from interfere.predict.online.unseen_device import PairPoints
@@ -221,7 +221,7 @@ class PairCorrections:
         )
 
     def _family_table(
-        self, key: tuple[str, str], domain: DomainBelief, victims: list[str], neighbours: list[str]
+        self, key: DomainKey, domain: DomainBelief, victims: list[str], neighbours: list[str]
     ) -> tuple[Floats, Floats]:
         """(means, variances), float64[v, n] each, of the shifts of families; 0 where one is unknown."""
         rows, columns = sorted(set(victims)), sorted(set(neighbours))

@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.errors import ModelError
+from interfere.errors import InvalidInputError, ModelError
+from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 PRIOR_FILE = "residual.npz"
 Floats = NDArray[np.float64]
-WorkloadKey = tuple[str, str, str]  # workload, device type, mode
+WorkloadKey = tuple[str, str, SharingMode]  # workload, device type, mode
 SCALE_RANGE = (-1.0, 1.5)  # range of log ŝ around the centre: slowdowns of 1/2 to 6 with the usual centre .3
 
 
@@ -45,7 +46,7 @@ class ResidualPrior:
     pair_var: float  # variance of the effect of one pair, at log ŝ = centre
     noise_var: float  # variance of the noise of one window, at log ŝ = centre
     signatures: Mapping[WorkloadKey, Floats]  # float64[q] of every job of the training data
-    means: Mapping[tuple[str, str], float]  # mean log slowdown by (device type, mode)
+    means: Mapping[tuple[str, SharingMode], float]  # mean log slowdown by (device type, mode)
     victim_effect: Mapping[WorkloadKey, float]  # mean log slowdown of a workload minus the domain's mean
     neighbour_effect: Mapping[WorkloadKey, float]  # the same of the jobs beside it
 
@@ -67,7 +68,7 @@ class ResidualPrior:
         """The same for one number."""
         return math.exp(2 * min(max(log_predicted - self.centre, SCALE_RANGE[0]), SCALE_RANGE[1]))
 
-    def unprofiled_log_slowdown(self, victim: str, neighbour: str, device_type: str, mode: str) -> float:
+    def unprofiled_log_slowdown(self, victim: str, neighbour: str, device_type: str, mode: SharingMode) -> float:
         """Log slowdown of a pair with an unprofiled job, from means of domain and workloads; NaN for a new domain."""
         mean = self.means.get((device_type, mode), math.nan)
         suffered = self.victim_effect.get((victim, device_type, mode), 0.0)
@@ -120,7 +121,7 @@ def read_prior(folder: Path) -> ResidualPrior:
         return default_prior()
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            keys = [(str(a), str(b), str(c)) for a, b, c in arrays["homes"]]
+            keys = [(str(a), str(b), parse_sharing_mode(str(c))) for a, b, c in arrays["homes"]]
             centre, pair_var, noise_var = map(float, arrays["scalars"])
             own, aggressor = arrays["own"], arrays["aggressor"]
             effects = arrays["effects"].tolist()
@@ -132,13 +133,13 @@ def read_prior(folder: Path) -> ResidualPrior:
                 noise_var=noise_var,
                 signatures=dict(zip(keys, arrays["signatures"], strict=True)),
                 means={
-                    (str(a), str(b)): float(mean)
+                    (str(a), parse_sharing_mode(str(b))): float(mean)
                     for (a, b), mean in zip(arrays["domains"], arrays["means"], strict=True)
                 },
                 victim_effect={key: row[0] for key, row in zip(keys, effects, strict=True)},
                 neighbour_effect={key: row[1] for key, row in zip(keys, effects, strict=True)},
             )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, InvalidInputError) as error:
         raise ModelError(
             f"the prior of the online correction cannot be read ({error!r})",
             value=path,

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from interfere.predict.online.base_predictions import ResolveProfile
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import WorkloadKey
-from interfere.records import MODES, NAN, JobProfile
+from interfere.records import NAN, JobProfile
+from interfere.sharing_modes import SharingMode
 
 UNPROFILED = "cold"  # `source` of a profile without facts
 OBSERVED = "observed"  # `source` of a profile from solo windows, or from another device type
@@ -57,7 +58,7 @@ class StandInProfiles:
     def profile(self, workload: str, device_type: str) -> JobProfile | None:
         """The stand-in of a workload, the same object while nothing changes; None before it was observed."""
         state = self._effects.state
-        keys = [(workload, device_type, mode) for mode in MODES]
+        keys = [(workload, device_type, mode) for mode in SharingMode]
         was_observed = any(any(self._effects.was_observed(key)) for key in keys)
         if (was_observed or (workload, device_type) in state.solo_rates) and (
             profile := self._from_facts(workload, device_type)

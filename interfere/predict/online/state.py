@@ -30,6 +30,7 @@ from interfere.predict.online.prior import Floats, RolePrior, WorkloadKey
 from interfere.predict.online.solo_rates import SoloRate
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.predict.residual import OnlineModel
+from interfere.sharing_modes import parse_sharing_mode
 from interfere.store.json_records import observation_to_json, progress_from_json
 
 FORMAT = 5  # raised whenever learning or this layout changes: states of an older format are then ignored
@@ -191,7 +192,7 @@ def _domain_from_document(document: dict[str, Any]) -> DomainBelief:
 
 
 def _key(names: list[str]) -> WorkloadKey:
-    return names[0], names[1], names[2]
+    return names[0], names[1], parse_sharing_mode(names[2])
 
 
 class _NameTable:

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from interfere.predict.online.prior import Floats
 from interfere.records import JobProfile
+from interfere.sharing_modes import SharingMode
 
 Coordinates = tuple[float, ...]  # of one job; empty where the model has none: then all jobs are alike
 
-JobCoordinates = Callable[[Sequence[JobProfile], str, str], Floats]
+JobCoordinates = Callable[[Sequence[JobProfile], str, SharingMode], Floats]
 """(jobs, device type, mode) -> float64[n, C], each column divided by the root of their number."""
 
 # Models of two of Gavel's three device types were off by .03 to .44 of log slowdown on the third, with a standard

@@ -17,7 +17,7 @@ from interfere.predict.groups.device_shares import copy_shares
 from interfere.predict.groups.inversion import common_log_error, excess_shares
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief, LearnedWindow
-from interfere.predict.online.belief_state import BeliefState, PairObservation
+from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation
 from interfere.predict.online.solo_rates import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.predict.online.stand_in_profiles import StandInProfiles
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, ObservationResult, Progress, ReporterWeight
@@ -75,7 +75,7 @@ class WindowLearner:
 
     def prefetch(self, windows: Sequence[Progress], resolve: ResolveProfile) -> None:
         """Ask the wrapped model about all pairs of these windows at once, so that `observe` finds them in the cache."""
-        pairs_by_domain: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        pairs_by_domain: dict[DomainKey, dict[tuple[str, str], None]] = {}
         for window in windows:
             pairs = dict.fromkeys((window.workload, neighbour) for neighbour in window.company)
             if pairs:

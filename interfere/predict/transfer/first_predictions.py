@@ -18,6 +18,7 @@ from interfere.predict.transfer.pair_sources import PairSource, source_of_model
 from interfere.predict.transfer.process import all_pairs
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch
+from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 FILE = "first_predictions.json"
 
@@ -27,7 +28,7 @@ class FirstPredictions:
     """Log slowdowns of all ordered pairs of `n` jobs on one device type and sharing mode, by one or several models."""
 
     device_type: str
-    mode: str
+    mode: SharingMode
     models: tuple[str, ...]  # versions, in the order in which they were asked
     jobs: tuple[str, ...]
     log_slowdown: Floats  # float64[n, n], victim by neighbour
@@ -38,7 +39,7 @@ class FirstPredictions:
         places = [index[name] for name in jobs]
         return source_of_model(", ".join(self.models), self.log_slowdown[np.ix_(places, places)])
 
-    def covers(self, jobs: Sequence[str], device_type: str, mode: str) -> bool:
+    def covers(self, jobs: Sequence[str], device_type: str, mode: SharingMode) -> bool:
         """Whether all these jobs were predicted there."""
         return (self.device_type, self.mode) == (device_type, mode) and set(jobs) <= set(self.jobs)
 
@@ -54,7 +55,7 @@ def read_first_predictions(folder: Path) -> FirstPredictions | None:
             raise ValueError("a prediction is not a number")
         return FirstPredictions(
             device_type=str(content["device_type"]),
-            mode=str(content["mode"]),
+            mode=parse_sharing_mode(content["mode"]),
             models=tuple(map(str, content["models"])),
             jobs=jobs,
             log_slowdown=log_slowdown,
@@ -87,7 +88,7 @@ def predict_first(
     model: Predictor,
     profiles: Sequence[JobProfile],
     device_type: str,
-    mode: str,
+    mode: SharingMode,
 ) -> FirstPredictions:
     """The predictions `before`, and the model's for pairs with a job that these lack."""
     jobs = tuple(profile.workload for profile in profiles)
@@ -104,7 +105,7 @@ def predict_first(
     )
 
 
-def log_predictions(model: Predictor, jobs: Sequence[JobProfile], device_type: str, mode: str) -> Floats:
+def log_predictions(model: Predictor, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> Floats:
     """float64[n, n]: the model's log slowdown of the row's job beside the column's, however far it extrapolates."""
     n = len(jobs)
     victims, neighbours = all_pairs(n)

@@ -9,6 +9,7 @@ from interfere.predict.transfer.pair_belief import PairBelief, measured_rows, pa
 from interfere.predict.transfer.process import PairSpace
 from interfere.protocols import Predictor
 from interfere.records import JobProfile
+from interfere.sharing_modes import SharingMode
 
 MAX_JOBS = 48  # 2,304 ordered pairs: a covariance of 42 MB
 
@@ -18,7 +19,7 @@ def site_belief(
     model: Predictor,
     *,
     device_type: str,
-    mode: str,
+    mode: SharingMode,
     jobs: Sequence[str] = (),
     first: FirstPredictions | None = None,
 ) -> PairBelief:

@@ -4,12 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.devices.possible_modes import CPU_MODES
 from interfere.errors import InvalidInputError
 from interfere.profiling import workloads
 from interfere.profiling.schedule import BlockSchedule, all_pairs
 from interfere.profiling.workload_profiler import SOLO_S
-from interfere.records import DEFAULT_MODE, JobProfile, WorkloadGroup, WorkloadPair, group_key
+from interfere.records import JobProfile, WorkloadGroup, WorkloadPair, group_key
+from interfere.records.checks import check
+from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE, SharingMode, set_sharing_mode
 
 BLOCK_S = 2.2  # four windows of 0.55 s
 PASSES, MAX_BLOCKS = 2, 6
@@ -29,12 +30,13 @@ class CampaignConfig:
     core: int | None = None  # None: the idlest one
     pairs: tuple[WorkloadPair, ...] | None = None  # None: all with self pairs, in mode priority both ways; (): none
     groups: tuple[WorkloadGroup, ...] = ()  # of three jobs or more
-    mode: str = DEFAULT_MODE  # how jobs share: interfere.profiling.design.placement
+    mode: SharingMode = DEFAULT_MODE  # how jobs share: interfere.profiling.design.placement
     campaign: str = "campaign"
     resume: bool = True
     profiles: tuple[JobProfile, ...] = ()  # known already: their workloads are not profiled again
 
     def __post_init__(self) -> None:
+        check(set_sharing_mode(self))
         workloads.check_names(self.workloads)
         known = set(self.workloads)
         if unlisted := sorted({name for members in (*(self.pairs or ()), *self.groups) for name in members} - known):
@@ -43,7 +45,7 @@ class CampaignConfig:
         if self.mode not in CPU_MODES:
             remedy = f"one of {', '.join(CPU_MODES)}"
             raise InvalidInputError("this mode is not measured on CPU cores", value=self.mode, remedy=remedy)
-        if self.groups and self.mode != DEFAULT_MODE:
+        if self.groups and not self.mode.properties.is_default:
             raise InvalidInputError(
                 f"groups of three and more are measured in mode {DEFAULT_MODE} alone",
                 value=self.mode,
@@ -84,7 +86,7 @@ class CampaignConfig:
         return " ".join(options)
 
 
-def check_distinct_pairs(pairs: tuple[WorkloadPair, ...], mode: str = DEFAULT_MODE) -> None:
+def check_distinct_pairs(pairs: tuple[WorkloadPair, ...], mode: SharingMode = DEFAULT_MODE) -> None:
     """Raise InvalidInputError when a pair is listed twice; in whichever order, unless the first has priority."""
     if len({group_key(pair, mode) for pair in pairs}) != len(pairs):
         raise InvalidInputError("a pair is listed twice", value=pairs, remedy="list it once; its order does not matter")

@@ -9,9 +9,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from interfere.devices.possible_modes import CPU_MODES
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity
+from interfere.sharing_modes import CPU_MODES, SharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Placement:
 class Layout:
     """How the jobs of a group run: `seats[k]` is the placement of the k-th job, the last one that of all further."""
 
-    mode: str
+    mode: SharingMode
     seats: tuple[Placement, ...]
 
     @property
@@ -37,7 +37,7 @@ class Layout:
     @property
     def ordered(self) -> bool:
         """Whether it matters which job comes first: it is the important one."""
-        return self.mode == "priority"
+        return self.mode.properties.orders_jobs
 
     def placement(self, instance: int) -> Placement:
         """The placement of one instance of a workload: that of the seat it takes."""
@@ -53,21 +53,21 @@ class Layout:
         return tuple(members[:k].count(name) for k, name in enumerate(members))
 
 
-def choose_layout(mode: str, core: int | None) -> Layout:
+def choose_layout(mode: SharingMode, core: int | None) -> Layout:
     """The layout of a mode on `core`, or on the idlest one for None. Raises UnfitError where cores are missing."""
     if mode not in CPU_MODES:
         raise InvalidInputError(
             f"mode {mode} is not measured on CPU cores", value=mode, remedy=f"one of {', '.join(CPU_MODES)}"
         )
     chosen = affinity.pick_core(core)
-    if mode == "timeslice":
-        return Layout(mode=mode, seats=(Placement(core=chosen),))
-    if mode == "priority":
+    if mode.properties.orders_jobs:
         return Layout(mode=mode, seats=(Placement(core=chosen), Placement(core=chosen, yields=True)))
+    if mode.properties.cpu_cores == 1:
+        return Layout(mode=mode, seats=(Placement(core=chosen),))
     others = [other for other in affinity.allowed_cores() if other != chosen]
     if not others:
         raise UnfitError(
-            "spatial sharing needs two cores", value=f"allowed: {chosen}", remedy="allow this process a second core"
+            f"mode {mode} needs two cores", value=f"allowed: {chosen}", remedy="allow this process a second core"
         )
     second = affinity.pick_core(others[0])
     return Layout(mode=mode, seats=(Placement(core=chosen), Placement(core=second)))

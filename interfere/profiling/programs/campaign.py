@@ -28,7 +28,8 @@ from interfere.profiling.quality_gates import WARN_STEAL
 from interfere.profiling.schedule import BlockSchedule, all_pairs, is_unstable, pending_blocks, remaining_blocks
 from interfere.protocols import Profiler
 from interfere.records import JobProfile, WorkloadPair
-from interfere.records.checks import check, mode_violations
+from interfere.records.checks import check
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 WINDOW_S = 5.0  # a hundred steps of 50 ms; the samples of CPU time (0.1 s apart) are good to 2 % of it
 LIMIT_S = 300.0  # imports, downloads and compilation of a large model take minutes
@@ -45,7 +46,7 @@ class ProgramCampaignConfig:
     commands: tuple[Command, ...]
     pairs: tuple[WorkloadPair, ...] | None = None  # None: all unordered pairs with self pairs; (): profiles only
     device_type: str = CPU_CORE.name  # any other: nothing is pinned, the environment decides where commands run
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
     device_name: str = ""  # empty on a CPU core: the processor
     core: int | None = None  # None: the idlest one
     gpu_uuid: str = ""  # of the GPU to which the commands are pinned: sampled while each runs alone
@@ -77,8 +78,8 @@ class ProgramCampaignConfig:
             ("grace_s", self.grace_s, 0.0),
             ("seed", self.seed, 0),
         )
-        check(mode_violations(self.mode))
-        if self.on_core and self.mode != "timeslice":
+        check(set_sharing_mode(self))
+        if self.on_core and not self.mode.properties.is_default:
             raise InvalidInputError(
                 "one CPU core is shared in time slices only", value=self.mode, remedy="leave --mode out"
             )

@@ -16,6 +16,7 @@ from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction
 from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.deadlines import windows_from
@@ -47,7 +48,7 @@ class GreedySharing:
 
     predictor: Predictor
     profiles: Profiles
-    mode: str
+    mode: SharingMode
     max_slowdown: float = math.inf
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
     max_shared_gpus: int | None = None  # larger jobs never share
@@ -139,7 +140,7 @@ def allowed_pairs(
     hosts: Sequence[Host],
     predictor: Predictor,
     profiles: Profiles,
-    mode: str,
+    mode: SharingMode,
     *,
     max_slowdown: float = math.inf,
     min_joint_throughput: float,
@@ -170,7 +171,11 @@ def allowed_pairs(
 
 
 def _predict(
-    predictor: Predictor, guests: tuple[JobProfile, ...], residents: tuple[JobProfile, ...], device_type: str, mode: str
+    predictor: Predictor,
+    guests: tuple[JobProfile, ...],
+    residents: tuple[JobProfile, ...],
+    device_type: str,
+    mode: SharingMode,
 ) -> MatrixPrediction:
     return predictor.predict_matrix(
         MatrixBatch(victims=guests, neighbours=residents, device_type=device_type, mode=mode)

@@ -7,6 +7,7 @@ Law: only spans that have ended are reported, each once.
 
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, Progress
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, Scheduler
 
@@ -16,7 +17,7 @@ MIN_SPAN_S = 60.0  # a shorter window is mostly start-up
 class LearningScheduler:
     """Wraps any scheduler that decides by the online model."""
 
-    def __init__(self, inner: Scheduler, online: OnlineModel, profiles: Profiles, mode: str) -> None:
+    def __init__(self, inner: Scheduler, online: OnlineModel, profiles: Profiles, mode: SharingMode) -> None:
         self._inner, self._online, self._profiles, self._mode = inner, online, profiles, mode
         self._spans_read = 0
         self.observations = 0

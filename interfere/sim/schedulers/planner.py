@@ -17,19 +17,10 @@ from itertools import islice
 from interfere.policy.context import PlanningContext, ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.protocols import Predictor
-from interfere.records import (
-    Action,
-    ActionKind,
-    Device,
-    Job,
-    JobProfile,
-    Limits,
-    ObjectiveKind,
-    ScopeLedger,
-    Snapshot,
-)
+from interfere.records import Action, ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.records.limits import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
@@ -53,7 +44,7 @@ class ServerPlanner:
 
     predictor: Predictor
     profiles: Profiles
-    mode: str
+    mode: SharingMode
     max_slowdown: float = math.nan
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
     max_shared_gpus: int | None = None

@@ -9,6 +9,7 @@ from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
@@ -49,7 +50,7 @@ class SchedulerSettings:
 
     predictor: Predictor
     profiles: Profiles
-    mode: str
+    mode: SharingMode
     max_slowdown: float = math.nan  # on predicted slowdowns; NaN: none, as the server has it by default
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above it
     max_shared_gpus: int | None = None  # larger jobs never share

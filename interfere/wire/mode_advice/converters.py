@@ -1,6 +1,6 @@
 """Converters of questions about sharing modes and of their answers."""
 
-from interfere.records import MODES, NAN
+from interfere.records import NAN
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import (
     JobUnderMode,
@@ -12,16 +12,16 @@ from interfere.records.mode_advice import (
     ModeRecommendation,
     ModeSource,
 )
+from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 from interfere.wire.profiles import ref_from_proto, ref_to_proto
-from interfere.wire.scalars import Inspection, Words, number, numbers, set_numbers
+from interfere.wire.scalars import MODE, Inspection, Words, number, numbers, set_numbers
 
 SOURCE = Words("MODE_SOURCE", pb.ModeSource, ModeSource)
 REASON = Words("MODE_REASON_KIND", pb.ModeReasonKind, ModeReasonKind)
 MEASUREMENT = Words("MODE_MEASUREMENT_KIND", pb.ModeMeasurementKind, ModeMeasurementKind)
-NO_MODE = ""
-_MODE = Words("SHARING_MODE", pb.SharingMode, MODES, unspecified=NO_MODE)
+_MODE = Words[OptionalSharingMode]("SHARING_MODE", pb.SharingMode, SharingMode, unspecified="")
 _JOB_NUMBERS = ("slowdown", "lower", "upper", "miss_probability")
 _OUTLOOK_NUMBERS = ("throughput", "lower", "upper", "throughput_within_targets", "feasibility", "probability_best")
 _RECOMMENDATION_NUMBERS = ("throughput", "other_throughput", "probability_best", "miss_probability", "risk")
@@ -88,7 +88,7 @@ def mode_advice_to_proto(advice: ModeAdvice) -> pb.AdviseModeResponse:
     )
 
 
-def _mode_number(mode: str) -> pb.SharingMode:
+def _mode_number(mode: OptionalSharingMode) -> pb.SharingMode:
     return _MODE[mode] if mode else pb.SHARING_MODE_UNSPECIFIED
 
 
@@ -143,7 +143,7 @@ def mode_advice_from_proto(message: pb.AdviseModeResponse) -> ModeAdvice:
 
 def _outlook_from_proto(message: pb.ModeOutlook) -> ModeOutlook:
     return ModeOutlook(
-        mode=_MODE.word(message.mode, "mode"),
+        mode=MODE.word(message.mode, "mode"),
         source=ModeSource(SOURCE.word(message.source, "source")),
         jobs=tuple(
             JobUnderMode(

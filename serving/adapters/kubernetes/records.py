@@ -6,6 +6,7 @@ from typing import Any
 
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names
+from interfere.sharing_modes import SharingMode
 
 Labels = tuple[tuple[str, str], ...]
 SelectorTerms = tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]
@@ -54,7 +55,7 @@ class Gpu:
     share_bytes: float = NAN  # DRA: memory that a claim may request so that all seats fit
     memory_name: str = "memory"  # DRA: the capacity's name
     other_capacities: tuple[Capacity, ...] = ()  # DRA: beside the memory
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
     driver: str = ""  # DRA: the driver that publishes it, which is also the domain of its attributes
     dra_pool: str = ""
     dra_name: str = ""

@@ -15,9 +15,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import MODES
 from interfere.records.cluster import MAX_SEATS
 from interfere.serving.adapters.kubernetes.names import is_label, is_subdomain
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 GIB = float(2**30)
 
@@ -38,7 +38,7 @@ class KubernetesSettings:
     cluster: str = "kubernetes"  # scope of the decisions and prefix of observation ids
     namespace: str = "interfere"  # of the adapter itself: its Lease, Service and certificates
     device_types: Mapping[str, str] = field(default_factory=dict)  # product → device type; others keep their own name
-    sharing_mode: str = "timeslice"  # of GPUs whose node or driver names none
+    sharing_mode: SharingMode = SharingMode.TIMESLICE  # of GPUs whose node or driver names none
     seats: int = 2  # most pods on one GPU; a node that shares a GPU among fewer offers as many
     device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
     request_name: str = "gpu"  # of the device request in such a claim
@@ -73,13 +73,7 @@ class KubernetesSettings:
             for name in _POSITIVE
             if not (value := getattr(self, name)) > 0
         ]
-        if self.sharing_mode not in MODES:
-            remedy = f"one of {', '.join(MODES)}"
-            bad.append(
-                Violation(
-                    field="sharing_mode", what="unknown sharing mode", value=repr(self.sharing_mode), remedy=remedy
-                )
-            )
+        bad += set_sharing_mode(self, "sharing_mode")
         if not 1 <= self.seats <= MAX_SEATS:
             what = f"must be a whole number from 1 to {MAX_SEATS}"
             bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy="leave it out for two"))

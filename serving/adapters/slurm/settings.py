@@ -21,9 +21,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import MODES, NAN
+from interfere.records import NAN
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
 from interfere.serving.adapters.slurm.records import GpuAddress
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode, parse_sharing_mode, unknown_mode
 
 GIB = float(2**30)
 
@@ -36,7 +37,7 @@ class DeviceRule:
     nodes: str = "*"
     gres: str = "*"
     memory_gib: float = NAN
-    mode: str = "timeslice"
+    mode: SharingMode = SharingMode.TIMESLICE
     granule_gib: float = NAN  # unit of memory grants; without it, and without oversubscription, none are made
     oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the GPU
 
@@ -189,12 +190,11 @@ def _rule(path: str, row: object, bad: list[Violation]) -> DeviceRule | None:
             bad.append(_unknown(f"{path}.{name}", value, list(_RULE)))
         elif _RULE[name] is float and (isinstance(value, bool) or not isinstance(value, int | float)):
             bad.append(Violation(field=f"{path}.{name}", what="must be a number", value=repr(value), remedy="e.g. 80"))
-        elif name == "mode" and value not in MODES:
-            remedy = f"one of {', '.join(MODES)}"
-            bad.append(Violation(field=f"{path}.mode", what="unknown sharing mode", value=repr(value), remedy=remedy))
+        elif name == "mode" and value not in tuple(SharingMode):
+            bad.append(unknown_mode(str(value), f"{path}.mode"))
     if len(bad) > before:
         return None
-    rule = DeviceRule(**row)
+    rule = DeviceRule(**row | {"mode": parse_sharing_mode(row.get("mode", DEFAULT_MODE))})
     bad += _grant_violations(path, rule)
     return rule if len(bad) == before else None
 

@@ -32,7 +32,7 @@ from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD
 from interfere.data.importers.strict_reading import read_csv
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile
-from interfere.records.checks import check, mode_violations
+from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 PEAK_FIELD = "memory_peak_bytes"  # the highest sample counts; for all other fields it is the mean
 FORMAT_NOTES = (
@@ -50,7 +50,7 @@ def import_dcgm(
     step_metric: str = "",
     rates: Path | None = None,
     device_type: str = "",
-    mode: str = "timeslice",
+    mode: SharingMode = SharingMode.TIMESLICE,
 ) -> ImportResult:
     """Import profiles, and pairs where steps are counted.
 
@@ -62,9 +62,9 @@ def import_dcgm(
         raise InvalidInputError(
             "step times come from a counter or from a file", value=f"{step_metric}, {rates}", remedy="give one of them"
         )
+    mode = parse_sharing_mode(mode)
     # 1. Read all series.
     read = [read_time_series(file) for file in json_files(path)]
-    check(mode_violations(mode))
     all_series = [series for file_series, _ in read for series in file_series]
     # 2. Sort their samples by device, time and job.
     site = sort_samples(all_series, by, step_metric, device_type)
@@ -86,7 +86,7 @@ def import_dcgm(
 
 
 def _import_site(
-    site: SiteSamples, mode: str, given_step_times_s: dict[str, float], files: tuple[SourceFile, ...]
+    site: SiteSamples, mode: SharingMode, given_step_times_s: dict[str, float], files: tuple[SourceFile, ...]
 ) -> ImportResult:
     # 1. Windows, without those that involve a job on several devices.
     samples = [(device, t, job) for device, times in site.jobs_at.items() for t, jobs in times.items() for job in jobs]

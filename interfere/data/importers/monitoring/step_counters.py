@@ -13,6 +13,7 @@ from statistics import stdev
 from interfere.data.importers.monitoring.colocation_windows import ColocationWindow
 from interfere.data.importers.monitoring.prometheus import TimeSeries
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
+from interfere.sharing_modes import SharingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ def mean_step_time(windows: Sequence[WindowProgress]) -> tuple[float, float]:
 def pair_measurements(
     passes: Mapping[tuple[str, str, str], Sequence[float]],
     *,
-    mode: str,
+    mode: SharingMode,
     campaign: str,
     product_of: Mapping[str, str],
     measured_at_s: float,

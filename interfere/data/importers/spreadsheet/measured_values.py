@@ -5,6 +5,7 @@ Both shapes become the same readings: a sheet with one row a pair, and a matrix 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.spreadsheet.column_roles import (
@@ -19,7 +20,9 @@ from interfere.data.importers.spreadsheet.pair_layouts import Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
 from interfere.data.importers.strict_reading import NUMBER, CsvRow
 from interfere.errors import InvalidInputError, TableError
-from interfere.records import METRICS, MODES
+from interfere.records import METRICS
+from interfere.records.checks import check
+from interfere.sharing_modes import MODE_WORDS, OptionalSharingMode, SharingMode, set_sharing_mode
 
 ALONE_WORDS = frozenset(("alone", "solo"))
 INFEASIBLE_WORDS = frozenset(("infeasible", "oom", "out of memory", "does not fit"))
@@ -30,13 +33,14 @@ class Conditions:
     """Device type, sharing mode and metric of a value: from its row, else those given for the whole sheet."""
 
     device_type: str = ""
-    mode: str = ""
+    mode: OptionalSharingMode = ""
     metric: str = ""
 
     def __post_init__(self) -> None:
-        for name, value, known in (("mode", self.mode, MODES), ("metric", self.metric, METRICS)):
-            if value and value not in known:
-                raise InvalidInputError(f"unknown {name}", value=repr(value), remedy=f"one of {', '.join(known)}")
+        if self.mode:
+            check(set_sharing_mode(self))
+        if self.metric and self.metric not in METRICS:
+            raise InvalidInputError("unknown metric", value=repr(self.metric), remedy=f"one of {', '.join(METRICS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +216,9 @@ def _row_conditions(row: CsvRow, roles: ColumnRoles, given: Conditions, measure:
     device_type = text("device_type") or given.device_type
     if not device_type:
         _missing(row, roles, "device_type", "name it: --device a100-80gb, or a column device_type")
-    mode = text("mode").lower() or given.mode
-    if mode not in MODES:
-        _missing(row, roles, "mode", f"one of {', '.join(MODES)}: --mode, or a column mode")
+    mode = next((known for known in SharingMode if known == (text("mode").lower() or given.mode)), None)
+    if mode is None:
+        _missing(row, roles, "mode", f"one of {MODE_WORDS}: --mode, or a column mode")
     metric = text("metric") or given.metric or measure.metric or "step_time_mean"
     if metric not in METRICS:
         _missing(row, roles, "metric", f"one of {', '.join(METRICS)}")
@@ -223,7 +227,7 @@ def _row_conditions(row: CsvRow, roles: ColumnRoles, given: Conditions, measure:
     return Conditions(device_type=device_type_of_product(device_type), mode=mode, metric=metric)
 
 
-def _missing(row: CsvRow, roles: ColumnRoles, role: str, remedy: str) -> None:
+def _missing(row: CsvRow, roles: ColumnRoles, role: str, remedy: str) -> NoReturn:
     column = roles.column(role)
     if column:
         row.fail(column, f"no known {role}", remedy)

@@ -25,7 +25,8 @@ from interfere.data.importers.spreadsheet.pair_layouts import Shape, Victims
 from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
 from interfere.errors import TableError
-from interfere.records import DEFAULT_MODE, NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 FORMAT = "table"
 
@@ -37,7 +38,7 @@ class SpreadsheetOptions:
     mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the pairs
     profile_mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the jobs
     device_type: str = ""
-    mode: str = DEFAULT_MODE
+    mode: SharingMode = DEFAULT_MODE
     metric: str = ""
     shape: Shape = Shape.AUTO
     value: str = ""  # what the cells of a matrix mean

@@ -15,6 +15,7 @@ from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, Value
 from interfere.data.importers.spreadsheet.measured_values import Conditions, Reading, number_of
 from interfere.data.importers.spreadsheet.sheet import is_empty
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
+from interfere.sharing_modes import DEFAULT_MODE
 
 INFEASIBLE_REASON = "marked in the spreadsheet as not fitting the device together"
 SoloKey = tuple[str, Conditions]  # job, conditions
@@ -179,7 +180,7 @@ def _measurement(
         victim=victim,
         neighbour=neighbour,
         device_type=conditions.device_type,
-        mode=conditions.mode,
+        mode=conditions.mode or DEFAULT_MODE,
         metric=conditions.metric,
         slowdown=slowdown,
         lower=lower,

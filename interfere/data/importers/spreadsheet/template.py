@@ -9,6 +9,7 @@ from interfere.data.importers.spreadsheet.column_roles import MEASURES
 from interfere.data.importers.spreadsheet.pair_layouts import Shape
 from interfere.errors import ConflictError, InvalidInputError
 from interfere.file_writing import write_atomically
+from interfere.sharing_modes import SharingMode
 
 PAIRS_NAME, JOBS_NAME = "pairs.csv", "jobs.csv"
 EXAMPLE_JOBS = ("resnet50-train", "bert-infer", "gpt-decode")
@@ -16,7 +17,7 @@ JOB_COLUMNS = ("step_time_ms", "gpu_util_percent", "memory_util_percent", "memor
 
 
 def write_template(
-    folder: Path, jobs: Sequence[str], *, device_type: str, mode: str, value: str, shape: Shape
+    folder: Path, jobs: Sequence[str], *, device_type: str, mode: SharingMode, value: str, shape: Shape
 ) -> tuple[Path, ...]:
     """Write both files, empty but for the names of the jobs; returns their paths.
 
@@ -43,7 +44,7 @@ def write_template(
     return tuple(sheets)
 
 
-def _long(jobs: Sequence[str], device_type: str, mode: str, value: str) -> list[list[str]]:
+def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) -> list[list[str]]:
     """One row an unordered pair, with the value of either side."""
     head = ["victim", "neighbour", "device_type", "mode", value, f"neighbour_{value}"]
     alone = []

@@ -22,6 +22,7 @@ from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.protocols import Predictor
 from interfere.records import MatrixBatch
 from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_MOVE_FACTOR
+from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start
 from interfere.sim.schedulers.orders import Order, in_order
@@ -48,7 +49,7 @@ class RematchingScheduler:
     solve: Solve
     predictor: Predictor
     profiles: Profiles
-    mode: str
+    mode: SharingMode
     expectations: Expectations
     slice_s: float
     max_slowdown: float = math.inf

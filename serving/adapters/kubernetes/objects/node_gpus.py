@@ -11,6 +11,7 @@ from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.quantities import quantity
 from interfere.serving.adapters.kubernetes.records import Gpu, GpuSource, JsonObject
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.sharing_modes import SharingMode
 
 _MIB = float(2**20)
 
@@ -54,7 +55,7 @@ def _single(row: JsonObject, settings: KubernetesSettings) -> Iterator[Gpu]:
     replicas = quantity(((row.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))
     if labels.get(names.GPU_COUNT) != "1" or not replicas >= 1:
         return
-    strategy = {"mps": "mps", "time-slicing": "timeslice"}.get(labels.get(names.GPU_STRATEGY, ""))
+    strategy = {"mps": SharingMode.MPS, "time-slicing": SharingMode.TIMESLICE}.get(labels.get(names.GPU_STRATEGY, ""))
     product = str(labels.get(names.GPU_PRODUCT) or "gpu").removesuffix("-SHARED")
     yield Gpu(
         id=f"{node}/gpu-0",

@@ -178,7 +178,7 @@ def test_what_is_not_known_of_the_sheet_is_asked_for(tmp_path: Path) -> None:
     for options, problem in (
         ({"mapping": {"cost": "slowdown"}}, "column cost: missing"),
         ({"mapping": {"victim": "job_time"}}, "no such role"),
-        ({"mode": "shared"}, "unknown mode"),
+        ({"mode": "shared"}, "unknown sharing mode"),
     ):
         with pytest.raises((TableError, InvalidInputError), match=problem):
             import_spreadsheet(path, None, replace(OPTIONS, **options))

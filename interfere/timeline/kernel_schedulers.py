@@ -25,14 +25,14 @@ def run_only(streams: Sequence[StreamState], index: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExclusiveMode:
+class ExclusiveScheduler:
     """One stream after the other, by priority and then in the order given. Gaps stay empty."""
 
     name: str = "exclusive"
     launch_ahead: int = 1
     overhead_frac: float = 0.0
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "ExclusiveMode":
+    def arbiter(self, streams: Sequence[StreamState]) -> "ExclusiveScheduler":
         """The mode itself: it keeps no state."""
         return self
 
@@ -47,7 +47,7 @@ class ExclusiveMode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSliceMode:
+class TimeSliceScheduler:
     """Round robin between contexts that have work, as on a GPU without MPS.
 
     A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs `switch_s`. Its host
@@ -70,7 +70,7 @@ class TimeSliceMode:
 
 @dataclass(slots=True)
 class _RoundRobinArbiter:
-    mode: TimeSliceMode
+    mode: TimeSliceScheduler
     owner: int = -1
     slice_start_s: float = 0.0  # the end of the switch to the owner
     slice_end_s: float = 0.0
@@ -91,7 +91,7 @@ class _RoundRobinArbiter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpatialMode:
+class SpatialScheduler:
     """Kernels run at the same time, as under MPS or on CUDA streams: they divide multiprocessors, then bandwidth.
 
     A kernel that fills share f of the multiprocessors runs at min(1, 1/Σf). The memory bandwidth that the kernels would
@@ -103,7 +103,7 @@ class SpatialMode:
     launch_ahead: int = QUEUE_LAUNCHES
     overhead_frac: float = 0.0
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "SpatialMode":
+    def arbiter(self, streams: Sequence[StreamState]) -> "SpatialScheduler":
         """The mode itself: it keeps no state."""
         return self
 
@@ -132,7 +132,7 @@ def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SingleQueueMode:
+class SingleQueueScheduler:
     """Uncoordinated sharing of one device queue: kernels run whole, in the order of their launch, at any priority.
 
     Hosts launch up to `launch_ahead` kernels ahead, so a kernel of high priority waits behind all that other streams
@@ -156,7 +156,7 @@ class SingleQueueMode:
                 ]
             )
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "SingleQueueMode":
+    def arbiter(self, streams: Sequence[StreamState]) -> "SingleQueueScheduler":
         """The mode itself: it keeps no state."""
         return self
 
@@ -168,7 +168,7 @@ class SingleQueueMode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityGapFillingMode:
+class PriorityGapFillingScheduler:
     """FIKIT (Wu 2023, algorithms 1 and 2): the stream of highest priority runs, and the others fill its gaps.
 
     In a gap, the scheduler reads how long it predicts the gap (SG) and each waiting kernel (SK) to take. A gap shorter
@@ -202,7 +202,7 @@ class PriorityGapFillingMode:
 
 @dataclass(slots=True)
 class _GapFillingArbiter:
-    mode: PriorityGapFillingMode
+    mode: PriorityGapFillingScheduler
     predicted_run_s: list[tuple[float, ...]]  # SK
     predicted_gap_s: list[tuple[float, ...]]  # SG
     running: int = field(default=-1)
