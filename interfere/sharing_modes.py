@@ -45,6 +45,10 @@ class SharingMode(StrEnum):
         member.properties = properties
         return member
 
+    def __repr__(self) -> str:
+        """The word in quotes: a record prints as it may be written."""
+        return repr(self.value)
+
     TIMESLICE = (
         "timeslice",
         SharingProperties(

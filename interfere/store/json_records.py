@@ -24,6 +24,7 @@ from interfere.records import (
     Rule,
     RuleKind,
 )
+from interfere.sharing_modes import parse_optional_mode
 
 
 def profile_to_json(profile: JobProfile) -> str:
@@ -90,6 +91,7 @@ def promise_from_json(text: str) -> Promise:
     action |= {name: tuple(action.get(name, ())) for name in _SINCE_GROUPS}
     if "rule" in action:  # rows of earlier versions have none
         action["rule"] = _rule_from_fields(action["rule"])
+    action["mode"] = parse_optional_mode(action.get("mode", ""))
     return Promise(
         action=Action(**action),
         decision_ids=tuple(content["decision_ids"]),
@@ -150,6 +152,7 @@ def slots_from_json(text: str) -> DeviceSlots:
 def _rule_from_fields(fields: dict[str, Any]) -> Rule:
     """Inverse of `_known_fields` for a rule."""
     fields["kind"], fields["pools"] = RuleKind(fields["kind"]), tuple(fields["pools"])
+    fields["sharing_mode"] = parse_optional_mode(fields.get("sharing_mode", ""), "sharing_mode")
     if "action" in fields:
         fields["action"] = ActionKind(fields["action"])
     for name in ("demand", "partner_demand"):
