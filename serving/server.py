@@ -22,10 +22,9 @@ from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERV
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
-from interfere.serving.models.host import ModelHost
-from interfere.serving.models.watch import ModelWatch
-from interfere.serving.routing import RoutedServicer
+from interfere.serving.models.host import ModelHost, ModelWatch
 from interfere.serving.service import PolicyCore
+from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.serving.workers.frames import Knowing
 from interfere.serving.workers.learning import learn_in_process

@@ -1,25 +1,18 @@
-"""The core of the server, free of gRPC: requests and answers are records.
-
-Law 1: whatever was acknowledged is on disk, and a restart forgets nothing.
-Law 2: one writer at a time changes profiles, log or model, and then publishes a new `ServedState`; every call answers
-from the one it read first, and no reader waits for the writer. A decision is computed outside of any lock and committed
-by the revision of its scope's ledger.
-"""
+"""What clients are told about the served model: its manifest, its training tables, its scores, its online state."""
 
 from collections.abc import Sequence
 
+import interfere
 from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
+from interfere.predict.manifest import Manifest
 from interfere.records import Explanation, JobProfile, ObservationResult, Outcome, Plan, Snapshot
 from interfere.records.mode_advice import ModeAdvice
-from interfere.serving.answers.mode_advice import advise_mode
 from interfere.serving.decisions import DecisionMaker
 from interfere.serving.explaining import Explainer
-from interfere.serving.limits import MAX_ENTRIES
 from interfere.serving.metrics import Metrics
-from interfere.serving.models.info import model_info
-from interfere.serving.predicting import predict_matrix, predict_pairs
-from interfere.serving.snapshot_checks import check_job, check_predicted_pairs, check_snapshot
+from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs
+from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
 from interfere.serving.state import Knowledge, ServedModel, ServedState
 from interfere.serving.state_writer import StateWriter
 from interfere.store.protocols import Store
@@ -28,17 +21,45 @@ from interfere.wire.messages import (
     GrantTables,
     MatrixAnswer,
     MatrixQuery,
+    ModelDomain,
     ModelInfo,
     ObservationAnswer,
     ObservationLog,
+    OnlineState,
     PairAnswer,
     PairQuery,
     ProfileSummary,
     RankAnswer,
     RankQuery,
     Reported,
+    TrainingTable,
+    scores_of,
 )
 from interfere.wire.mode_advice.messages import ModeQuery
+
+
+def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
+    """The served model with its card, and the state of its online correction."""
+    return ModelInfo(
+        version=manifest.version,
+        model=manifest.model,
+        matrix_model=manifest.model,
+        matrix_limit_pairs=0 if manifest.matrix_limit is None else manifest.matrix_limit.pairs,
+        selected_by=manifest.selected_by,
+        card=card,
+        fingerprint=manifest.fingerprint,
+        created_at=manifest.created_at,
+        workloads=manifest.workloads,
+        domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in manifest.domains),
+        calibrated=manifest.intervals.calibrated,
+        trained_on=tuple(
+            TrainingTable(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
+            for t in manifest.trained_on
+        ),
+        scores=scores_of(manifest.scores),
+        online=online,
+        server_version=interfere.__version__,
+    )
 
 
 class PolicyCore:

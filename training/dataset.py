@@ -1,6 +1,7 @@
 """The training dataset: measured tables as arrays, one row per measurement of an ordered pair.
 
-Law 1: only measurements of the requested statuses (by default ok) become rows; nothing is imputed.
+Law 1: only measurements of the requested statuses (by default ok) become rows; nothing is imputed. A table whose
+measurement blocks disagree is refused.
 Law 2: a row is encoded from the profiles of its own table, completed by the facts that only sources of other kinds in
 other tables know; a workload is identified across tables by its name.
 Law 3: rows of one unordered pair share one group, on every device type and in every table.
@@ -9,20 +10,62 @@ Law 3: rows of one unordered pair share one group, on every device type and in e
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.facts import CombinedProfiles, combine_facts, combine_profiles, current_sources_of_other_kinds
+from interfere.data.loading import table_folder
+from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.rows.roles import merge_roles
-from interfere.data.tables import Table
+from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, PairMeasurement, PairStatus
 from interfere.store.observed_table import SOURCE as OBSERVED
 from interfere.store.observed_table import UNNAMED_CAMPAIGN
+
+MIN_SPEED, MAX_SPEED = 0.05, 1.6
+
+
+def speed(log_slowdown: NDArray[np.float64]) -> NDArray[np.float64]:
+    """y = 1/s of log slowdowns, clipped to [`MIN_SPEED`, `MAX_SPEED`] as in the published figures."""
+    return np.clip(np.exp(-log_slowdown), MIN_SPEED, MAX_SPEED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTables:
+    """The tables that a training reads, with their provenance; one entry per table in every field."""
+
+    tables: tuple[Table, ...]
+    icc: tuple[float, ...]  # agreement of two measurement blocks; NaN for a single block
+    digests: tuple[str, ...]  # sha256
+
+
+def read_source_tables(paths: Sequence[Path]) -> SourceTables:
+    """Read all tables. Raises TableError for a broken table, UnfitError for one whose blocks disagree."""
+    tables = tuple(read_table(path) for path in paths)
+    agreement = tuple(table_quality(table).icc for table in tables)
+    for table, icc in zip(tables, agreement, strict=True):
+        if icc < MIN_ICC:  # NaN, from single blocks, passes: it is no evidence of disagreement
+            raise UnfitError(
+                f"table {table.name}: its passes disagree, a model would learn noise",
+                value=f"ICC {icc:.2f} between blocks, at least {MIN_ICC} is needed",
+                remedy="measure again on a quiet machine with more passes: interfere profile campaign",
+            )
+    return SourceTables(tables=tables, icc=agreement, digests=tuple(table_digest(path) for path in paths))
+
+
+def find_table_folders(values: Sequence[str], work: Path) -> tuple[Path, ...]:
+    """One folder per value; a path wins over the workspace `work`, which wins over the shipped tables.
+
+    Raises NotFoundError, which lists the tables that exist.
+    """
+    return tuple(table_folder(value, work) for value in values)
+
 
 METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
 MIN_PAIRS = 10  # unordered pairs that a training needs

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
-from interfere.training.dataset import Dataset
-from interfere.training.speed import speed
+from interfere.training.dataset import Dataset, speed
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 LOW, HIGH = 0.05, 0.95  # ends of the 90 % interval

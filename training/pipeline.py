@@ -16,26 +16,30 @@ from interfere.predict.manifest import read_manifest
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
 from interfere.training.campaigns import align_campaigns, alignment_texts
-from interfere.training.candidates import Candidates, SplitScore, require_model, train_candidates
-from interfere.training.dataset import Dataset, Pair, build_dataset, hold_out, require_min_pairs
-from interfere.training.evaluation.gating.champion_comparison import gate_verdict
+from interfere.training.dataset import (
+    Dataset,
+    Pair,
+    SourceTables,
+    build_dataset,
+    hold_out,
+    read_source_tables,
+    require_min_pairs,
+)
+from interfere.training.evaluation.candidates import Candidates, SplitScore, require_model, train_candidates
+from interfere.training.evaluation.contributions import TableContribution, table_contributions
+from interfere.training.evaluation.gating.champion import gate_verdict, read_champion
 from interfere.training.evaluation.gating.gate import Verdict
-from interfere.training.evaluation.gating.published_champion import read_champion
 from interfere.training.evaluation.score_table import markdown_table
-from interfere.training.evaluation.table_contributions import TableContribution, table_contributions
 from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.publishing import model_registry
-from interfere.training.publishing.group_compositions import published_compositions, read_group_tables
-from interfere.training.publishing.mlflow_model import input_example
 from interfere.training.publishing.model_folder import publish, require_replaceable
 from interfere.training.publishing.model_registry import ChampionVersion, RegisteredVersion
-from interfere.training.publishing.publication import build_publication
-from interfere.training.publishing.run_logging import log_tables, log_training
+from interfere.training.publishing.publication import build_publication, published_compositions, read_group_tables
+from interfere.training.publishing.run_logging import input_example, log_tables, log_training
 from interfere.training.publishing.tracking import Run, mlflow_connection, prepare_workspace, tracked_run
-from interfere.training.source_tables import SourceTables, read_source_tables
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that, and fitted in a second
@@ -46,7 +50,7 @@ class TrainingResult:
     """What a training produced."""
 
     champion: str  # name of the published model
-    selected_by: str  # one of `interfere.training.candidates`
+    selected_by: str  # one of `interfere.training.evaluation.candidates`
     scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     folder: Path  # the published model
     version: str  # of that folder

@@ -1,5 +1,7 @@
 """The retraining job: base tables and server observations → data checks, drift report → training → gate → publication.
 
+What servers observed is read from the observation log in their store, as one more table to train on.
+
 Law 1: equal inputs are trained on once: a run with nothing new changes nothing.
 Law 2: a workspace has one run at a time, by a lock that the system releases when its process ends.
 Law 3: the outcome is recorded last, so that a run killed at any point can simply be started again.
@@ -11,30 +13,84 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import interfere
-from interfere.data.tables import write_table
+from interfere.data.tables import Table, write_table
 from interfere.errors import UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_atomically
-from interfere.training.candidates import require_model
-from interfere.training.dataset import build_dataset, require_min_pairs
+from interfere.records import JobProfile
+from interfere.store.observed_table import observed_table
+from interfere.store.sqlite import SqliteStore
+from interfere.strict_json import json_value
+from interfere.training.dataset import SourceTables, build_dataset, read_source_tables, require_min_pairs
+from interfere.training.evaluation.candidates import require_model
 from interfere.training.evaluation.drift import DriftReport, measure_drift
+from interfere.training.evaluation.gating.champion import PublishedChampion, read_champion
 from interfere.training.evaluation.gating.gate import Verdict
-from interfere.training.evaluation.gating.published_champion import PublishedChampion, read_champion
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
-from interfere.training.observations import OBSERVED_TABLE, ObservedMeasurements, read_observations
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing import model_registry
-from interfere.training.publishing.group_compositions import read_group_tables
+from interfere.training.publishing.publication import read_group_tables
 from interfere.training.publishing.tracking import prepare_workspace
-from interfere.training.source_tables import SourceTables, read_source_tables
+
+OBSERVED_TABLE = "observed"  # name of the table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedMeasurements:
+    """The pairs and groups that a server's observation log measures."""
+
+    table: Table | None  # None where no row of it is ok
+    windows: int  # observation windows that became passes of a row
+    without_facts: tuple[str, ...]  # jobs whose rows are missing because they have no profile
+    digest: str  # sha256 of the table's facts; "" without a table
+
+    @property
+    def pairs(self) -> int:
+        """Number of ordered pairs that can be trained on."""
+        return 0 if self.table is None else len(self.table.ok_pairs)
+
+    @property
+    def group_rows(self) -> int:
+        """Number of victims in groups of three and more that can be trained on."""
+        return 0 if self.table is None else len(self.table.ok_groups)
+
+
+def read_observations(store: Path, profiles: tuple[JobProfile, ...]) -> ObservedMeasurements:
+    """Read a store, which a server may hold open; without a store there are no observations.
+
+    `profiles`, oldest first, stand in for jobs that were not registered with the server. Raises as `SqliteStore` does.
+    """
+    if not store.exists():
+        return ObservedMeasurements(table=None, windows=0, without_facts=(), digest="")
+    opened = SqliteStore(store, read_only=True)
+    try:
+        export = observed_table(opened, profiles, name=OBSERVED_TABLE)
+    finally:
+        opened.close()
+    table = export.table if export.table.ok_pairs or export.table.ok_groups else None
+    return ObservedMeasurements(
+        table=table,
+        windows=export.windows,
+        without_facts=export.without_facts,
+        digest="" if table is None else _facts_digest(table),
+    )
+
+
+def _facts_digest(table: Table) -> str:
+    """sha256 over jobs, pairs and groups without the campaign, which names the log's last entry: an entry that changes
+    no row changes no digest."""
+    facts = [job.to_dict() for job in table.jobs]
+    facts += [json_value(asdict(replace(row, campaign=""))) for row in table.measurements]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
 
 FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
 STATE_FILE, LOCK_FILE = "state.json", "lock"

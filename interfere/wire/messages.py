@@ -186,7 +186,7 @@ class GrantLine:
     planned: bool = False  # the job has still to start there or to move there
     last_use_bytes: float = NAN  # in the last window since the grant
     times_exceeded: int = (
-        0  # windows since the grant that used more, among the newest `interfere.serving.grant_tables` reads
+        0  # windows since the grant that used more, among the newest `interfere.serving.decisions` reads
     )
 
 

@@ -1,7 +1,8 @@
 """The threads that run calls: each kind of work has its own, so that none can take those of another.
 
 Law 1: a stream never holds a thread of a unary call, a decision none of a prediction, nothing those of health checks.
-Law 2: every queue is bounded; what finds it full is refused at once.
+Law 2: every queue is bounded; what finds it full is refused at once. So are the bytes of large requests that may be in
+the server at once; small requests are never refused for their size, because the queues bound their number.
 Law 3: a call has a thread only once its request is there.
 """
 
@@ -12,8 +13,41 @@ from typing import Any, NamedTuple
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, LimitError
-from interfere.serving.calls.large_requests import LargeRequests
 from interfere.serving.calls.receiving import Receiver, UnreadCall, unread_call
+
+SMALL_BYTES = 2**20  # a snapshot of 1,000 devices is 130 KB
+MESSAGES_AT_ONCE = 4  # of the largest size; each takes some times its bytes once it is parsed
+MEMORY_RETRY_S = 1.0  # hint to those who are refused
+
+
+class LargeRequests:
+    """The large requests that are in the server. Thread-safe."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._max_bytes = MESSAGES_AT_ONCE * max_message_bytes
+        self._mutex = threading.Lock()
+        self.bytes = 0
+
+    def take(self, size: int) -> None:
+        """Count a request until it is released. Raises LimitError where too many bytes are there already."""
+        if size <= SMALL_BYTES:
+            return
+        with self._mutex:
+            if self.bytes + size > self._max_bytes:
+                raise LimitError(
+                    "too many large requests at once",
+                    value=f"{(self.bytes + size) / 2**20:.0f} MiB",
+                    remedy=f"at most {self._max_bytes / 2**20:.0f} MiB wait together: send them one after another",
+                    retry_after_s=MEMORY_RETRY_S,
+                )
+            self.bytes += size
+
+    def release(self, size: int) -> None:
+        """Count a request no longer that was taken."""
+        if size > SMALL_BYTES:
+            with self._mutex:
+                self.bytes -= size
+
 
 CONTROL_THREADS = 2  # of a release of gRPC whose calls wait in threads; refusals have one of their own, as they flood
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds

@@ -1,15 +1,43 @@
 """Serve a trained model over gRPC."""
 
 import json
+import logging
 import os
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (unix seconds), level, logger, message, fields, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        document: dict[str, Any] = {
+            "time": round(record.created, 6),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, ensure_ascii=False, default=str)
+
+
+def configure(log_format: str) -> None:
+    """Log to standard error, as `text` or as `json`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
 
 app = typer.Typer(add_completion=False)
 
@@ -37,7 +65,7 @@ def serve(
     INTERFERE_GRACE_S, ...
     """
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
-    from interfere.serving.logs import configure
+    from interfere.serving.commands.serve import configure
     from interfere.serving.server import start_server
     from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
 

@@ -30,8 +30,7 @@ from interfere.records import (
     Rollback,
 )
 from interfere.serving.learning.learned_state import LearnedState
-from interfere.serving.learning.log_fold import LogFold, NewModel
-from interfere.serving.learning.log_reading import read_log
+from interfere.serving.learning.log_fold import LogFold, NewModel, read_log
 from interfere.serving.learning.relearning import FEW_ENTRIES, Relearning
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue

@@ -1,21 +1,65 @@
 """The online model after any entry of the log: the fold of the entries up to it that are not rolled back.
 
 Law: states in memory and in the store only shorten the fold; where none of them is valid, the log is read from its
-beginning, with the same result as long as no entry was forgotten.
+beginning, with the same result as long as no entry was forgotten. A state is handed out only where no rollback, and no
+undoing of one, changed an entry before it.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from zipfile import BadZipFile
 
+from interfere.errors import NotFoundError
 from interfere.predict.online import state as online_state
+from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, Observation, Progress, ReporterWeight
-from interfere.serving.learning.recent_states import RecentStates
+from interfere.serving.learning.learned_state import LearnedState, largest_corrections, online_summary
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.protocols import CheckpointRepository, ObservationRepository, RolledBackRange, StateCheckpoint
 from interfere.time_budget import check_interruption
+from interfere.wire.messages import LogEntry, ObservationLog
+
+EVERY = 200  # entries between two states; 200 windows are folded in 20 ms, and a state of 1,000 jobs is copied in 1 ms
+MAX_STATES = 64  # the last 12,800 entries; values that did not change between two states are shared by them
+
+
+class RecentStates:
+    """The last states by the sequence number of the entry they end with. One writer adds; any thread finds."""
+
+    def __init__(self) -> None:
+        self._states: tuple[tuple[int, BeliefState], ...] = ()  # replaced as a whole, oldest first
+        self._void: list[tuple[int, BeliefState]] = []  # forgotten, but not freed yet
+
+    def add(self, sequence: int, state: BeliefState) -> None:
+        """Keep a copy of the state after an entry, unless there is a recent enough one."""
+        if not self._states or sequence - self._states[-1][0] >= EVERY:
+            self._states = (*self._states[-MAX_STATES + 1 :], (sequence, state.copy()))
+
+    def find(self, up_to: int, rewrites: Sequence[tuple[int, int]]) -> tuple[int, BeliefState] | None:
+        """The newest state at most at an entry, and its sequence number; `rewrites` as in `ObservationRepository`."""
+        for sequence, state in reversed(self._states):
+            if sequence <= up_to and all(at <= sequence or sequence <= to for at, to in rewrites):
+                return sequence, state
+        return None
+
+    def forget_before(self, sequence: int) -> None:
+        """Forget the states after earlier entries: some of those that followed them are no longer in the log."""
+        self._states = tuple(each for each in self._states if each[0] >= sequence)
+
+    def clear(self) -> None:
+        """Forget all states: what they were learned from has changed. `release` frees their memory."""
+        self._void = [*self._void, *self._states]
+        self._states = ()
+
+    def release(self, pause: Callable[[], None]) -> None:
+        """Free the memory of forgotten states, one after another: all of them at once take up to a tenth of a second,
+        in which no other thread runs."""
+        while self._void:
+            self._void.pop()
+            pause()
+
 
 _log = logging.getLogger(__name__)
 BATCH = 5_000  # entries folded with one question to the model inside
@@ -163,3 +207,31 @@ def valid_spans(after: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> 
 def is_rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[RolledBackRange]) -> bool:
     """Whether one of the rollbacks takes this entry out of what is learned."""
     return any(rollback.covers(sequence, observation) for rollback in rollbacks)
+
+
+def read_log(
+    book: ObservationRepository, fold: LogFold, learned: LearnedState, at: int | None, limit: int
+) -> ObservationLog:
+    """The newest entries up to a point (None: the end), and what was known there.
+
+    Of an earlier point than that of `learned`, the state is folded. Raises NotFoundError past the end.
+    """
+    if at is not None and at > learned.last_sequence:
+        raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
+    rollbacks = book.rollbacks(up_to=at)
+    entries = tuple(
+        LogEntry(
+            sequence=stored.sequence,
+            observation=stored.observation,
+            result=stored.result,
+            reason=stored.reason,
+            received_s=stored.received_s,
+            rolled_back=is_rolled_back(stored.sequence, stored.observation, rollbacks),
+        )
+        for stored in book.newest(limit or 20, up_to=at)
+    )
+    model, online = learned.model, learned.summary()
+    if at is not None and at < learned.last_sequence:
+        model, _ = fold.model_after(at)
+        online = online_summary(model, book.counts(up_to=at))
+    return ObservationLog(entries=entries, online=online, corrections=largest_corrections(model))

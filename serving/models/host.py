@@ -1,24 +1,88 @@
 """Changes the model of a running server: takes what is published, goes back to an earlier one, holds on to one.
 
 Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present one goes on.
+Every new model is asked about known jobs before it is served.
 Law 2: calls never wait for a change: a model is copied, checked, asked about known jobs and taught what was observed
-beside the one that serves, and then replaces it as a whole.
+beside the one that serves, and then replaces it as a whole. A thread looks for newly published models every few
+seconds, and at once where somebody asks (SIGHUP).
 """
 
 import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
+
+import numpy as np
 
 from interfere.errors import InterfereError, ModelError, NotFoundError
 from interfere.predict.manifest import published_version
+from interfere.records import JobProfile, MatrixBatch, PairBatch
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
-from interfere.serving.models.probe import probe
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import ServedModel, load_served_model
+from interfere.sharing_modes import SharingMode
 from interfere.wire.messages import ModelChange, ServedModels, ServedModelSummary
+
+MAX_PROBES = 12  # jobs of a domain: 132 pairs take milliseconds
+# Slowdowns beyond these say that a graph is broken, not that jobs interfere: measurements lie in [0.2, 100].
+LEAST, MOST = 0.01, 1e4
+
+
+def probe(model: ServedModel, registered: Iterable[JobProfile]) -> None:
+    """Predict pairs and matrices in every domain of the model; this warms it too.
+
+    Raises ModelError where an answer is not finite, absurd, or outside of its interval.
+    """
+    profiles = [*model.shipped.values(), *registered]
+    for domain in model.manifest.domains:
+        jobs = tuple(islice((job for job in profiles if job.device_type == domain.device_type), MAX_PROBES))
+        if jobs:
+            try:
+                _probe_domain(model, jobs, domain.device_type, domain.mode)
+            except InterfereError:
+                raise
+            except Exception as error:  # whatever a broken graph makes ONNX Runtime or numpy raise
+                raise _refusal(f"{domain.device_type}/{domain.mode}: {error!r}"[:300]) from None
+
+
+def _probe_domain(model: ServedModel, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> None:
+    n = len(jobs)
+    victim, neighbour = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    pairs = model.predictor.predict_pairs(
+        PairBatch(
+            jobs=tuple(jobs),
+            victim=victim,
+            neighbour=neighbour,
+            device_type=device_type,
+            mode=mode,
+            allow_extrapolation=True,
+        )
+    )
+    matrix = model.predictor.predict_matrix(
+        MatrixBatch(
+            victims=tuple(jobs), neighbours=tuple(jobs), device_type=device_type, mode=mode, allow_extrapolation=True
+        )
+    )
+    ordered = (pairs.lower <= pairs.median * (1 + 1e-9)) & (pairs.median <= pairs.upper * (1 + 1e-9))
+    sensible = (pairs.median > LEAST) & (pairs.median < MOST) & ordered
+    if not sensible.all():
+        k = int(np.flatnonzero(~sensible)[0])
+        names = f"{jobs[victim[k]].workload} beside {jobs[neighbour[k]].workload}"
+        interval = f"{pairs.median[k]:.3g} in [{pairs.lower[k]:.3g}, {pairs.upper[k]:.3g}]"
+        raise _refusal(f"{names} on {device_type}/{mode}: {interval}")
+    for slowdown in (matrix.victim_slowdown, matrix.neighbour_slowdown):
+        if not ((slowdown > LEAST) & (slowdown < MOST)).all():
+            raise _refusal(f"a matrix on {device_type}/{mode}")
+
+
+def _refusal(value: str) -> ModelError:
+    return ModelError(
+        "the model gives no sensible answer about known jobs", value=value, remedy="look at its card; train again"
+    )
+
 
 _log = logging.getLogger(__name__)
 MAX_LEARNED_HERE = 5_000  # entries of the log: half a second of this process; a longer log is learned by another one
@@ -159,3 +223,34 @@ def signature_of(folder: Path) -> Signature | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+class ModelWatch:
+    """Looks until it is closed."""
+
+    def __init__(self, host: ModelHost, every_s: float) -> None:
+        self._host, self._every_s = host, every_s
+        self._asked, self._closed = threading.Event(), False
+        self._thread = threading.Thread(target=self._watch, name="model-watch", daemon=True)
+        self._thread.start()
+
+    def look_now(self) -> None:
+        """Look at once, also at a model that was refused before. Safe in a signal handler."""
+        self._asked.set()
+
+    def close(self) -> None:
+        """End the thread, unless it is in the middle of a change: that ends with the process."""
+        self._closed = True
+        self._asked.set()
+        self._thread.join(timeout=0.2)
+
+    def _watch(self) -> None:
+        while True:
+            asked = self._asked.wait(self._every_s)
+            self._asked.clear()
+            if self._closed:
+                return
+            try:
+                self._host.take_newly_published(again=asked)
+            except Exception:  # the watch goes on, whatever one look meets
+                _log.exception("the published model could not be looked at")

@@ -11,9 +11,8 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.profiling.static.profiles import attach_static
 from interfere.training.campaigns import align_campaigns
-from interfere.training.dataset import Dataset, build_dataset, unordered_pair
+from interfere.training.dataset import Dataset, build_dataset, speed, unordered_pair
 from interfere.training.models.gbdt import GbdtModel
-from interfere.training.speed import speed
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 from tests.predict.online.belief_streams import upgraded

@@ -16,8 +16,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import log_predictions
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief
 from interfere.predict.transfer.site_belief import site_belief
-from interfere.training.onboarding.answers import published_answers
-from interfere.training.onboarding.run import measure_site
+from interfere.training.onboarding import measure_site, published_answers
 from interfere.training.pipeline import train
 from tests.bench.history import record
 from tests.bench.test_pair_suggestions import SHOWN, additive_errors, errors, report

@@ -14,7 +14,7 @@ from interfere.data.tables import Table
 from interfere.predict.transfer.device_transfer import fit_transfer
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import PairMeasurement
-from interfere.training.speed import speed
+from interfere.training.dataset import speed
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 

@@ -12,12 +12,11 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.residual import OnlineModel
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import JobProfile, PairBatch, Progress
-from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.dataset import Dataset, build_dataset, speed
 from interfere.training.evaluation.cross_validation import out_of_fold
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.catalogue import MODELS
 from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors
-from interfere.training.speed import speed
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 from tests.tables import TablePredictor

@@ -20,13 +20,13 @@ from interfere.predict.onnx import load_model
 from interfere.records import Device, Job, ObjectiveKind, ObjectiveTerm, Snapshot
 from interfere.serving.server import start_server
 from interfere.training.dataset import build_dataset
+from interfere.training.evaluation.candidates import select_champion
 from interfere.training.evaluation.cross_validation import evaluate_models
-from interfere.training.evaluation.selection import select_champion
 from interfere.training.models.additive import MeanModel
 from interfere.training.models.catalogue import select_models
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import train
-from interfere.training.publishing.export import export_pair_graph
+from interfere.training.publishing.publication import export_pair_graph
 from tests.docs.architecture_page import ROOT, example
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 

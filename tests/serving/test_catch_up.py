@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from interfere.records import Progress, ReporterWeight, Rollback
-from interfere.serving.learning import ledger, recent_states
+from interfere.serving.learning import ledger, log_fold
 from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
@@ -24,7 +24,7 @@ JOBS = (*WORKLOADS, "nobody")
 @pytest.fixture
 def cores(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PolicyCore, ...]]:
     """The core that writes and one that catches up; states are kept often, and the log is short."""
-    monkeypatch.setattr(recent_states, "EVERY", 3)
+    monkeypatch.setattr(log_fold, "EVERY", 3)
     monkeypatch.setattr(ledger, "SNAPSHOT_EVERY", 16)
     model, path = load_served_model(model_folder), tmp_path / "store.db"
     with ExitStack() as resources:

@@ -11,7 +11,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
 from interfere.records import Device, Job, Snapshot
-from interfere.serving.logs import JsonFormatter
+from interfere.serving.commands.serve import JsonFormatter
 from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE
 

@@ -1,7 +1,7 @@
 """States of recent entries shorten a fold, and are never handed out where a rollback changed an entry before them."""
 
 from interfere.predict.online.belief_state import BeliefState
-from interfere.serving.learning.recent_states import EVERY, MAX_STATES, RecentStates
+from interfere.serving.learning.log_fold import EVERY, MAX_STATES, RecentStates
 
 
 def states(count: int) -> RecentStates:

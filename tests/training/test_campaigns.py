@@ -14,14 +14,13 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.measured import read_measured_table
 from interfere.records import PairMeasurement
 from interfere.training.campaigns import Relation, align_campaigns
-from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.evaluation.gating.published_champion import read_champion
+from interfere.training.dataset import Dataset, build_dataset, speed
+from interfere.training.evaluation.contributions import table_contributions
+from interfere.training.evaluation.gating.champion import read_champion
 from interfere.training.evaluation.splits import folds
-from interfere.training.evaluation.table_contributions import table_contributions
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_registry import promote
-from interfere.training.speed import speed
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.worlds import additive, crossed, measurement, world
 

@@ -21,8 +21,8 @@ from interfere.predict.measured import read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from interfere.strict_json import json_value
-from interfere.training.candidates import REQUEST, Candidates
-from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.dataset import Dataset, build_dataset, read_source_tables
+from interfere.training.evaluation.candidates import REQUEST, Candidates
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.interval_calibration import partner_counts
 from interfere.training.models.catalogue import MODELS
@@ -33,7 +33,6 @@ from interfere.training.publishing.model_folder import publish
 from interfere.training.publishing.model_registry import MODEL, challenger_folder, champion_folder, promote
 from interfere.training.publishing.publication import build_publication
 from interfere.training.publishing.tracking import database_uri, mlflow_connection
-from interfere.training.source_tables import read_source_tables
 from tests.tables import matrix_batch
 from tests.training.cheap_models import CHEAP_MODELS
 

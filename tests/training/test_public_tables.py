@@ -8,7 +8,7 @@ from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
-from interfere.training.baselines.matrix_completion import GavelCompletion, SoftImpute
+from interfere.training.baselines.regression import GavelCompletion, SoftImpute
 from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.splits import folds

@@ -21,15 +21,14 @@ from interfere.predict.novelty import pair_novelty
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile
 from interfere.serving.server import start_server
-from interfere.training.candidates import HELD_OUT
-from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, unordered_pair
+from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, speed, unordered_pair
+from interfere.training.evaluation.candidates import HELD_OUT
 from interfere.training.models.catalogue import FEATURE_MODELS, MODELS
 from interfere.training.models.completed import CompletedModel, FittedCompleted
 from interfere.training.models.mlp import MlpModel
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing.model_registry import MODEL
 from interfere.training.publishing.tracking import mlflow_connection
-from interfere.training.speed import speed
 from interfere.wire.messages import ModelInfo
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
 

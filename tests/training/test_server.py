@@ -20,8 +20,8 @@ from interfere.data.tables import Table
 from interfere.errors import UnavailableError, UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
+from interfere.training.commands.ui import serve_ui
 from interfere.training.pipeline import TrainingResult, train
-from interfere.training.publishing.mlflow_ui import serve_ui
 from interfere.training.publishing.model_registry import MODEL, champion_folder, promote
 from interfere.training.publishing.tracking import mlflow_connection
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN

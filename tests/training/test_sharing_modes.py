@@ -22,13 +22,12 @@ from interfere.records import (
 )
 from interfere.serving.server import start_server
 from interfere.sim.truth import truth_of
-from interfere.training.candidates import REQUEST, Candidates
-from interfere.training.dataset import build_dataset
+from interfere.training.dataset import build_dataset, read_source_tables
+from interfere.training.evaluation.candidates import REQUEST, Candidates
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.publishing.model_folder import publish
 from interfere.training.publishing.publication import build_publication
-from interfere.training.source_tables import read_source_tables
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from interfere.data.shipped_tables import shipped_table
 from interfere.errors import NotFoundError
-from interfere.training.table_folders import find_table_folders
+from interfere.training.dataset import find_table_folders
 
 
 def test_a_folder_wins_over_the_workspace_and_that_over_the_shipped_tables(tmp_path: Path) -> None:

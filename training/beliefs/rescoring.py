@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.intervals import abstention_score
-from interfere.training.dataset import Dataset
+from interfere.training.dataset import Dataset, speed
 from interfere.training.evaluation.cross_validation import (
     Evaluation,
     FoldScore,
@@ -18,7 +18,6 @@ from interfere.training.evaluation.cross_validation import (
 from interfere.training.evaluation.scores import PredictionInterval, mae, score
 from interfere.training.evaluation.splits import SPLITS_OF_UNLIKE_FOLDS
 from interfere.training.interval_calibration import selectivity
-from interfere.training.speed import speed
 
 Floats = NDArray[np.float64]
 

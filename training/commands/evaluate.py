@@ -69,7 +69,7 @@ def evaluate(
     training would choose from the training rows alone. Groups of three and more, where the tables hold some, are scored
     beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots.
     """
-    from interfere.training.evaluation.fact_ablation import FactSet
+    from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_markdown
     from interfere.training.evaluation.leaderboard import (
         evaluate_named_tables,
         folders_by_name,
@@ -78,7 +78,6 @@ def evaluate(
         score_published_on_poor_profiles,
     )
     from interfere.training.evaluation.plots import make_figure_folder, save_leaderboard_figures
-    from interfere.training.evaluation.poor_profiles import poor_profiles_markdown
     from interfere.training.evaluation.splits import SELECTION_SPLITS
     from interfere.training.groups.leaderboard import evaluate_groups, groups_markdown
 

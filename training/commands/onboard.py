@@ -17,8 +17,7 @@ from interfere.training.commands.options import Seed, Tracking, Work
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from interfere.training.onboarding.answers import PairAnswer
-    from interfere.training.onboarding.run import Measured
+    from interfere.training.onboarding import Measured, PairAnswer
     from interfere.training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
@@ -65,8 +64,7 @@ def onboard(
     from interfere.config import load_settings
     from interfere.profiling.programs.campaign import ProgramCampaignConfig
     from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
-    from interfere.training.onboarding.answers import believed_answers, published_answers
-    from interfere.training.onboarding.run import OnboardingConfig, measure_site
+    from interfere.training.onboarding import OnboardingConfig, believed_answers, measure_site, published_answers
 
     settings = load_settings(work=work)
     device = "cpu-core" if device == "cpu" else device
@@ -120,8 +118,8 @@ def _train(
 ) -> "TrainingResult | None":
     """Train where there are enough pairs; without, return None after a note of what is missing."""
     from interfere.errors import UnfitError
+    from interfere.training.dataset import find_table_folders
     from interfere.training.pipeline import train
-    from interfere.training.table_folders import find_table_folders
 
     if not measured.measured_pairs:
         progress_note("no pair was measured: nothing to train on")
@@ -135,7 +133,7 @@ def _train(
 
 def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None") -> Grid:
     """What is known of every job, as people read it."""
-    from interfere.training.onboarding.run import suggestion_text
+    from interfere.training.onboarding import suggestion_text
 
     grid = Grid("job", "alone", "slowed by others", "slows others", "known to ±", caption_justify="left")
     for job in measured.knowledge(answers):

@@ -66,7 +66,7 @@ def _list(work: Path, tracking: str | None, *, as_json: bool) -> None:
     from interfere.client.served_model import served_version
     from interfere.config import load_settings
     from interfere.strict_json import json_value
-    from interfere.training.publishing.version_list import list_versions
+    from interfere.training.publishing.model_registry import list_versions
 
     served = served_version(load_settings().target)
     headings = ("pair", "job", "own", "others", "cov. own", "cov. others")

@@ -40,9 +40,9 @@ def retrain(
     from interfere.client.served_model import served_note
     from interfere.config import load_settings
     from interfere.predict.manifest import published_version
+    from interfere.training.dataset import find_table_folders
     from interfere.training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
     from interfere.training.retrain import retrain as retrain_models
-    from interfere.training.table_folders import find_table_folders
 
     settings = load_settings(work=work, store=store)
     try:

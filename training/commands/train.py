@@ -49,9 +49,9 @@ def train(
 ) -> None:
     """Train all models on measured tables; publish and register the best."""
     from interfere.training.commands.documents import scores_table
+    from interfere.training.dataset import find_table_folders
     from interfere.training.models.catalogue import select_models
     from interfere.training.pipeline import train as train_models
-    from interfere.training.table_folders import find_table_folders
 
     folder = workspace(work)
     result = train_models(
@@ -75,7 +75,7 @@ def train(
 
 
 def _notes(result: "TrainingResult") -> list[str]:
-    from interfere.training.candidates import GATE
+    from interfere.training.evaluation.candidates import GATE
 
     role = "champion" if result.registered.champion else "challenger"
     if result.verdict.passed and not result.registered.champion:

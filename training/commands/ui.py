@@ -1,11 +1,85 @@
 """Show the workspace's runs and models in a browser (mlflow ui)."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from interfere.commands.output import progress_note
+from interfere.errors import NotFoundError, UnfitError
 from interfere.training.commands.options import Tracking, Work, workspace
+from interfere.training.publishing.tracking import (
+    DATABASE,
+    EXPERIMENT,
+    adopt_artifacts,
+    artifact_root,
+    database_uri,
+    is_http_server,
+)
+
+SHUTDOWN_TIMEOUT_S = 10.0  # for uvicorn to finish open requests
+
+
+def serve_ui(
+    work: Path, port: int, *, tracking: str | None = None, report: Callable[[str], None] = lambda _: None
+) -> int:
+    """Run `mlflow ui` until it ends, and return its exit status.
+
+    Nothing is started for a tracking server, which has its own pages. Raises NotFoundError for a workspace without
+    runs and UnfitError for a port that cannot be used.
+    """
+    if tracking is not None and is_http_server(tracking):
+        report(f"{tracking} is a tracking server with its own pages: open it in a browser")
+        return 0
+    if tracking is None and not (work / DATABASE).is_file():
+        raise NotFoundError("no run was recorded in this workspace", value=work, remedy="interfere train")
+    if tracking is None:
+        adopt_artifacts(work, EXPERIMENT)
+    with socket.socket() as probe:
+        # As servers bind: a port whose last connection is still timing out counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UnfitError(
+                f"the port cannot be used ({error.strerror})", value=port, remedy="choose another one with --port"
+            ) from None
+    command = [sys.executable, "-P", "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", tracking or database_uri(work), "--workers", "1"]
+    command += ["--default-artifact-root", artifact_root(work)]
+    # Without MLflow's job runner: seven processes for features that this workspace does not use.
+    environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    report(f"http://127.0.0.1:{port} shows {tracking or work}; stop with Ctrl-C")
+    return _run_until_stopped(command, environ)
+
+
+def _run_until_stopped(command: list[str], environ: dict[str, str]) -> int:
+    """Run the server in a session of its own, so that Ctrl-C or SIGTERM to us ends it with all of its workers."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous_handler = signal.signal(signal.SIGTERM, stop)
+    server = subprocess.Popen(command, env=environ, start_new_session=True)
+    try:
+        return server.wait()
+    except KeyboardInterrupt:
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(SHUTDOWN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)
+
 
 app = typer.Typer(add_completion=False)
 
@@ -17,6 +91,6 @@ def ui(
     tracking: Tracking = None,
 ) -> None:
     """Show the workspace's runs and models in a browser (mlflow ui)."""
-    from interfere.training.publishing.mlflow_ui import serve_ui
+    from interfere.training.commands.ui import serve_ui
 
     raise typer.Exit(serve_ui(workspace(work), port, tracking=tracking, report=progress_note))

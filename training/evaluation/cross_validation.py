@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from interfere.predict.intervals import abstention_score
 from interfere.training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
-from interfere.training.dataset import Dataset, PairRows
+from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from interfere.training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts, selectivity
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.protocols import FittedModel, ModelSettings
-from interfere.training.speed import speed
 
 Report = Callable[[str], None]
 Floats = NDArray[np.float64]

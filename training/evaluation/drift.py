@@ -21,7 +21,7 @@ from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.training.dataset import NOISE_FLOOR, Dataset, build_dataset
-from interfere.training.evaluation.gating.published_champion import PublishedChampion
+from interfere.training.evaluation.gating.champion import PublishedChampion
 
 ALPHA = 0.01
 TOLERANCE = 2 * NOISE_FLOOR  # log slowdown: twice the error of the models themselves

@@ -14,20 +14,18 @@ import numpy as np
 from interfere.data.tables import read_table
 from interfere.training.baselines import BASELINES, Baseline
 from interfere.training.campaigns import align_campaigns, alignment_texts
-from interfere.training.dataset import METRIC, Dataset, build_dataset, require_min_pairs
+from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
+from interfere.training.evaluation.candidates import select_on_training_rows
 from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models
-from interfere.training.evaluation.fact_ablation import FactSet, ablate_facts
 from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
-from interfere.training.evaluation.poor_profiles import PoorProfileScore, score_poor_profiles
+from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
 from interfere.training.evaluation.score_table import LEGEND, score_cells
 from interfere.training.evaluation.scores import Scores
-from interfere.training.evaluation.selection import select_on_training_rows
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
 from interfere.training.models.catalogue import MODELS, select_models
 from interfere.training.models.completed import CompletedModel
 from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows
 from interfere.training.models.protocols import ModelSettings
-from interfere.training.table_folders import find_table_folders
 
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 

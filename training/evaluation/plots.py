@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interfere.errors import InvalidInputError
-from interfere.training.dataset import Dataset
+from interfere.training.dataset import Dataset, speed
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.leaderboard import Leaderboard
-from interfere.training.speed import speed
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure

@@ -16,9 +16,8 @@ from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import GroupMeasurement
 from interfere.sharing_modes import SharingMode
 from interfere.store.observed_table import SOURCE as OBSERVED
-from interfere.training.dataset import METRIC, Dataset, known_profiles
+from interfere.training.dataset import METRIC, Dataset, known_profiles, speed
 from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
-from interfere.training.speed import speed
 
 Floats = NDArray[np.float64]
 DomainKey = tuple[str, SharingMode]

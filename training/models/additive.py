@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.training.dataset import Dataset, PairRows
+from interfere.training.dataset import MAX_SPEED, MIN_SPEED, Dataset, PairRows, speed
 from interfere.training.models.onnx_graph import matrix_inputs, pair_inputs, serialise_graph
-from interfere.training.speed import MAX_SPEED, MIN_SPEED, speed
 
 Floats = NDArray[np.float64]
 

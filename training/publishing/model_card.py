@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.predict.graphs.matrix_limit import MatrixLimit
-from interfere.training.candidates import GATE, REQUEST
 from interfere.training.dataset import Dataset
+from interfere.training.evaluation.candidates import GATE, REQUEST
 from interfere.training.evaluation.score_table import LEGEND, markdown_table
 from interfere.training.evaluation.scores import Scores
 from interfere.training.groups.evaluation import DomainComposition

@@ -12,11 +12,10 @@ import numpy as np
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
 from interfere.records import PairBatch, Prediction, Progress
-from interfere.training.dataset import Dataset
+from interfere.training.dataset import Dataset, speed
 from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
 from interfere.training.evaluation.splits import folds
 from interfere.training.publishing.residual_prior import OutOfFoldErrors, fit_residual_prior, out_of_fold_errors
-from interfere.training.speed import speed
 from tests.tables import TablePredictor, profile
 
 STEPS = (0, 1, 2, 4, 8)

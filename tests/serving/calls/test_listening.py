@@ -20,7 +20,7 @@ from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import SERVICE, listen
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
-from interfere.serving.routing import RoutedServicer
+from interfere.serving.servicer import RoutedServicer
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from tests.waiting import PATIENCE_S, free_port

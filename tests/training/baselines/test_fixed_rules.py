@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.training.baselines.fixed_rules import DefaultThroughput, RooflinePrior
+from interfere.training.baselines.simple import DefaultThroughput, RooflinePrior
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import world
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from interfere.training.baselines.job_classes import ThreeClassTree, class_labels
+from interfere.training.baselines.simple import ThreeClassTree, class_labels
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import world
 

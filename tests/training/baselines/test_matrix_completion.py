@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.training.baselines.matrix_completion import (
+from interfere.training.baselines.regression import (
     GavelCompletion,
     SoftImpute,
     factorise,
     nearest_rows,
     soft_impute,
 )
+from interfere.training.dataset import speed
 from interfere.training.models.additive import AdditiveModel
-from interfere.training.speed import speed
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import crossed, summed, world
 

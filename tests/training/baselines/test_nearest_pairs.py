@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.training.baselines.nearest_pairs import NearestPairs
+from interfere.training.baselines.simple import NearestPairs
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import table_of, world
 

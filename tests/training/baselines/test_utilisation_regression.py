@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from interfere.training.baselines.utilisation_regression import MIN_SLOWDOWN, BandwidthSum, LinearUtilisation
-from interfere.training.speed import speed
+from interfere.training.baselines.regression import MIN_SLOWDOWN, BandwidthSum, LinearUtilisation
+from interfere.training.dataset import speed
 from tests.training.baselines.stated_datasets import row_of, stated
 from tests.training.worlds import table_of, world
 

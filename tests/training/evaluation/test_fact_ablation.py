@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from interfere.data.tables import Table
-from interfere.training.evaluation.fact_ablation import FactSet, ablate_facts
+from interfere.training.evaluation.fewer_facts import FactSet, ablate_facts
 from tests.training.worlds import as_if_traced
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from interfere.training.dataset import Dataset
-from interfere.training.evaluation.feature_contributions import (
+from interfere.training.evaluation.contributions import (
     contributions_figure,
     mean_contributions,
     row_contributions,

@@ -13,14 +13,14 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.training.baselines import BASELINES
-from interfere.training.evaluation.fact_ablation import FactSet
+from interfere.training.evaluation.candidates import select_on_training_rows
+from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.leaderboard import (
     evaluate_tables,
     leaderboard_documents,
     leaderboards_markdown,
     mean_scores,
 )
-from interfere.training.evaluation.selection import select_on_training_rows
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.catalogue import select_models
 from tests.training.worlds import additive, as_if_traced, world

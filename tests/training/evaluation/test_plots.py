@@ -11,7 +11,7 @@ from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset, hold_out
 from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
-from interfere.training.evaluation.fact_ablation import FactSet
+from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.leaderboard import evaluate_tables
 from interfere.training.evaluation.plots import (
     error_by_job,

@@ -5,8 +5,8 @@ import pytest
 
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
-from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.evaluation.poor_profiles import (
+from interfere.training.dataset import Dataset, build_dataset, speed
+from interfere.training.evaluation.fewer_facts import (
     PROFILES,
     PoorProfileScore,
     hide_facts,
@@ -16,7 +16,6 @@ from interfere.training.evaluation.poor_profiles import (
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.completed import CompletedModel, jobs_of_rows
 from interfere.training.models.gp.model import GpModel
-from interfere.training.speed import speed
 
 FOLDS = 2
 

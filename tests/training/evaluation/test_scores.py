@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.training.dataset import speed
 from interfere.training.evaluation.scores import (
     PredictionInterval,
     ScoredRows,
@@ -20,7 +21,6 @@ from interfere.training.evaluation.scores import (
     spearman,
     worst_tenth_coverage,
 )
-from interfere.training.speed import speed
 
 
 def answers(measured: list[float], predicted: list[float], victim: list[int], neighbour: list[int]) -> ScoredRows:

@@ -16,16 +16,19 @@ from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition, comp
 from interfere.predict.onnx import load_model
 from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
 from interfere.training.campaigns import Relation, align_campaigns
-from interfere.training.candidates import train_candidates
-from interfere.training.dataset import build_dataset
+from interfere.training.dataset import SourceTables, build_dataset, read_source_tables
+from interfere.training.evaluation.candidates import train_candidates
 from interfere.training.groups.cases import PairSlowdown, group_cases, measured_groups, translated_campaigns
 from interfere.training.groups.choice import CompositionChoice, choose_composition
 from interfere.training.groups.evaluation import NONE_PRESENT
 from interfere.training.groups.fit import calibrate, covered, fit_composition, relative_error
-from interfere.training.publishing.group_compositions import published_compositions, read_group_tables
 from interfere.training.publishing.model_folder import publish
-from interfere.training.publishing.publication import Publication, build_publication
-from interfere.training.source_tables import SourceTables, read_source_tables
+from interfere.training.publishing.publication import (
+    Publication,
+    build_publication,
+    published_compositions,
+    read_group_tables,
+)
 from tests.training.cheap_models import CHEAP_MODELS
 
 NAMES = tuple(f"job{k}" for k in range(9))

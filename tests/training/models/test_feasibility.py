@@ -11,15 +11,14 @@ from interfere.devices import find_device_type
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch, PairMeasurement, PairStatus
-from interfere.training.candidates import GATE, Candidates
-from interfere.training.dataset import METRIC, build_dataset
+from interfere.training.dataset import METRIC, build_dataset, read_source_tables
+from interfere.training.evaluation.candidates import GATE, Candidates
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.feasibility import MIN_EITHER, FeasibilityRows, feasibility_rows, fit_feasibility
 from interfere.training.publishing.model_folder import publish
 from interfere.training.publishing.publication import build_publication
-from interfere.training.source_tables import read_source_tables
 from tests.tables import matrix_batch
 from tests.training.worlds import measurement, profile
 

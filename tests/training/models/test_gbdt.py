@@ -12,7 +12,7 @@ from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset
 from interfere.training.models.gbdt import FittedGbdt, GbdtModel, floor32, round_thresholds
 from interfere.training.models.onnx_session import open_session, run_pair_graph
-from interfere.training.publishing.export import export_pair_graph
+from interfere.training.publishing.publication import export_pair_graph
 
 
 @pytest.fixture(scope="module")

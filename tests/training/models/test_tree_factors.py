@@ -10,7 +10,7 @@ from interfere.training.models.ensemble import FACTORISING_TREES, EnsembleModel
 from interfere.training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
 from interfere.training.models.gp.model import GpModel
 from interfere.training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
-from interfere.training.publishing.export import export_matrix_graph, export_pair_graph, random_jobs
+from interfere.training.publishing.publication import export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from interfere.data.tables import Table, read_table
 from interfere.profiling.campaign import Report
 from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
 from interfere.profiling.programs.spec import read_commands
-from interfere.training.onboarding.run import OnboardingConfig
+from interfere.training.onboarding import OnboardingConfig
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "onboard" / "jobs.toml"
 TABLE = Path(__file__).parent / "eight_programs"  # all 36 pairs of the example's programs: see its card.md

@@ -15,8 +15,7 @@ from interfere.cli import main
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.training.commands.onboard import parse_duration_s
-from interfere.training.onboarding.answers import published_answers
-from interfere.training.onboarding.batches import Batches, read_batches
+from interfere.training.onboarding import Batches, published_answers, read_batches
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers
 
 needs_cores = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")

@@ -25,18 +25,22 @@ from interfere.serving.server import start_server
 from interfere.training.beliefs.combination import combined_quantiles
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
-from interfere.training.candidates import train_candidates
-from interfere.training.dataset import PairRows, build_dataset, hold_out
+from interfere.training.dataset import PairRows, build_dataset, hold_out, read_source_tables
+from interfere.training.evaluation.candidates import train_candidates
 from interfere.training.interval_calibration import LEVELS
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.models.catalogue import MODELS
-from interfere.training.onboarding.answers import PairAnswer, believed_answers, published_answers
-from interfere.training.onboarding.batches import read_batches
-from interfere.training.onboarding.run import Measured, measure_site
+from interfere.training.onboarding import (
+    Measured,
+    PairAnswer,
+    believed_answers,
+    measure_site,
+    published_answers,
+    read_batches,
+)
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_folder import publish
 from interfere.training.publishing.publication import build_publication
-from interfere.training.source_tables import read_source_tables
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.onboarding.recorded import SHIPPED_MODEL, recorded_table, replay_of, replayed_config
 

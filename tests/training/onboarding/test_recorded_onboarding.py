@@ -7,8 +7,7 @@ import numpy as np
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.site_belief import site_belief
-from interfere.training.onboarding.batches import read_batches
-from interfere.training.onboarding.run import measure_site
+from interfere.training.onboarding import measure_site, read_batches
 from tests.training.onboarding.recorded import SHIPPED_MODEL, recorded_table, replay_of, replayed_config
 
 PAIRS, MAX_ERROR, MAX_RATIO = 12, 0.06, 1.3

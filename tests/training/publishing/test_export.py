@@ -13,7 +13,7 @@ from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.onnx_session import open_session, run_matrix_graph
 from interfere.training.models.protocols import FittedModel
-from interfere.training.publishing.export import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
+from interfere.training.publishing.publication import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from interfere.errors import NotFoundError, UnfitError
-from interfere.training.publishing.mlflow_ui import serve_ui
+from interfere.training.commands.ui import serve_ui
 from interfere.training.publishing.tracking import tracked_run
 from tests.waiting import PATIENCE_S, free_port
 

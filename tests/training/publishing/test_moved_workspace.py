@@ -16,9 +16,8 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
 from interfere.training.commands.promote import app
 from interfere.training.pipeline import train
-from interfere.training.publishing.model_registry import champion_folder, promote
-from interfere.training.publishing.version_list import list_versions
-from interfere.training.publishing.workspace_paths import COLUMNS
+from interfere.training.publishing.model_registry import champion_folder, list_versions, promote
+from interfere.training.publishing.tracking import COLUMNS
 from interfere.training.retrain import RetrainOutcome, retrain
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
 

@@ -35,7 +35,7 @@ from interfere.training.evaluation.gating.comparison import (
     compare_side,
     no_difference,
 )
-from interfere.training.evaluation.sides import Side
+from interfere.training.evaluation.scores import Side
 
 MIN_ROWS, MIN_WORKLOADS = 20, 4  # as many rows as calibrate a new device type; fewer jobs allow one matching only
 # A tenth of the difference between two measurements of one pair on the public tables (.012 and .017 in speed), and more

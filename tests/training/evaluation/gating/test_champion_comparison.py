@@ -12,9 +12,8 @@ from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset, hold_out
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.drift import Expectation, measure_drift
-from interfere.training.evaluation.gating.champion_comparison import gate_verdict
-from interfere.training.evaluation.gating.published_champion import PublishedChampion, pair_keys, read_champion
-from interfere.training.evaluation.gating.unseen_predictions import unseen_predictions
+from interfere.training.evaluation.gating.champion import PublishedChampion, gate_verdict, pair_keys, read_champion
+from interfere.training.evaluation.gating.comparison import unseen_predictions
 from interfere.training.models.onnx_session import open_session
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_registry import champion_folder

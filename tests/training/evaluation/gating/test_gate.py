@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interfere.training.evaluation.gating.comparison import PairedPredictions, compare, compare_side
 from interfere.training.evaluation.gating.gate import SideTests, judge
-from interfere.training.evaluation.sides import Side
+from interfere.training.evaluation.scores import Side
 
 COUNT = 10
 

@@ -2,19 +2,31 @@
 
 After each batch the belief about all pairs is computed anew from everything measured, and the next batch is chosen by
 it. Run again after it was killed, an onboarding goes on where it stopped: what was measured is never measured again.
+
+Law: a batch is written before its first pair is measured, so a run that was killed goes on with the same pairs.
+Law: a reported number is the one that the published model serves. Where no model could be trained it is the
+measurement, else the belief.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from interfere.data.tables import Table
+from interfere.errors import TableError
 from interfere.features.pair import FeatureEncoder
+from interfere.file_writing import write_atomically
+from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.onnx import load_model
+from interfere.predict.transfer.excess_scale import Floats
 from interfere.predict.transfer.first_predictions import predict_first, read_first_predictions, write_first_predictions
 from interfere.predict.transfer.pair_belief import PairBelief
+from interfere.predict.transfer.process import all_pairs
 from interfere.predict.transfer.site_belief import site_belief, site_profiles
 from interfere.predict.transfer.suggestions import Suggestion
 from interfere.profiling.campaign import CampaignProgress, Report
@@ -24,8 +36,118 @@ from interfere.profiling.programs.campaign import (
     ProgramCampaignResult,
     run_program_campaign,
 )
-from interfere.training.onboarding.answers import PairAnswer, slowdown_matrix
-from interfere.training.onboarding.batches import Batches, read_batches
+from interfere.records import PairBatch, Source
+
+BELIEF = "belief"  # source of an answer that no model published
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairAnswer:
+    """The slowdown of a victim beside a neighbour: with its 95 % interval if it was measured, else with 90 %."""
+
+    victim: str
+    neighbour: str
+    slowdown: float
+    lower: float
+    upper: float
+    source: str  # measured, model or belief
+
+
+def published_answers(folder: Path, jobs: Sequence[str], device_type: str, mode: SharingMode) -> tuple[PairAnswer, ...]:
+    """The answers of a published model for all ordered pairs of the jobs, each victim beside all neighbours in turn."""
+    model = load_model(folder, FeatureEncoder())
+    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
+    predictor = MeasuredPredictor(model, read_measured_table(folder, model.manifest), step_times)
+    victims, neighbours = all_pairs(len(jobs))
+    answer = predictor.predict_pairs(
+        PairBatch(
+            jobs=tuple(model.profiles[name, device_type] for name in jobs),
+            victim=victims,
+            neighbour=neighbours,
+            device_type=device_type,
+            mode=mode,
+            allow_extrapolation=True,
+        )
+    )
+    return tuple(
+        PairAnswer(
+            victim=jobs[i],
+            neighbour=jobs[j],
+            slowdown=float(answer.median[k]),
+            lower=float(answer.lower[k]),
+            upper=float(answer.upper[k]),
+            source=answer.source[k].value,
+        )
+        for k, (i, j) in enumerate(zip(victims.tolist(), neighbours.tolist(), strict=True))
+    )
+
+
+def believed_answers(known: PairBelief) -> tuple[PairAnswer, ...]:
+    """The measurements, and what is believed of all other ordered pairs, in the same order."""
+    predicted = known.predict([(victim, neighbour) for victim in known.jobs for neighbour in known.jobs])
+    return tuple(
+        PairAnswer(
+            victim=each.victim,
+            neighbour=each.neighbour,
+            slowdown=known.measured.get((each.victim, each.neighbour), each.slowdown),
+            lower=each.lower,
+            upper=each.upper,
+            source=Source.MEASURED.value if (each.victim, each.neighbour) in known.measured else BELIEF,
+        )
+        for each in predicted
+    )
+
+
+def slowdown_matrix(answers: Sequence[PairAnswer], jobs: int) -> Floats:
+    """float64[n, n]: the slowdown of the row's job beside the column's."""
+    return np.array([each.slowdown for each in answers]).reshape(jobs, jobs)
+
+
+FILE = "onboarding.json"
+Pair = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Batches:
+    """Batches of chosen pairs, and the seconds that measuring has taken, over all runs."""
+
+    path: Path
+    batches: list[tuple[Pair, ...]] = field(default_factory=list)
+    spent_s: float = 0.0
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """All chosen pairs."""
+        return tuple(pair for batch in self.batches for pair in batch)
+
+    def add(self, batch: tuple[Pair, ...]) -> None:
+        """Choose a batch."""
+        self.batches.append(batch)
+        self.save()
+
+    def save(self) -> None:
+        """Write the file, whole or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"batches": self.batches, "spent_s": round(self.spent_s, 3)}, indent=2) + "\n"
+        write_atomically(self.path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+
+
+def read_batches(table: Path) -> Batches:
+    """The batches of a table's folder; none where nothing was chosen yet. Raises TableError for a damaged file."""
+    path = table / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        batches = [tuple((str(a), str(b)) for a, b in batch) for batch in content["batches"]]
+        return Batches(path=path, batches=batches, spent_s=float(content["spent_s"]))
+    except FileNotFoundError:
+        return Batches(path=path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableError(
+            f"{FILE} is not a file that onboarding wrote",
+            value=f"{path}: {error}",
+            remedy="delete it: pairs are then chosen anew, and those measured already count",
+        ) from None
+
 
 PAIRS_A_BATCH = 3  # a suggestion made as if the two before it were measured loses little, and the refit takes a second
 START_S = 3.0  # of a command, beside its windows, for the time that a batch will take

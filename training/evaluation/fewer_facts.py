@@ -1,29 +1,80 @@
-"""Models fitted on well-described jobs, asked about unseen jobs of which less is known: how far they err, and whether
-their intervals and their abstention say so.
+"""What a site must collect for which accuracy: models on all facts of the jobs, and on fewer.
 
-Of every job that a fold hides, the profile is reduced to some facts; its neighbours of training keep theirs. Intervals
-are those of the full profiles: calibrated on the other folds, wider by the novelty that missing facts bring. The
-threshold of abstention is the one that training learns on this table's families.
+Fact ablation fits and asks the models with fewer facts; `utilisation` keeps what a site can collect without profiling:
+step times, monitoring counters and memory.
+
+Poor profiles: models fitted on well-described jobs are asked about unseen jobs of which less is known. Of every job
+that a fold hides, the profile is reduced to some facts; its neighbours of training keep theirs. Intervals are those of
+the full profiles: calibrated on the other folds, wider by the novelty that missing facts bring. The threshold of
+abstention is the one that training learns on this table's families.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.facts import STATIC, STATIC_SUFFIX, combine_profiles, split_static
+from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.features import activity, counters, kernels, memory, occupancy, roofline
 from interfere.features.job import COLUMNS, UTILISATION_COLUMNS
+from interfere.features.pair import FeatureEncoder
 from interfere.predict.intervals import Intervals
-from interfere.training.dataset import Dataset, PairRows
+from interfere.training.dataset import Dataset, PairRows, speed
+from interfere.training.evaluation.candidates import FAMILY_GROUPS
 from interfere.training.evaluation.cross_validation import evaluate_models
-from interfere.training.evaluation.selection import FAMILY_GROUPS
 from interfere.training.evaluation.splits import Fold, folds
 from interfere.training.interval_calibration import HIGH, LOW, abstention_threshold, fit_intervals, partner_counts
 from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
-from interfere.training.speed import speed
+
+
+class FactSet(StrEnum):
+    """Which facts of a profile the models may read."""
+
+    ALL = "all"
+    MEASURED = "without-static"  # without what was traced from the architecture that a name stands for
+    UTILISATION = "utilisation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblatedTables:
+    """Tables and encoder that show one fact set only."""
+
+    facts: FactSet
+    tables: tuple[Table, ...]
+    encoder: FeatureEncoder
+
+
+def ablate_facts(tables: Sequence[Table], fact_sets: Sequence[FactSet] = tuple(FactSet)) -> tuple[AblatedTables, ...]:
+    """The tables under each fact set; `without-static` only where the tables have static facts."""
+    measured = tuple(map(_without_static, tables))
+    has_static = any(job.source.endswith(STATIC_SUFFIX) for table in tables for job in table.jobs)
+    ablations = (
+        AblatedTables(facts=FactSet.ALL, tables=tuple(tables), encoder=FeatureEncoder()),
+        AblatedTables(facts=FactSet.MEASURED, tables=measured, encoder=FeatureEncoder()),
+        AblatedTables(
+            facts=FactSet.UTILISATION, tables=measured, encoder=FeatureEncoder(visible_columns=UTILISATION_COLUMNS)
+        ),
+    )
+    return tuple(
+        ablation
+        for ablation in ablations
+        if ablation.facts in fact_sets and (has_static or ablation.facts is not FactSet.MEASURED)
+    )
+
+
+def _without_static(table: Table) -> Table:
+    """The table without what was traced; a job of which nothing else is known keeps its trace."""
+    rows = [part for row in table.profiles for part in split_static(row)]
+    measured = {(row.workload, row.device_type) for row in rows if row.source != STATIC}
+    kept = [row for row in rows if row.source != STATIC or (row.workload, row.device_type) not in measured]
+    combined = combine_profiles(kept)
+    return replace(table, jobs=combined.jobs, sources=combined.sources)
+
 
 STEP_TIME = "log_step_time_s"
 OF_THE_DEVICE = frozenset(name for name in COLUMNS if name.startswith(("device_", "mode_")))  # known of any job

@@ -1,1 +1,0 @@
-"""Answers that the server composes from several predictions."""

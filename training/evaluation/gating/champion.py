@@ -1,0 +1,349 @@
+"""The registry's champion beside a challenger: what it was fitted on, what contradicts it, and the gate's tests.
+
+The champion is read as the server reads it: its published folder, its graph. No score on new labels can tell wrong
+labels from right ones, so labels are compared with trusted values: with the measurements in the champion's folder where
+a pair was measured before, else with its predictions. A software upgrade contradicts them too: whoever knows of one
+promotes the model by force, with that reason. `gate` states which rows are compared and by which rule.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.errors import ModelError
+from interfere.predict.completion import FactCompletion, read_completion
+from interfere.predict.manifest import Manifest, read_manifest
+from interfere.predict.measured import PairKey, read_measured_table
+from interfere.protocols import PairEncoder
+from interfere.training.dataset import NOISE_FLOOR, Dataset, Pair, PairRows, unordered_pair
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.gating.comparison import (
+    PairedPredictions,
+    UnseenPredictions,
+    read_unseen_predictions,
+    unseen_predictions,
+)
+from interfere.training.evaluation.gating.gate import MIN_ROWS, MIN_WORKLOADS, SideTests, Verdict, judge, refused_labels
+from interfere.training.evaluation.scores import Side
+from interfere.training.models.completed import complete_rows
+from interfere.training.models.onnx_session import open_session, run_pair_graph
+from interfere.training.models.protocols import FittedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedChampion:
+    """A published champion. One that this program cannot run has no graph; only its model type can be compared."""
+
+    number: int  # in the registry
+    model: str  # one of `interfere.training.models.catalogue.MODELS`; "" where it is unknown
+    manifest: Manifest | None
+    graph: Any  # session of pair.onnx, or None
+    fitted: frozenset[Pair]  # unordered pairs of its training
+    # Log slowdown of each ordered pair of its training: (victim, neighbour, device type, mode).
+    measured: Mapping[PairKey, float] = field(default_factory=dict)
+    place: Mapping[PairKey, int] = field(default_factory=dict)  # of each of them in `unseen`
+    unseen: UnseenPredictions | None = None  # None in folders of earlier releases
+    completion: FactCompletion | None = None  # of absent facts; None in folders of earlier releases
+
+    def predict(self, dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """(log slowdown float64[p], bool[p] that is False where the champion does not know the domain)."""
+        assert self.manifest is not None
+        own_identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
+        own_domain = {domain: k + 1 for k, domain in enumerate(self.manifest.domains)}
+        identity = np.array([0, *(own_identity.get(name, 0) for name in dataset.workloads)], dtype=np.int64)
+        domain = np.array([own_domain.get(name, 0) for name in dataset.domains], dtype=np.int64)[dataset.domain]
+        encoded = dataset.rows if self.completion is None else complete_rows(dataset.rows, self.completion)
+        rows = PairRows(
+            pairs=encoded.pairs,
+            victim=identity[dataset.rows.victim],
+            neighbour=identity[dataset.rows.neighbour],
+            domain=domain,
+        )
+        return (run_pair_graph(self.graph, rows) if len(rows) else np.zeros(0)), domain > 0
+
+    def unseen_predictions(self, dataset: Dataset) -> UnseenPredictions:
+        """What its folds predicted for the rows of a dataset when they did not see them; NaN where it has none."""
+        if self.unseen is None:
+            nothing = np.full(len(dataset), np.nan)
+            return UnseenPredictions(pair=nothing, own=nothing, others=nothing)
+        place = np.array([self.place.get(key, -1) for key in pair_keys(dataset)], dtype=np.int64)
+        found = self.unseen.take(np.maximum(place, 0))
+        return UnseenPredictions(
+            **{name: np.where(place < 0, np.nan, getattr(found, name)) for name in found.__dataclass_fields__}
+        )
+
+    def score(self, split: str, metric: str) -> float:
+        """One score of its own training; NaN where it has none."""
+        scores = {} if self.manifest is None else self.manifest.scores.get(split, {}).get(self.manifest.model, {})
+        value = scores.get(metric)
+        return math.nan if value is None else float(value)
+
+    def was_fitted_on(self, dataset: Dataset) -> NDArray[np.bool_]:
+        """bool[p]: rows of pairs of its training, on any device type."""
+        return np.array([pair in self.fitted for pair in dataset.unordered_pairs], dtype=bool)[dataset.group]
+
+
+def pair_keys(dataset: Dataset) -> list[PairKey]:
+    """(victim, neighbour, device type, mode) of each row."""
+    return [
+        PairKey(
+            dataset.workloads[victim - 1],
+            dataset.workloads[neighbour - 1],
+            dataset.domains[domain].device_type,
+            dataset.domains[domain].mode,
+        )
+        for victim, neighbour, domain in zip(
+            dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), dataset.domain.tolist(), strict=True
+        )
+    ]
+
+
+def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -> PublishedChampion:
+    """The champion in `folder`, version `number`; without a graph where the folder must not be served."""
+    try:
+        manifest = read_manifest(folder, encoder.fingerprint)
+        table = read_measured_table(folder, manifest)
+        graph = open_session((folder / "pair.onnx").read_bytes())
+        with np.load(folder / "arrays.npz") as arrays:
+            completion, unseen = read_completion(arrays), read_unseen_predictions(arrays)
+    except ModelError:
+        return PublishedChampion(number=number, model=model, manifest=None, graph=None, fitted=frozenset())
+    return PublishedChampion(
+        number=number,
+        model=manifest.model,
+        manifest=manifest,
+        graph=graph,
+        fitted=frozenset(unordered_pair(key.victim, key.neighbour) for key in table),
+        measured={key: math.log(row.slowdown) for key, row in table.items()},
+        place={key: k for k, key in enumerate(table)},
+        unseen=unseen,
+        completion=completion,
+    )
+
+
+TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
+MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
+MAX_SHARE_OFF = 0.25  # of all rows that were measured before
+MAX_SHARE_OFF_REPEATED = 0.5  # of those that were measured again: noise alone takes a single window of 10 % past 30 %
+MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
+REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deviations:
+    """log label - log trusted value; NaN where nothing is trusted. One entry per row of the training set."""
+
+    measured: Floats  # against the champion's measurements
+    predicted: Floats  # against the champion's predictions, of pairs that it was not fitted on
+
+
+def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> str:
+    """Why the labels cannot be trusted, with figures; "" where they can, or where nothing is known to compare with."""
+    rows = training_set.latest_rows()
+    deviations = _deviations(rows, champion)
+    known = np.isfinite(deviations.measured)
+    if (known & rows.aligned).sum() >= MIN_KNOWN_ROWS:
+        return _translated(rows, deviations.measured, known & rows.aligned)
+    before = deviations.measured[known]
+    repeated = before[np.abs(before) > 1e-4]
+    for name, values, max_share in (
+        ("measured before", before, MAX_SHARE_OFF),
+        ("measured again", repeated, MAX_SHARE_OFF_REPEATED),
+    ):
+        off = float((np.abs(values) > TOLERANCE).mean()) if len(values) >= MIN_KNOWN_ROWS else 0.0
+        if off > max_share:
+            return (
+                f"{off:.0%} of {len(values)} pairs {name} differ by more than {math.expm1(TOLERANCE):.0%}, "
+                f"new ÷ old {math.exp(float(np.median(values))):.3f} in the median: {REMEDY}"
+            )
+    return _one_sided(rows, deviations.predicted)
+
+
+def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
+    """That measurements of the champion were translated to another software stack, with figures."""
+    names = ", ".join(sorted({rows.campaigns[k] for k in rows.campaign[~rows.aligned].tolist()} - {""}))
+    return (
+        f"{int(translated.sum())} pairs measured before were translated to another software stack (campaign {names}), "
+        f"new ÷ old {math.exp(float(np.median(deviation[translated]))):.3f} in the median: {REMEDY}"
+    )
+
+
+def _deviations(rows: Dataset, champion: PublishedChampion) -> _Deviations:
+    nothing = np.full(len(rows), np.nan)
+    if champion.graph is None:
+        return _Deviations(measured=nothing, predicted=nothing)
+    trusted = np.array([champion.measured.get(key, np.nan) for key in pair_keys(rows)])
+    predicted, is_known = champion.predict(rows)
+    is_new = is_known & ~champion.was_fitted_on(rows)
+    return _Deviations(
+        measured=rows.log_slowdown - trusted, predicted=np.where(is_new, rows.log_slowdown - predicted, np.nan)
+    )
+
+
+def _one_sided(rows: Dataset, deviation: Floats) -> str:
+    """Whether the pairs that the champion never saw lie on one side of its predictions, for nearly every victim."""
+    known = np.isfinite(deviation)
+    victims = np.unique(rows.rows.victim[known])
+    if known.sum() < MIN_KNOWN_ROWS or len(victims) < MIN_VICTIMS:
+        return ""
+    by_victim = np.array([np.median(deviation[known & (rows.rows.victim == victim)]) for victim in victims])
+    side = max(float((by_victim > 0).mean()), float((by_victim < 0).mean()))
+    bias = float(np.median(by_victim))
+    if side < MIN_SHARE_ONE_SIDED or abs(bias) <= TOLERANCE:
+        return ""
+    return (
+        f"the {int(known.sum())} pairs new to the champion are {math.exp(bias):.3f} × what it predicts in the median, "
+        f"on one side for {side:.0%} of {len(victims)} jobs: {REMEDY}"
+    )
+
+
+GATE_BASELINES = ("mean", "additive")
+FIRST_MODEL = "first model of this registry"
+
+
+def gate_verdict(
+    challenger: FittedModel,
+    champion: PublishedChampion | None,
+    training_set: Dataset,
+    held_out: Dataset,
+    evaluations: Sequence[Evaluation],
+    *,
+    seed: int,
+) -> Verdict:
+    """The gate's verdict on a challenger fitted on `training_set`; `evaluations` are out of fold, of every model."""
+    # 1. Compare with the baselines out of fold.
+    by_split_and_model = {(e.split, e.model): e for e in evaluations}
+    splits = dict.fromkeys(e.split for e in evaluations)
+
+    def on_same_folds(split: str, model: str) -> PairedPredictions:
+        own = by_split_and_model[split, challenger.name]
+        return _tests_on_folds(training_set, own, by_split_and_model[split, model])
+
+    baselines = [
+        (f"{name} on split {split}", on_same_folds(split, name))
+        for split in splits
+        for name in GATE_BASELINES
+        if name != challenger.name and (split, name) in by_split_and_model
+    ]
+    # 2. The first model of a registry has to beat only these.
+    if champion is None:
+        return judge([], FIRST_MODEL, baselines=baselines, seed=seed)
+    # 3. Refuse labels that contradict what the champion knows: every model agrees with the labels it was fitted on.
+    label = f"champion version {champion.number}"
+    if contradiction := label_contradiction(training_set, champion):
+        return refused_labels(label, contradiction)
+    # 4. Compare both on the trusted rows, each row predicted by folds that hid it.
+    own_evaluations = [evaluation for evaluation in evaluations if evaluation.model == challenger.name]
+    trusted, sides = _trusted_tests(champion, training_set, own_evaluations)
+    if _is_enough(trusted):
+        baselines.append((f"{label} on {len(trusted)} trusted rows, each hidden from both", trusted))
+    # 5. Prefer rows that neither model was fitted on.
+    if champion.graph is not None:
+        unseen = _tests_unseen_by_both(
+            challenger, champion, training_set, held_out, by_split_and_model["pair", challenger.name]
+        )
+        if _is_enough(unseen):
+            against = f"{label} on {len(unseen)} rows unseen by both"
+            return judge([unseen], against, baselines=baselines, sides=sides, seed=seed)
+    if _is_enough(trusted):
+        name, _ = baselines.pop()
+        return judge([trusted], name, baselines=baselines, sides=sides, seed=seed)
+    # 6. Else compare the two model types on the same folds, if the champion's type was fitted here.
+    if ("pair", champion.model) not in by_split_and_model:
+        return judge([], f"nothing to compare {label} ({champion.model}) on", baselines=baselines, seed=seed)
+    tests = [on_same_folds(split, champion.model) for split in splits]
+    return judge(tests, f"{label}'s model type ({champion.model}) on the same folds", baselines=baselines, seed=seed)
+
+
+def _is_enough(tests: PairedPredictions) -> bool:
+    return len(tests) >= MIN_ROWS and len(tests.workloads) >= MIN_WORKLOADS
+
+
+def _trusted_tests(
+    champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation]
+) -> tuple[PairedPredictions, tuple[SideTests, ...]]:
+    """The measured rows that both were fitted on, predicted by folds that hid the pair; and those of both sides."""
+    own, published = unseen_predictions(training_set, evaluations), champion.unseen_predictions(training_set)
+
+    def tests(field: str) -> PairedPredictions:
+        challenger_log, champion_log = getattr(own, field), getattr(published, field)
+        rows = ~(training_set.observed | training_set.aligned) & np.isfinite(challenger_log) & np.isfinite(champion_log)
+        return PairedPredictions(
+            domain=training_set.domain[rows],
+            victim=training_set.rows.victim[rows],
+            neighbour=training_set.rows.neighbour[rows],
+            measured=training_set.log_slowdown[rows],
+            challenger=challenger_log[rows],
+            champion=champion_log[rows],
+        )
+
+    coverage = {e.split: asdict(e.scores) for e in evaluations}.get("job", {})
+    sides = (
+        SideTests(
+            side=side,
+            tests=tests(side),
+            coverage=coverage.get(f"coverage_{side}", math.nan),
+            champion_coverage=champion.score("job", f"coverage_{side}"),
+        )
+        for side in Side
+    )
+    return tests("pair"), tuple(side for side in sides if _is_enough(side.tests))
+
+
+def _tests_on_folds(dataset: Dataset, challenger: Evaluation, champion: Evaluation) -> PairedPredictions:
+    """The out-of-fold tests of two models on one split."""
+    assert np.array_equal(challenger.index, champion.index), "both models were tested on the same folds"
+    index = challenger.index
+    return PairedPredictions(
+        domain=dataset.domain[index],
+        victim=dataset.rows.victim[index],
+        neighbour=dataset.rows.neighbour[index],
+        measured=dataset.log_slowdown[index],
+        challenger=challenger.predicted_log,
+        champion=champion.predicted_log,
+    )
+
+
+def _tests_unseen_by_both(
+    challenger: FittedModel,
+    champion: PublishedChampion,
+    training_set: Dataset,
+    held_out: Dataset,
+    pair_evaluation: Evaluation,
+) -> PairedPredictions:
+    """Held-out rows, predicted by the challenger itself, and rows new since the champion, predicted by its folds."""
+    held_out = held_out.take(~champion.was_fitted_on(held_out))
+    is_new = ~champion.was_fitted_on(training_set)[pair_evaluation.index]
+    new = training_set.take(pair_evaluation.index[is_new])
+    predictions = ((held_out, challenger.predict(held_out.rows)), (new, pair_evaluation.predicted_log[is_new]))
+    parts = []
+    for rows, by_challenger in predictions:
+        by_champion, known = champion.predict(rows)
+        parts.append(
+            (
+                rows.domain[known],
+                rows.rows.victim[known],
+                rows.rows.neighbour[known],
+                rows.log_slowdown[known],
+                by_challenger[known],
+                by_champion[known],
+            )
+        )
+    domain, victim, neighbour, measured, challenger_log, champion_log = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
+    return PairedPredictions(
+        domain=domain,
+        victim=victim,
+        neighbour=neighbour,
+        measured=measured,
+        challenger=challenger_log,
+        champion=champion_log,
+    )

@@ -1,1 +1,0 @@
-"""Bring a site's own jobs in: profile them, measure the pairs that teach most, train, say what is known."""
