@@ -23,6 +23,28 @@ from interfere.errors import InterfereError, InvalidInputError, UnfitError
 from interfere.installation import extra_of, install_line
 
 ENTRY_POINTS = "interfere.commands"
+PURPOSES = {
+    "Start here": ("quickstart", "serve", "match"),
+    "Ask a server": ("predict", "explain", "advise", "grants", "models", "profiles"),
+    "Tell a server what was measured": ("observe", "watch"),
+    "Measure": ("profile", "onboard", "data"),
+    "Train and publish": ("train", "evaluate", "promote", "retrain", "ui"),
+    "What would sharing do, what has it done?": ("whatif", "replay", "audit", "timeline", "advise-copies"),
+    "Run it beside a scheduler": ("slurm", "kubernetes", "scopes", "store"),
+}
+"""What people come for → the commands for it. Commands of other distributions stand under "More"."""
+
+FIRST_SCREEN = """\
+interfere predicts how much GPU jobs slow each other down, and tells a
+scheduler which of them should share a device.
+
+  interfere quickstart           try everything here, without a GPU
+  interfere serve                run a server with the shipped model, and then:
+  interfere match --example      jobs and devices in, who starts where out
+  interfere data import --help   bring your measurements or your job records
+  interfere whatif --help        what sharing would do to your cluster
+
+All commands: interfere --help. One of them: interfere COMMAND --help."""
 
 
 @cache
@@ -68,6 +90,16 @@ class CommandGroup(TyperGroup):
         entry = registered_commands().get(cmd_name)
         return TyperCommand(cmd_name, short_help=help_line(entry)) if entry else None
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Click's signature
+        """Write the commands under what people come for."""
+        unlisted = dict(registered_commands())
+        width = max(len(name) for name in unlisted)
+        for purpose, names in (*PURPOSES.items(), ("More", tuple(unlisted))):
+            entries = [(name, unlisted.pop(name)) for name in names if name in unlisted]
+            if entries:
+                with formatter.section(purpose):
+                    formatter.write_dl([(name.ljust(width), help_line(entry)) for name, entry in entries])
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run, or whose options the shell asks for."""
         name, known = args[0], registered_commands()
@@ -108,7 +140,7 @@ def _print_help_without_command(
     ] = False,
 ) -> None:
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        typer.echo(FIRST_SCREEN)
 
 
 def main(arguments: list[str] | None = None) -> None:

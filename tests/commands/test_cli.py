@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import interfere
-from interfere.cli import missing_library, registered_commands
+from interfere.cli import PURPOSES, missing_library, registered_commands
 from interfere.installation import HOME
 
 NAMES = (
@@ -61,15 +61,31 @@ def import_path(*folders: Path) -> str:
     return os.pathsep.join(map(str, (*folders, HOME)))
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("help",), ()])
-def test_help_names_every_command_with_its_line(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("help",)])
+def test_help_names_every_command_once_with_its_line_under_a_purpose(arguments: tuple[str, ...]) -> None:
     done = run(*arguments, COLUMNS="200")
     assert done.returncode == 0
-    commands = done.stdout.partition("Commands:\n")[2].splitlines()
-    # A line that goes on is indented further than a name.
-    starts = [line.split(maxsplit=1) for line in commands if not line.startswith("   ")]
-    assert {name for name, _ in starts} == set(NAMES) == set(registered_commands())
+    sections = done.stdout.partition(f"{next(iter(PURPOSES))}:\n")[2].splitlines()
+    # A purpose is not indented; a line that goes on is indented further than a name.
+    starts = [line.split(maxsplit=1) for line in sections if line.startswith("  ") and not line.startswith("   ")]
+    assert sorted(name for name, _ in starts) == sorted(NAMES) == sorted(registered_commands())
     assert all(len(text) > 10 and "unavailable" not in text for _, text in starts)
+
+
+def test_the_first_screen_fits_a_terminal_and_its_commands_exist() -> None:
+    done = run()
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 80
+    named = {line.split()[1] for line in lines if line.startswith("  interfere ")}
+    assert named
+    assert named <= set(registered_commands())
+
+
+def test_every_command_of_ours_has_a_purpose() -> None:
+    purposes = [name for names in PURPOSES.values() for name in names]
+    assert sorted(purposes) == sorted(NAMES)
 
 
 def test_help_of_a_command_is_asked_either_way() -> None:
