@@ -1,4 +1,4 @@
-"""Find circles of imports between modules, and folders with too many modules, from the source alone."""
+"""Find circles of imports, modules with one reader, and folders with too many modules, from the source alone."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -88,6 +88,31 @@ def circles(imports: Imports) -> list[tuple[str, ...]]:
         if module not in index:
             visit(module)
     return found
+
+
+def single_readers(imports: Imports) -> dict[str, str]:
+    """Return the modules that exactly one other module imports, and that module: each is a part of its reader.
+
+    A package's `__init__` does not count, nor does a program, which is run rather than imported.
+    """
+    readers: dict[str, set[str]] = {}
+    for name, targets in imports.items():
+        for target in targets:
+            readers.setdefault(target, set()).add(name)
+    packages = {name.rpartition(".")[0] for name in imports}
+    return {
+        name: next(iter(names))
+        for name, names in sorted(readers.items())
+        if len(names) == 1 and name not in packages and not _is_program(name)
+    }
+
+
+def _is_program(name: str) -> bool:
+    folders = name.split(".")
+    if folders[1:2] and folders[1] in LINKED:
+        folders = folders[1:]
+    path = ROOT.joinpath(*folders).with_suffix(".py")
+    return path.is_file() and '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
 
 
 def crowded_folders(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[str, int]:

@@ -2,7 +2,17 @@
 
 from pathlib import Path
 
-from tests.structure import circles, crowded_folders, imports_of
+from tests.structure import circles, crowded_folders, imports_of, single_readers
+
+MAX_SINGLE_READERS = 131
+REBUILT = (
+    "interfere.matching",
+    "interfere.policy",
+    "interfere.predict",
+    "interfere.training.models",
+    "interfere.training.beliefs",
+    "interfere.training.groups",
+)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -11,6 +21,22 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 def test_no_folder_holds_more_modules_than_a_reader_can_keep() -> None:
     assert crowded_folders() == {}
+
+
+def test_few_modules_have_a_single_reader() -> None:
+    """A module that one other module reads is a part of it; packages that are being rebuilt are counted apart."""
+    outside = {name: reader for name, reader in single_readers(imports_of()).items() if not name.startswith(REBUILT)}
+    assert len(outside) <= MAX_SINGLE_READERS, "\n".join(f"{name} <- {reader}" for name, reader in outside.items())
+
+
+def test_a_module_with_one_reader_is_found_and_one_with_two_is_not() -> None:
+    imports = {
+        "interfere": frozenset[str](),
+        "interfere.a": frozenset({"interfere.b", "interfere.c"}),
+        "interfere.b": frozenset({"interfere.c"}),
+        "interfere.c": frozenset[str](),
+    }
+    assert single_readers(imports) == {"interfere.b": "interfere.a"}
 
 
 def test_no_library_imports_the_command_line() -> None:

@@ -37,6 +37,7 @@ from interfere.profiling.programs.campaign import (
     run_program_campaign,
 )
 from interfere.records import PairBatch, Source
+from interfere.sharing_modes import SharingMode
 
 BELIEF = "belief"  # source of an answer that no model published
 
