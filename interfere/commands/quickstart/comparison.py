@@ -14,6 +14,7 @@ from interfere.commands.quickstart.estimates import Evidence, Interval, Knowledg
 from interfere.commands.quickstart.pairings import Direction, Pairing, all_pairings, all_pairs, directions
 
 SLOWDOWN_CAP = 1.5  # a victim above this has lost a third of its speed
+LONGEST_IN_MINUTES = 120  # longer times are told in hours
 LONGEST_RUN_S = 86400.0  # beyond a day nobody waits for a comparison
 
 
@@ -98,9 +99,11 @@ class Comparison:
         if self.seconds_to_tell > LONGEST_RUN_S:
             return "not even a day of measuring could, so near are they"
         factor = max(2, math.ceil(self.seconds_to_tell / self.time.seconds))
+        minutes = math.ceil(factor * self.time.seconds / 60)
+        time_text = f"{minutes} minutes" if minutes <= LONGEST_IN_MINUTES else f"{minutes / 60:.0f} hours"
         return (
-            f"about {math.ceil(factor * self.time.seconds / 60)} minutes of measuring could, if the difference is what "
-            f"it seems: interfere quickstart --longer {factor * self.time.longer}"
+            f"about {time_text} of measuring could, if the difference is what it seems: "
+            f"interfere quickstart --longer {factor * self.time.longer}"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from interfere.commands.quickstart.comparison import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict
 from interfere.commands.quickstart.estimates import Evidence, Interval
 from interfere.commands.quickstart.pairings import Direction, directions
-from interfere.commands.quickstart.run import Findings, disturbed_pairs
+from interfere.commands.quickstart.run import WARN_STEAL, Findings, disturbed_pairs, failed_pairs, pair_name
 from interfere.reports.document import (
     Absence,
     Axis,
@@ -43,7 +43,7 @@ TONES = {
     Verdict.SAME: Tone.PLAIN,
     Verdict.CANNOT_TELL: Tone.UNSURE,
 }
-UNSEEN = {"pair": "pairs", "job": "jobs", "family": "families of jobs", "held_out": "hidden pairs"}
+UNSEEN = {"pair": "unseen pairs", "job": "unseen jobs", "family": "unseen families", "held_out": "hidden pairs"}
 MAX_NAMED = 6  # pairs in a sentence; the page lists all
 
 
@@ -132,6 +132,7 @@ def _comparison(findings: Findings) -> Iterator[Part]:
             Column("worst job", SLOWDOWN),
             Column(f"pairs past {SLOWDOWN_CAP} ×", COUNT),
             Column("predicted worst job", SLOWDOWN, is_detail=True),
+            Column("slowdowns measured", is_detail=True),
         ),
         rows=tuple(
             (
@@ -141,6 +142,7 @@ def _comparison(findings: Findings) -> Iterator[Part]:
                 row.measured.worst_victim,
                 row.measured.past_cap,
                 row.predicted.worst_victim,
+                f"{row.slowdowns - len(row.stand_ins)} of {row.slowdowns}",
             )
             for row in findings.rows
         ),
@@ -203,10 +205,10 @@ def _model_sections(findings: Findings) -> Iterator[Part]:
     )
     role = "champion" if training["is_champion"] else "challenger"
     parts: list[Part] = [
-        Sentence(f"{role}: {model}, version {version}; error of speed (of slowdown) on unseen {unseen}"),
+        Sentence(f"{role}: {model}, version {version}; error of speed (of slowdown) on {unseen}"),
         Table(
             title="Error of speed of every predictor",
-            columns=(Column("predictor"), *(Column(f"unseen {UNSEEN.get(k, k)}", fixed(3)) for k in errors)),
+            columns=(Column("predictor"), *(Column(UNSEEN.get(split, split), fixed(3)) for split in errors)),
             rows=tuple(
                 (name, *(training["scores"][split].get(name, {}).get("mae") for split in errors))
                 for name in next(iter(training["scores"].values()), {})
@@ -227,35 +229,32 @@ def _online(learning: Mapping[str, Any]) -> str:
 
 
 def _disturbance_sections(findings: Findings) -> Iterator[Part]:
+    """Say what other programs did to the measurements, and which of these failed."""
     if not findings.measured:
         return
-    shares = disturbed_pairs(findings.measured)
-    if not shares:
-        yield Section("Other programs", (Sentence("No measurement was disturbed by other programs."),))
-        return
-    named = _named([f"{pair} ({share:.0%})" for pair, share in shares.items()])
-    every = len({frozenset((row.victim, row.neighbour)) for row in findings.measured})
-    yield Section(
-        "Other programs",
-        (
+    every = len({pair_name(row) for row in findings.measured})
+    shares, failures = disturbed_pairs(findings.measured), failed_pairs(findings.measured)
+    parts: list[Part] = []
+    if shares:
+        named = _named([f"{pair} ({share:.0%})" for pair, share in shares.items()])
+        parts.append(
             Sentence(
-                f"Other programs took more than 3 % of the core beside {len(shares)} of {every} pairs, which widens "
-                f"the intervals of these: {named}."
-            ),
-            Section(
-                "All disturbed pairs",
-                (
-                    Table(
-                        title="Share of the core that other programs took",
-                        columns=(Column("pair"), Column("share", percent())),
-                        rows=tuple(shares.items()),
-                        fold=10,
-                    ),
-                ),
-                is_detail=True,
-            ),
-        ),
-    )
+                f"Other programs took more than {100 * WARN_STEAL:.0f} % of the core beside {len(shares)} of {every} "
+                f"pairs, which widens the intervals of these: {named}."
+            )
+        )
+    if failures:
+        named = _named([f"{pair} ({reason})" for pair, reason in failures.items()])
+        parts.append(Sentence(f"{len(failures)} of {every} pairs could not be measured: {named}."))
+    yield Section("Other programs", tuple(parts) or (Sentence("No measurement was disturbed."),))
+    if len(shares) > MAX_NAMED:
+        table = Table(
+            title="Share of the core that other programs took",
+            columns=(Column("pair"), Column("share", percent())),
+            rows=tuple(shares.items()),
+            fold=10,
+        )
+        yield Section("All disturbed pairs", (table,), is_detail=True)
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:
@@ -270,13 +269,16 @@ def _explanation(findings: Findings) -> Iterator[Part]:
             Column("slowdown of this job", SLOWDOWN),
             Column("of the partner", SLOWDOWN),
             Column("cost of the plan", fixed(3)),
+            Column("jobs that wait in it", fixed()),
         ),
         rows=tuple(
             (
-                f"{each['partner_id'] or 'alone'}{' (chosen)' if each['chosen'] else ''}",
+                (each["partner_id"] or ("none" if each["device_id"] else "none: it waits"))
+                + (" (chosen)" if each["chosen"] else ""),
                 each["slowdown"],
                 each["partner_slowdown"],
                 each["cost"],
+                float(each["waiting"]),
             )
             for each in explained["alternatives"]
         ),

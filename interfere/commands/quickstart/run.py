@@ -73,6 +73,7 @@ class Findings:
             "disturbed": [
                 {"pair": pair, "share_of_core": share} for pair, share in disturbed_pairs(self.measured).items()
             ],
+            "failed": [{"pair": pair, "reason": reason} for pair, reason in failed_pairs(self.measured).items()],
             "seconds": self.seconds,
         }
 
@@ -156,9 +157,18 @@ def disturbed_pairs(rows: Sequence[PairMeasurement]) -> dict[str, float]:
     shares: dict[str, float] = {}
     for row in rows:
         if row.steal_frac > WARN_STEAL:
-            pair = " beside ".join(sorted((row.victim, row.neighbour)))
-            shares[pair] = max(row.steal_frac, shares.get(pair, 0.0))
+            shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def failed_pairs(rows: Sequence[PairMeasurement]) -> dict[str, str]:
+    """Return why pairs have no slowdown, by pair."""
+    return {pair_name(row): row.reason for row in rows if row.status is not PairStatus.OK}
+
+
+def pair_name(row: PairMeasurement) -> str:
+    """Return the pair of a measurement, the same for both directions."""
+    return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
 def _expected_seconds(n_jobs: int, longer: int) -> dict[str, float]:

@@ -14,6 +14,7 @@ from interfere.commands.quickstart.pairings import Direction, Pairing, all_pairs
 from interfere.commands.quickstart.stages import Progress
 from interfere.errors import UnfitError
 from interfere.records import Action, ActionKind, Alternative, Explanation, PairMeasurement, PairStatus
+from interfere.sharing_modes import DEFAULT_MODE
 
 NAMES = (
     "resnet-train",
@@ -38,7 +39,7 @@ def row(
         victim=victim,
         neighbour=neighbour,
         device_type="cpu-core",
-        mode="timeslice",
+        mode=DEFAULT_MODE,
         slowdown=slowdown if ok else math.nan,
         lower=slowdown / width if ok else math.nan,
         upper=slowdown * width if ok else math.nan,
