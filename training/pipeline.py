@@ -13,6 +13,7 @@ from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import GroupComposition
 from interfere.predict.manifest import read_manifest
+from interfere.time_left import TimeLeft
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
 from interfere.training.campaigns import align_campaigns, alignment_texts
@@ -25,8 +26,15 @@ from interfere.training.dataset import (
     read_source_tables,
     require_min_pairs,
 )
-from interfere.training.evaluation.candidates import Candidates, SplitScore, require_model, train_candidates
-from interfere.training.evaluation.contributions import TableContribution, table_contributions
+from interfere.training.evaluation.candidates import (
+    TRAINING_SPLITS,
+    Candidates,
+    SplitScore,
+    expect_fits,
+    require_model,
+    train_candidates,
+)
+from interfere.training.evaluation.contributions import TABLE_TASK, TableContribution, table_contributions
 from interfere.training.evaluation.gating.champion import gate_verdict, read_champion
 from interfere.training.evaluation.gating.gate import Verdict
 from interfere.training.evaluation.score_table import markdown_table
@@ -42,6 +50,7 @@ from interfere.training.publishing.run_logging import input_example, log_tables,
 from interfere.training.publishing.tracking import Run, mlflow_connection, prepare_workspace, tracked_run
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
+AFTER_FITS = ("groups", "export", "record")  # tasks that follow the fits of models
 FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that, and fitted in a second
 
 
@@ -124,12 +133,19 @@ def train(
     warnings = tuple(small_domain_warnings(training_set))
     for warning in warnings:
         report(warning)
+    clock = _training_clock(training_set, models, len(source.tables), seed, report)
     tables_effect = table_contributions(
-        measured_set, [table.name for table in source.tables], models.get(FAST_MODEL, next(iter(models.values()))), seed
+        measured_set,
+        [table.name for table in source.tables],
+        models.get(FAST_MODEL, next(iter(models.values()))),
+        seed,
+        clock,
     )
     for contribution in tables_effect:
         report(contribution.text())
-    candidates = train_candidates(training_set, held_out_set, models, seed=seed, requested=champion, report=report)
+    candidates = train_candidates(
+        training_set, held_out_set, models, seed=seed, requested=champion, report=report, clock=clock
+    )
 
     # 4. Let it predict as a belief does where that is better for the few pairs of a table.
     believed = with_beliefs(candidates, held_out_set, read_table_beliefs(tables, source.tables), source.tables, report)
@@ -142,6 +158,8 @@ def train(
         report(composition.text())
     if beside is not None and not any(composition.table for composition in compositions):
         report("--groups: nothing learned, its groups are of device types and modes that have their own or none here")
+
+    clock.finish("groups", "groups of three and more")
 
     # 6. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
@@ -156,6 +174,8 @@ def train(
         notice=notice,
         measured_pairs=measured_pairs,
     )
+
+    clock.finish("export", "exported and checked")
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:
@@ -184,6 +204,8 @@ def train(
             judged_against=None if current is None else current.number,
         )
 
+    clock.finish("record", "recorded and published")
+
     # 11. Publish the first champion of a registry as such.
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
@@ -204,6 +226,19 @@ def train(
         tables=tables_effect,
         compositions=compositions,
     )
+
+
+def _training_clock(
+    training_set: Dataset, models: Mapping[str, ModelSettings], tables: int, seed: int, report: Callable[[str], None]
+) -> TimeLeft:
+    """Expect all tasks of a training."""
+    clock = TimeLeft(report)
+    if tables > 1:
+        clock.expect(TABLE_TASK, tables)
+    expect_fits(clock, training_set, tuple(models.values()), TRAINING_SPLITS, seed)
+    for kind in (*models, *AFTER_FITS):
+        clock.expect(kind)
+    return clock
 
 
 def small_domain_warnings(training_set: Dataset) -> list[str]:

@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, UnfitError
+from interfere.time_left import TimeLeft
+from interfere.training.baselines.baseline import Baseline
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models, scored_rows
 from interfere.training.evaluation.scores import PredictionInterval, Scores, score
+from interfere.training.evaluation.splits import folds
 from interfere.training.interval_calibration import HIGH, LOW
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.ensemble import EnsembleModel
@@ -45,20 +48,45 @@ def select_champion(evaluations: Sequence[Evaluation]) -> str:
 
 
 def evaluate_for_training(
-    dataset: Dataset, models: Sequence[ModelSettings], seed: int, report: Report = lambda _: None
+    dataset: Dataset,
+    models: Sequence[ModelSettings],
+    seed: int,
+    report: Report = lambda _: None,
+    clock: TimeLeft | None = None,
 ) -> tuple[Evaluation, ...]:
     """Every model on `TRAINING_SPLITS`, in the order split, model; without `family` where the rows do not allow it."""
     evaluations: list[Evaluation] = []
     for split, count in TRAINING_SPLITS.items():
         try:
-            evaluations += evaluate_models(dataset, models, splits=(split,), seed=seed, count=count, report=report)
+            evaluations += evaluate_models(
+                dataset, models, splits=(split,), seed=seed, count=count, report=report, clock=clock
+            )
         except UnfitError:
             if split != "family":
                 raise
     return tuple(evaluations)
 
 
-def select_on_training_rows(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
+def expect_fits(
+    clock: TimeLeft,
+    dataset: Dataset,
+    models: Sequence[ModelSettings | Baseline],
+    splits: Mapping[str, int | None],
+    seed: int,
+) -> None:
+    """Expect every fit of a cross-validation on these splits; none on a split that the rows do not allow."""
+    for split, count in splits.items():
+        try:
+            fits = len(folds(dataset, split, seed, count))
+        except UnfitError:
+            continue
+        for model in models:
+            clock.expect(model.name, fits)
+
+
+def select_on_training_rows(
+    dataset: Dataset, models: Sequence[ModelSettings], seed: int, clock: TimeLeft | None = None
+) -> str:
     """Name of the model that training on these rows would publish; `dataset` must hold training rows only.
 
     Nested selection: on `INNER_FOLDS` folds of those of `TRAINING_SPLITS` that the rows allow, so that no test row is
@@ -67,7 +95,7 @@ def select_on_training_rows(dataset: Dataset, models: Sequence[ModelSettings], s
     evaluations: list[Evaluation] = []
     for split in TRAINING_SPLITS if len(models) > 1 else ():
         try:
-            evaluations += evaluate_models(dataset, models, splits=(split,), seed=seed, count=INNER_FOLDS)
+            evaluations += evaluate_models(dataset, models, splits=(split,), seed=seed, count=INNER_FOLDS, clock=clock)
         except UnfitError:
             continue
     return select_champion(evaluations) if evaluations else models[0].name
@@ -110,19 +138,25 @@ def train_candidates(
     seed: int,
     requested: str = "",
     report: Callable[[str], None] = lambda _: None,
+    clock: TimeLeft | None = None,
 ) -> Candidates:
     """Cross-validate all models, select the champion, fit all of them on `dataset`, and score them on `held_out`.
 
-    `requested` names the champion in place of the selection. Raises InvalidInputError for an unknown name.
+    `requested` names the champion in place of the selection; every fit is a task of `clock`. Raises InvalidInputError
+    for an unknown name.
     """
     require_model(requested, settings)
     # 1. Cross-validate every model.
-    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, report)
+    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, report, clock)
     # 2. Select the champion.
     champion = requested or select_champion(evaluations)
     # 3. Fit every model on all rows.
     report(f"champion: {champion}; fitting every model on all rows")
-    fitted = {name: model.fit(dataset, seed) for name, model in settings.items()}
+    fitted = {}
+    for name, model in settings.items():
+        fitted[name] = model.fit(dataset, seed)
+        if clock is not None:
+            clock.finish(name, f"all pairs: {name}")
     # 4. Score every model on the held-out pairs.
     pair_residuals = {e.model: e.residual(dataset) for e in evaluations if e.split == "pair"}
     return Candidates(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.time_left import TimeLeft
 from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.gating.comparison import Difference, PairedPredictions, compare
@@ -76,6 +77,7 @@ def contributions_figure(name: str, contributions: Contributions) -> "Figure":
     return figure
 
 
+TABLE_TASK = "tables"
 MIN_TESTS = 20  # rows; as many calibrate a new device type
 
 Floats = NDArray[np.float64]
@@ -109,9 +111,12 @@ class TableContribution:
 
 
 def table_contributions(
-    dataset: Dataset, names: Sequence[str], model: ModelSettings, seed: int
+    dataset: Dataset, names: Sequence[str], model: ModelSettings, seed: int, clock: TimeLeft | None = None
 ) -> tuple[TableContribution, ...]:
-    """One entry per table that has rows, where there are two; `dataset` as built, without translations."""
+    """One entry per table that has rows, where there are two; `dataset` as built, without translations.
+
+    Each table is a task of `clock`, of the kind `TABLE_TASK`.
+    """
     present = [int(table) for table in np.unique(dataset.table)]
     if len(present) < 2:
         return ()
@@ -141,6 +146,8 @@ def table_contributions(
         contributions.append(
             TableContribution(table=names[table], rows=int((~others).sum()), tests=int(tests.sum()), error=error)
         )
+        if clock is not None:
+            clock.finish(TABLE_TASK, f"what table {names[table]} adds")
     return tuple(contributions)
 
 

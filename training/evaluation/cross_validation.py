@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.intervals import abstention_score
+from interfere.time_left import TimeLeft
 from interfere.training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
@@ -70,12 +71,19 @@ def evaluate_models(
     seed: int = 0,
     count: int | None = None,
     report: Report = lambda _: None,
+    clock: TimeLeft | None = None,
 ) -> tuple[Evaluation, ...]:
-    """Cross-validate every model on every split, in the order split, model; `count` as in `folds`."""
+    """Cross-validate every model on every split, in the order split, model; `count` as in `folds`.
+
+    Every fit of a model in a fold is a task of `clock`, of that model's kind.
+    """
     evaluations = []
     for split in splits:
         split_folds = folds(dataset, split, seed, count)
-        fitted_by_fold = [fit_all(models, dataset.take(fold.train), seed) for fold in split_folds]
+        fitted_by_fold = [
+            fit_all(models, dataset.take(fold.train), seed, clock, f"unseen {split}, fold {k} of {len(split_folds)}")
+            for k, fold in enumerate(split_folds, start=1)
+        ]
         for model in models:
             fitted = [fold_models[model.name] for fold_models in fitted_by_fold]
             evaluations.append(assemble_evaluation(dataset, model.name, split, split_folds, fitted))
@@ -92,13 +100,22 @@ def out_of_fold(
 
 
 def fit_all(
-    models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
+    models: Sequence[ModelSettings | Baseline],
+    dataset: Dataset,
+    seed: int,
+    clock: TimeLeft | None = None,
+    text: str = "",
 ) -> Mapping[str, FittedModel | FittedBaseline]:
-    """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already."""
+    """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already.
+
+    Each fit is a task of `clock`; `text` says what for.
+    """
     fitted: dict[str, FittedModel | FittedBaseline] = {}
     settings = {model.name: model for model in models}
     for model in models:
         fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
+        if clock is not None:
+            clock.finish(model.name, f"{text}: {model.name}")
     return fitted
 
 

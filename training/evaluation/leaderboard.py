@@ -12,10 +12,16 @@ from typing import Any
 import numpy as np
 
 from interfere.data.tables import read_table
+from interfere.time_left import TimeLeft
 from interfere.training.baselines import BASELINES, Baseline
 from interfere.training.campaigns import align_campaigns, alignment_texts
 from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
-from interfere.training.evaluation.candidates import select_on_training_rows
+from interfere.training.evaluation.candidates import (
+    INNER_FOLDS,
+    TRAINING_SPLITS,
+    expect_fits,
+    select_on_training_rows,
+)
 from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models
 from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
 from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
@@ -150,13 +156,25 @@ def evaluate_tables(
         for split in splits:
             folds(dataset, split, seeds[0], count)
     # 3. Score.
+    clock = TimeLeft(report)
+    for dataset in datasets.values():
+        for seed in seeds:
+            expect_fits(clock, dataset, candidates, dict.fromkeys(splits, count), seed)
+        for _ in splits:
+            expect_fits(clock, dataset, _exportable(candidates), dict.fromkeys(TRAINING_SPLITS, INNER_FOLDS), seeds[0])
     leaderboards = []
     for split in splits:
         for fact_set, dataset in datasets.items():
             report(f"{name}, {split} split, facts: {fact_set}")
             runs = [
                 evaluate_models(
-                    dataset, candidates, splits=(split,), seed=seed, count=count, report=_with_seed(report, seed)
+                    dataset,
+                    candidates,
+                    splits=(split,),
+                    seed=seed,
+                    count=count,
+                    report=_with_seed(report, seed),
+                    clock=clock,
                 )
                 for seed in seeds
             ]
@@ -166,7 +184,7 @@ def evaluate_tables(
                     facts=fact_set,
                     split=split,
                     seeds=seeds,
-                    published=_published_model(dataset, candidates, split, seeds[0], count),
+                    published=_published_model(dataset, candidates, split, seeds[0], count, clock),
                     rows=tuple(_leaderboard_row(evaluations) for evaluations in zip(*runs, strict=True)),
                     dataset=dataset,
                     feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count),
@@ -248,12 +266,21 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
 
 
 def _published_model(
-    dataset: Dataset, candidates: Sequence[ModelSettings | Baseline], split: str, seed: int, count: int | None
+    dataset: Dataset,
+    candidates: Sequence[ModelSettings | Baseline],
+    split: str,
+    seed: int,
+    count: int | None,
+    clock: TimeLeft,
 ) -> str:
     """The model that training on the first fold's training rows would publish, among the candidates it can export."""
-    names = {candidate.name for candidate in candidates}
     training_rows = dataset.take(folds(dataset, split, seed, count)[0].train)
-    return select_on_training_rows(training_rows, [model for model in MODELS.values() if model.name in names], seed)
+    return select_on_training_rows(training_rows, _exportable(candidates), seed, clock)
+
+
+def _exportable(candidates: Sequence[ModelSettings | Baseline]) -> list[ModelSettings]:
+    names = {candidate.name for candidate in candidates}
+    return [model for model in MODELS.values() if model.name in names]
 
 
 def _mean_auc(rows: FeasibilityRows, split: str, seeds: Sequence[int], count: int | None) -> tuple[float, float]:

@@ -1,157 +1,202 @@
-"""Compare the chosen pairing with greedy, random, best and worst ones, as predicted and as measured."""
+"""Compare the chosen pairing with a greedy one, a random one and the mean over all, as predicted and as measured.
+
+Laws: both sides of a comparison have all of their pairs, whatever was measured; a pair without a measurement stands in
+by its prediction; where the 95 % interval of a difference holds zero, the comparison says that it cannot tell.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as Grid
+from interfere.commands.quickstart.estimates import Evidence, Interval, Knowledge, Weights, difference
+from interfere.commands.quickstart.pairings import Direction, Pairing, all_pairings, all_pairs, directions
 
-from interfere.commands.quickstart.pairings import (
-    SLOWDOWN_CAP,
-    Z95,
-    Pairing,
-    PairingScore,
-    Slowdowns,
-    all_pairings,
-    block_noise,
-    by_mean_slowdown,
-    greedy_pairing,
-    mean_and_error,
-    mean_score,
-    measured_slowdowns,
-    score_pairing,
-)
-from interfere.errors import UnfitError
-from interfere.records import PairMeasurement, PairStatus
+SLOWDOWN_CAP = 1.5  # a victim above this has lost a third of its speed
+LONGEST_IN_MINUTES = 120  # longer times are told in hours
+LONGEST_RUN_S = 86400.0  # beyond a day nobody waits for a comparison
 
-CAPTION = "A measured pair is predicted by its measurement, a hidden one by the model."
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingScore:
+    """What a pairing costs its jobs; for several pairings, the mean of each figure."""
+
+    mean_slowdown: Interval
+    worst_victim: float  # the largest slowdown
+    past_cap: float  # number of pairs in which a job is slowed more than `SLOWDOWN_CAP`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One pairing, or the mean over several: its score by the model's predictions and by the measurements."""
+    """One pairing, or the mean over all: its score by the model's predictions and by the measurements."""
 
     name: str
     pairing: Pairing  # empty where the row is a mean over pairings
     predicted: PairingScore
     measured: PairingScore
+    stand_ins: tuple[Direction, ...] = ()  # not measured: their predictions count as measured
+    slowdowns: int = 0  # how many the row is made of
+
+
+class MeasuringTime(NamedTuple):
+    """How long a comparison was measured; 0 s where its measurements came with the program."""
+
+    seconds: float = 0.0
+    longer: int = 1  # what `--longer` was
+
+
+class Verdict(StrEnum):
+    """What a difference and its interval say."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "the same pairs"
+    CANNOT_TELL = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceFromRandom:
-    """Mean slowdown of the chosen pairing minus that of random ones, with its 95 % interval; negative is better."""
+class Comparison:
+    """Mean slowdown of the chosen pairing minus that of another; negative is better."""
 
-    value: float
-    lower: float
-    upper: float
+    other: str
+    chosen_run_again: bool  # otherwise both sides come from the first measurement
+    difference: Interval
+    time: MeasuringTime
 
     @property
-    def verdict(self) -> str:
-        """Return in words whether the chosen pairing was better, whichever way it went."""
-        if self.upper < 0:
-            return "the chosen pairing beat the random mean"
-        if self.lower > 0:
-            return "the chosen pairing did NOT beat the random mean: it was worse"
-        return "the chosen pairing did NOT beat the random mean beyond the noise of this run"
+    def verdict(self) -> Verdict:
+        """Return what the interval says."""
+        lower, upper = self.difference.lower, self.difference.upper
+        if lower == upper == 0:
+            return Verdict.SAME
+        return Verdict.BETTER if upper < 0 else Verdict.WORSE if lower > 0 else Verdict.CANNOT_TELL
 
+    @property
+    def seconds_to_tell(self) -> float:
+        """Return how long measuring would take until the interval leaves zero out: its width shrinks as 1/√time."""
+        half_width, value = (self.difference.upper - self.difference.lower) / 2, self.difference.value
+        return self.time.seconds * (half_width / value) ** 2 if value else math.inf
 
-def compare_pairings(
-    names: Sequence[str], chosen: Pairing, predicted: Slowdowns, measured: Slowdowns
-) -> list[ComparisonRow]:
-    """Return the rows of the chosen pairing, the greedy one, the random mean, the best and the worst possible.
-
-    A pairing with a pair that has no stable measurement counts neither for the random mean nor for the best and the
-    worst. Raises UnfitError when no pairing of all jobs has all its pairs measured.
-    """
-    complete_pairs = {pair for pair in measured if pair[::-1] in measured}
-    measured_pairings = [pairing for pairing in all_pairings(names) if complete_pairs.issuperset(pairing)]
-    if not measured_pairings:
-        raise UnfitError(
-            "no pairing of all jobs was measured whole",
-            value=f"{len(complete_pairs)} stable ordered pairs of {len(names)} jobs",
-            remedy="other programs take the core: stop them, or choose it with interfere profile campaign --core",
+    def text(self) -> str:
+        """Return the comparison as a sentence."""
+        if self.verdict is Verdict.SAME:
+            return f"chosen and {self.other} are the same pairs"
+        again = " (run again)" if self.chosen_run_again else ""
+        figures = (
+            f"chosen{again} minus {self.other}: {self.difference.value:+.3f} mean slowdown, "
+            f"95 % interval [{self.difference.lower:+.3f}, {self.difference.upper:+.3f}]"
         )
-    random_mean = ComparisonRow(
-        name=f"random (mean of {len(measured_pairings):,})",
-        pairing=(),
-        predicted=mean_score(measured_pairings, predicted),
-        measured=mean_score(measured_pairings, measured),
-    )
-    return [
-        comparison_row("chosen by matching", chosen, predicted, measured),
-        comparison_row("greedy, in order", greedy_pairing(names, predicted), predicted, measured),
-        random_mean,
-        comparison_row("best possible", min(measured_pairings, key=by_mean_slowdown(measured)), predicted, measured),
-        comparison_row("worst possible", max(measured_pairings, key=by_mean_slowdown(measured)), predicted, measured),
+        if self.verdict is Verdict.BETTER:
+            return f"{figures}: the chosen pairing is better"
+        if self.verdict is Verdict.WORSE:
+            return f"{figures}: the chosen pairing is NOT better, it is worse"
+        return f"{figures}: cannot tell which is better; {self._remedy()}"
+
+    def _remedy(self) -> str:
+        if not self.time.seconds:
+            return "measuring them again could"
+        if self.seconds_to_tell > LONGEST_RUN_S:
+            return "not even a day of measuring could, so near are they"
+        factor = max(2, math.ceil(self.seconds_to_tell / self.time.seconds))
+        minutes = math.ceil(factor * self.time.seconds / 60)
+        time_text = f"{minutes} minutes" if minutes <= LONGEST_IN_MINUTES else f"{minutes / 60:.0f} hours"
+        return (
+            f"about {time_text} of measuring could, if the difference is what it seems: "
+            f"interfere quickstart --longer {factor * self.time.longer}"
+        )
+
+
+def compare(
+    names: Sequence[str],
+    chosen: Pairing,
+    greedy: Pairing,
+    random_pairing: Pairing,
+    knowledge: Knowledge,
+    time: MeasuringTime,
+) -> tuple[tuple[ComparisonRow, ...], tuple[Comparison, ...]]:
+    """Return the rows of the table and the three comparisons: with the mean over all, with greedy, with a random one.
+
+    Where the pairings were measured again, the comparisons rest on that measurement: the first one chose them, and what
+    is chosen for being small was partly small by chance.
+    """
+    # 1. The rows of the first measurement.
+    first = Evidence.FIRST
+    every, measured = list(all_pairings(names)), knowledge.values(first)
+    by_cost = sorted(every, key=lambda pairing: _mean([measured[pair] for pair in directions(pairing)]))
+    rows = [
+        pairing_row("chosen by matching", chosen, knowledge, first),
+        pairing_row("greedy, in order", greedy, knowledge, first),
+        _mean_row(f"random (mean of {len(every):,})", names, every, knowledge),
+        pairing_row("best possible", by_cost[0], knowledge, first),
+        pairing_row("worst possible", by_cost[-1], knowledge, first),
     ]
 
+    # 2. Those of the second, where there is one.
+    run = Evidence.AGAIN if knowledge.again else first
+    if run is Evidence.AGAIN:
+        rows += [
+            pairing_row("chosen, run again", chosen, knowledge, run),
+            pairing_row("greedy, run again", greedy, knowledge, run),
+            pairing_row("a random one, run", random_pairing, knowledge, run),
+        ]
 
-def comparison_row(name: str, pairing: Pairing, predicted: Slowdowns, measured: Slowdowns) -> ComparisonRow:
-    """Return the row of one pairing."""
+    # 3. The differences.
+    weights = knowledge.mean_weights(directions(chosen), run)
+    others: Mapping[str, Weights] = {
+        "random mean": knowledge.mean_weights(directions(all_pairs(names)), first),
+        "greedy": knowledge.mean_weights(directions(greedy), run),
+        "a random one": knowledge.mean_weights(directions(random_pairing), run),
+    }
+    comparisons = [
+        Comparison(
+            other=name,
+            chosen_run_again=run is Evidence.AGAIN,
+            difference=knowledge.interval(difference(weights, subtracted)),
+            time=time,
+        )
+        for name, subtracted in others.items()
+    ]
+    return tuple(rows), tuple(comparisons)
+
+
+def pairing_row(name: str, pairing: Pairing, knowledge: Knowledge, run: Evidence) -> ComparisonRow:
+    """Return the row of one pairing, as measured in a run."""
+    wanted = directions(pairing)
     return ComparisonRow(
         name=name,
         pairing=pairing,
-        predicted=score_pairing(pairing, predicted),
-        measured=score_pairing(pairing, measured),
+        predicted=_score([pairing], wanted, knowledge, Evidence.PREDICTED),
+        measured=_score([pairing], wanted, knowledge, run),
+        stand_ins=knowledge.stand_ins(wanted, run),
+        slowdowns=len(wanted),
     )
 
 
-def difference_from_random(
-    chosen: Sequence[PairMeasurement], all_rows: Sequence[PairMeasurement]
-) -> DifferenceFromRandom:
-    """Compare the chosen pairs with all pairs of different jobs, whose mean is that over all random pairings."""
-    chosen_rows = [row for row in chosen if row.status is PairStatus.OK]
-    random_rows = [row for row in all_rows if row.status is PairStatus.OK and row.victim != row.neighbour]
-    noise = block_noise([*all_rows, *chosen])
-    chosen_mean, chosen_error = mean_and_error(chosen_rows, noise)
-    random_mean, random_error = mean_and_error(random_rows, noise)
-    difference = chosen_mean - random_mean
-    half_width = Z95 * float((chosen_error**2 + random_error**2) ** 0.5)
-    return DifferenceFromRandom(value=difference, lower=difference - half_width, upper=difference + half_width)
-
-
-def rows_of(pairing: Pairing, rows: Sequence[PairMeasurement]) -> list[PairMeasurement]:
-    """Return the measurements of both directions of every pair of a pairing."""
-    directions = {direction for a, b in pairing for direction in ((a, b), (b, a))}
-    return [row for row in rows if (row.victim, row.neighbour) in directions]
-
-
-def prediction_error(pairing: Pairing, predicted: Slowdowns, rows: Sequence[PairMeasurement]) -> float:
-    """Return the mean of |predicted - measured| / measured over both directions of a pairing's pairs."""
-    measured = measured_slowdowns(rows_of(pairing, rows))
-    return sum(abs(predicted[pair] - slowdown) / slowdown for pair, slowdown in measured.items()) / len(measured)
-
-
-def comparison_grid(rows: Sequence[ComparisonRow]) -> Grid:
-    """Return the comparison as people read it."""
-    table = Grid(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left", caption=CAPTION)
-    table.add_column("pairing", no_wrap=True)
-    columns: Sequence[tuple[str, Callable[[PairingScore], str]]] = (
-        ("mean slowdown", lambda score: _number(score.mean_slowdown, ".3f")),
-        ("worst victim", lambda score: _number(score.worst_victim, ".2f")),
-        (f"pairs past {SLOWDOWN_CAP} ×", lambda score: _number(score.past_cap, ".2g")),
+def _mean_row(name: str, names: Sequence[str], every: Sequence[Pairing], knowledge: Knowledge) -> ComparisonRow:
+    wanted = directions(all_pairs(names))
+    return ComparisonRow(
+        name=name,
+        pairing=(),
+        predicted=_score(every, wanted, knowledge, Evidence.PREDICTED),
+        measured=_score(every, wanted, knowledge, Evidence.FIRST),
+        stand_ins=knowledge.stand_ins(wanted, Evidence.FIRST),
+        slowdowns=len(wanted),
     )
-    for heading, _ in columns:
-        table.add_column(f"{heading}\npredicted / measured", justify="right")
-    for row in rows:
-        table.add_row(row.name, *(f"{cell(row.predicted)} / {cell(row.measured)}" for _, cell in columns))
-    return table
 
 
-def _number(value: float, form: str) -> str:
-    return "–" if math.isnan(value) else format(value, form)
+def _score(
+    pairings: Sequence[Pairing], wanted: Sequence[Direction], knowledge: Knowledge, evidence: Evidence
+) -> PairingScore:
+    """Return the figures of pairings, averaged; `wanted` are the directions with the same mean slowdown."""
+    slowdowns = knowledge.values(evidence)
+    pairs = [[max(slowdowns[pair], slowdowns[pair[::-1]]) for pair in pairing] for pairing in pairings]
+    return PairingScore(
+        mean_slowdown=knowledge.interval(knowledge.mean_weights(wanted, evidence)),
+        worst_victim=_mean([max(victims) for victims in pairs]),
+        past_cap=_mean([sum(victim > SLOWDOWN_CAP for victim in victims) for victims in pairs]),
+    )
 
 
-def comparison_document(rows: Sequence[ComparisonRow]) -> list[dict[str, Any]]:
-    """Return the comparison for programs."""
-    return [
-        {
-            "name": row.name,
-            "pairing": [list(pair) for pair in row.pairing],
-            "predicted": asdict(row.predicted),
-            "measured": asdict(row.measured),
-        }
-        for row in rows
-    ]
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

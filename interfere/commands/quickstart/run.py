@@ -1,251 +1,259 @@
-"""One run of quickstart: measure, train, serve, match, run the chosen pairing for real, and learn from it."""
+"""One run of quickstart: shipped data first, then measure, train, serve, match, run the chosen pairing, and learn."""
 
-import random
-import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from interfere.commands.output import progress_note
-from interfere.commands.quickstart import stages
-from interfere.commands.quickstart.comparison import (
-    ComparisonRow,
-    DifferenceFromRandom,
-    compare_pairings,
-    comparison_document,
-    comparison_row,
-    difference_from_random,
-    prediction_error,
-    rows_of,
+from interfere.commands.quickstart.comparison import Comparison, ComparisonRow, MeasuringTime, compare
+from interfere.commands.quickstart.estimates import (
+    Knowledge,
+    Slowdowns,
+    learn_between_runs,
+    measured_slowdowns,
 )
-from interfere.commands.quickstart.pairings import Pairing, Slowdowns, all_pairings, measured_slowdowns
-from interfere.sharing_modes import DEFAULT_MODE
+from interfere.commands.quickstart.pairings import (
+    Direction,
+    Pairing,
+    all_pairs,
+    choose_held_out,
+    choose_random_pairing,
+    directions,
+    distinct_pairs,
+    greedy_pairing,
+)
+from interfere.commands.quickstart.plan import RunFolder, RunPlan, RunSettings
+from interfere.commands.quickstart.served_model import Decision, match_jobs, predict_slowdowns, report_measured
+from interfere.commands.quickstart.stages import SHIPPED, Progress, Stages
+from interfere.errors import UnfitError
+from interfere.records import PairMeasurement, PairStatus
 
-if TYPE_CHECKING:
-    from interfere.client import PolicyClient
-    from interfere.data.tables import Table
-    from interfere.records import PairMeasurement
-
-DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
-SHIPPED_TABLE = "cpu"
-HELD_OUT_SHARE = 1 / 3  # of the pairs of different jobs
+# Seconds on a virtual machine with two cores and nothing else running.
+SHIPPED_S, TRAIN_S, SERVE_S, START_S = 10.0, 75.0, 8.0, 20.0
+PAIR_S, PAIR_AGAIN_S = 4.6, 6.8  # of one pair
+WARN_STEAL = 0.03  # share of the core that other programs took; less is usual
+WriteFindings = Callable[["Findings"], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuickstartResult:
-    """Everything that one run found."""
+class Findings:
+    """Everything that one run found, or has found so far."""
 
     reason_not_measured: str  # empty where the jobs were measured on this machine
     workloads: tuple[str, ...]
-    held_out: tuple[tuple[str, str], ...]  # pairs that no model saw
-    table: Path  # folder of the measurements that everything is compared with
-    training: Mapping[str, Any]  # the document of `interfere train`
-    model_version: str
-    decision: Mapping[str, Any]
-    comparison: tuple[ComparisonRow, ...]  # the chosen pairing first
-    difference: DifferenceFromRandom
-    remeasured: bool  # whether the chosen pairing was run again for the difference
-    learning: Mapping[str, Any]  # what the server learnt from it; empty where nothing was run again
-    seconds: float
-
-    @property
-    def chosen(self) -> Pairing:
-        """Return the pairing that the server decided on."""
-        return self.comparison[0].pairing
+    held_out: tuple[tuple[str, str], ...] = ()  # pairs that no model saw
+    decision: Decision
+    rows: tuple[ComparisonRow, ...]  # the chosen pairing first
+    comparisons: tuple[Comparison, ...]
+    knowledge: Knowledge
+    training: Mapping[str, Any] = field(default_factory=dict)  # document of `interfere train`; empty: shipped model
+    learning: Mapping[str, Any] = field(default_factory=dict)  # what the server learnt; empty: nothing was run again
+    measured: tuple[PairMeasurement, ...] = ()  # here, in both measurements
+    is_finished: bool = False
+    seconds: float = 0.0
 
     def document(self) -> dict[str, Any]:
         """Return the report: what --json prints and report.json holds."""
         return {
-            "measured_here": not self.reason_not_measured,
+            "measured_here": bool(self.measured),
             "why_not_measured": self.reason_not_measured,
             "device": "one CPU core, time-sliced",
             "workloads": list(self.workloads),
             "held_out_pairs": [list(pair) for pair in self.held_out],
-            "decision": dict(self.decision),
-            "pairings": comparison_document(self.comparison),
-            "difference": asdict(self.difference)
-            | {"verdict": self.difference.verdict, "chosen_run_again": self.remeasured},
+            "decision": dict(self.decision.facts),
+            "explained": dict(self.decision.explained),
+            "pairings": [asdict(row) for row in self.rows],
+            "comparisons": [
+                asdict(comparison) | {"verdict": comparison.verdict, "text": comparison.text()}
+                for comparison in self.comparisons
+            ],
             "online": dict(self.learning),
             "training": dict(self.training),
-            "table": str(self.table),
+            "disturbed": [
+                {"pair": pair, "share_of_core": share} for pair, share in disturbed_pairs(self.measured).items()
+            ],
+            "failed": [{"pair": pair, "reason": reason} for pair, reason in failed_pairs(self.measured).items()],
             "seconds": self.seconds,
         }
 
 
-def run_quickstart(work: Path, workload_set: str, seed: int) -> QuickstartResult:
-    """Run all stages in the workspace. Raises UnfitError where one of them cannot run or fails."""
-    from interfere.profiling.workloads import expand_names
-
-    stages.check_ready(work)
-    reason, begin_s = stages.reason_not_to_measure(), time.monotonic()
+def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, write_page: WriteFindings) -> Findings:
+    """Run all stages that have not ended yet. Raises UnfitError where one of them cannot run or fails."""
+    names, begin_s, reason = settings.workloads, time.monotonic(), stages.reason_not_to_measure()
+    held_out, random_pairing = choose_held_out(names, settings.seed), choose_random_pairing(names, settings.seed)
+    plan = RunPlan(_expected_seconds(len(names), 0 if reason else settings.longer))
     if reason:
         progress_note(f"This machine cannot measure: {reason}. Every figure below is from the shipped table.")
     else:
         progress_note(
-            "One CPU core, shared in time slices, stands in for a GPU: every figure below is of this very run."
+            f"One CPU core, shared in time slices, stands in for a GPU. {plan.text}; interrupted, it goes on."
         )
-    run_folder, names = prepare_run_folder(work), expand_names(workload_set)
 
-    # 1. Measure all jobs alone and in pairs.
-    table_folder, table = _measured_table(work, workload_set, names, can_measure=not reason)
+    # 1. Serve, match and explain with the model and the table that ship with the program.
+    with plan.stage("from shipped data: a model is served, places the jobs and explains one of them"):
+        shipped = _shipped_findings(stages, folder, names, random_pairing, reason)
+        progress_note(f"      page: {write_page(shipped)}; a page of this machine replaces it when the run ends")
 
-    # 2. Train on all pairs but the held-out ones.
-    held_out = choose_held_out(names, seed)
-    progress_note(f"\n[2/5] training; {len(held_out)} of the pairs are hidden from every model")
-    own_tables = [] if reason else [str(table_folder)]
-    training = stages.train(work, [SHIPPED_TABLE, *own_tables], held_out)
+    # 2. Measure all jobs alone and in pairs.
+    first: Sequence[PairMeasurement] = ()
+    if not reason:
+        n_pairs = len(names) * (len(names) + 1) // 2
+        with plan.stage(f"measuring {len(names)} jobs alone and in all {n_pairs} pairs") as progress:
+            first = stages.measure_all(settings.workload_set, progress)
 
-    # 3. Serve the model, predict and match; 4. run the pairing for real; 5. report it.
-    progress_note("\n[3/5] serving the published model, asking for the matching")
-    model_folder, log = Path(training["folder"]), run_folder / "server.log"
-    with stages.served_client(work, model_folder, run_folder / "store.db", log) as client:
-        predicted = predict_slowdowns(client, names)
-        chosen, decision = match_jobs(client, names)
-        random_pairing = choose_random_pairing(names, seed)
-        remeasured = () if reason else _run_again(work, chosen, random_pairing)
-        learning = _report_and_learn(client, names, chosen, predicted, remeasured)
-        model_version = client.model().version
-    _note_unstable(table)
+    # 3. Train on all pairs but the held-out ones.
+    with plan.stage(f"training six predictors; {len(held_out)} of the pairs are hidden from each") as progress:
+        measured = any(row.status is PairStatus.OK for row in first)
+        training = folder.once("train", lambda: _train(stages, held_out, progress, measured=measured))
 
-    # 6. Compare.
-    comparison = compare_pairings(names, chosen, predicted, measured_slowdowns(table.pairs))
-    if remeasured:
-        again = measured_slowdowns(remeasured)
-        comparison.append(comparison_row("chosen, run again", chosen, predicted, again))
-        comparison.append(comparison_row("a random one, run", random_pairing, predicted, again))
-    chosen_rows = rows_of(chosen, remeasured or table.pairs)
-    all_rows = [row for row in table.pairs if {row.victim, row.neighbour} <= set(names)]
-    return QuickstartResult(
+    # 4. Serve the best and match.
+    model = str(training["folder"])
+    with plan.stage("serving the best, asking it which jobs share a core"):
+        decision = _decide(stages, folder, "decision", model, names)
+    chosen, greedy = decision.pairing, greedy_pairing(names, _values(decision.predicted))
+
+    # 5. Run the chosen, the greedy and a random pairing for real; 6. report to the server what the chosen pairs did.
+    again: Sequence[PairMeasurement] = ()
+    learning: Mapping[str, Any] = {}
+    if not reason:
+        pairs = distinct_pairs(chosen, greedy, random_pairing)
+        with plan.stage(f"running the chosen, a greedy and a random pairing: {len(pairs)} pairs, afresh") as progress:
+            again = stages.measure_pairs(pairs, progress)
+        with plan.stage("reporting what was measured; the server learns"):
+            rows = _rows_of(chosen, again)
+            learning = folder.once("learning", lambda: _learn(stages, model, names, decision.predicted, rows))
+
+    # 7. Compare.
+    knowledge = _knowledge(names, decision.predicted, first or (_shipped_rows() if reason else ()), again)
+    table, comparisons = compare(
+        names,
+        chosen,
+        greedy,
+        random_pairing,
+        knowledge,
+        MeasuringTime(seconds=plan.usual_s("measure", "again"), longer=settings.longer),
+    )
+    findings = Findings(
         reason_not_measured=reason,
         workloads=names,
         held_out=tuple(held_out),
-        table=table_folder,
-        training=training,
-        model_version=model_version,
         decision=decision,
-        comparison=tuple(comparison),
-        difference=difference_from_random(chosen_rows, all_rows),
-        remeasured=bool(remeasured),
+        rows=table,
+        comparisons=comparisons,
+        knowledge=knowledge,
+        training=training,
         learning=learning,
+        measured=(*first, *again),
+        is_finished=True,
         seconds=time.monotonic() - begin_s,
+    )
+    write_page(findings)
+    return findings
+
+
+def disturbed_pairs(rows: Sequence[PairMeasurement]) -> dict[str, float]:
+    """Return the share of the core that other programs took, by pair, largest first; only shares worth a warning."""
+    shares: dict[str, float] = {}
+    for row in rows:
+        if row.steal_frac > WARN_STEAL:
+            shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def failed_pairs(rows: Sequence[PairMeasurement]) -> dict[str, str]:
+    """Return why pairs have no slowdown, by pair."""
+    return {pair_name(row): row.reason for row in rows if row.status is not PairStatus.OK}
+
+
+def pair_name(row: PairMeasurement) -> str:
+    """Return the pair of a measurement, the same for both directions."""
+    return " beside ".join(sorted((row.victim, row.neighbour)))
+
+
+def _expected_seconds(n_jobs: int, longer: int) -> dict[str, float]:
+    """Return the stages with their usual seconds; without measuring where `longer` is 0."""
+    n_pairs, most_again = n_jobs * (n_jobs + 1) // 2, 3 * n_jobs // 2
+    measure_s, again_s = START_S + longer * PAIR_S * n_pairs, START_S + longer * PAIR_AGAIN_S * most_again
+    expected_s = {"shipped": SHIPPED_S, "measure": measure_s, "train": TRAIN_S}
+    expected_s |= {"decide": SERVE_S, "again": again_s, "learn": SERVE_S}
+    return {name: s for name, s in expected_s.items() if longer or name not in ("measure", "again", "learn")}
+
+
+def _shipped_findings(
+    stages: Stages, folder: RunFolder, names: tuple[str, ...], random_pairing: Pairing, reason: str
+) -> Findings:
+    decision = _decide(stages, folder, "shipped", SHIPPED, names)
+    knowledge = _knowledge(names, decision.predicted, _shipped_rows(), ())
+    greedy = greedy_pairing(names, _values(decision.predicted))
+    rows, comparisons = compare(names, decision.pairing, greedy, random_pairing, knowledge, MeasuringTime())
+    return Findings(
+        reason_not_measured=reason,
+        workloads=names,
+        decision=decision,
+        rows=rows,
+        comparisons=comparisons,
+        knowledge=knowledge,
     )
 
 
-def prepare_run_folder(work: Path) -> Path:
-    """Return the empty folder of this run. After a finished run the tables go too; after a killed one they stay."""
-    folder = work / "runs" / "quickstart"
-    if (folder / "report.json").exists():
-        shutil.rmtree(work / "tables" / "quickstart", ignore_errors=True)
-    for earlier in (work / "tables" / "quickstart-again", folder):
-        shutil.rmtree(earlier, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+def _decide(stages: Stages, folder: RunFolder, name: str, model: str, names: Sequence[str]) -> Decision:
+    """Return what a model predicts and decides, asked once a run."""
+
+    def ask() -> dict[str, Any]:
+        with stages.serve(model) as client:
+            predicted = predict_slowdowns(client, names)
+            return match_jobs(client, names, predicted).document()
+
+    return Decision.from_document(folder.once(name, ask))
 
 
-def choose_held_out(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """Draw a third of the unordered pairs of different jobs."""
-    pairs = [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]]
-    return sorted(random.Random(seed).sample(pairs, round(len(pairs) * HELD_OUT_SHARE)))  # noqa: S311 - no secret
+def _train(
+    stages: Stages, held_out: Sequence[tuple[str, str]], progress: Progress, *, measured: bool
+) -> dict[str, Any]:
+    """Train with what was measured here, or without it where it is too noisy to learn from."""
+    if measured:
+        try:
+            return {**stages.train(held_out, progress, with_measured=True), "with_measured": True}
+        except UnfitError as error:
+            progress_note(
+                f"      what was measured here teaches no predictor, so the shipped table does: {error.value}"
+            )
+    return {**stages.train(held_out, progress, with_measured=False), "with_measured": False}
 
 
-def choose_random_pairing(names: Sequence[str], seed: int) -> Pairing:
-    """Draw one of all pairings."""
-    return random.Random(seed + 1).choice(list(all_pairings(names)))  # noqa: S311 - no secret
+def _learn(
+    stages: Stages, model: str, names: Sequence[str], predicted: Slowdowns, rows: Sequence[PairMeasurement]
+) -> dict[str, Any]:
+    with stages.serve(model) as client:
+        return report_measured(client, names, predicted, rows)
 
 
-def predict_slowdowns(client: "PolicyClient", names: Sequence[str]) -> dict[tuple[str, str], float]:
-    """Ask the server for the slowdown of every job beside every other."""
-    answer = client.predict(names, device_type=DEVICE_TYPE, mode=MODE)
-    places = zip(answer.victim.tolist(), answer.neighbour.tolist(), strict=True)
-    medians = answer.prediction.median.tolist()
-    return {(names[i], names[j]): median for (i, j), median in zip(places, medians, strict=True)}
+def _rows_of(pairing: Pairing, rows: Sequence[PairMeasurement]) -> list[PairMeasurement]:
+    """Return the measurements of both directions of every pair of a pairing."""
+    wanted = set(directions(pairing))
+    return [row for row in rows if (row.victim, row.neighbour) in wanted and row.status is PairStatus.OK]
 
 
-def match_jobs(client: "PolicyClient", names: Sequence[str]) -> tuple[Pairing, dict[str, Any]]:
-    """Ask the server to place all jobs on half as many cores; return its pairing and the facts of its decision."""
-    from interfere.records import Device, Job, Snapshot
-
-    devices = tuple(Device(id=f"core-{k + 1}", type=DEVICE_TYPE, mode=MODE) for k in range(len(names) // 2))
-    plan = client.match(Snapshot(pending=tuple(Job(id=name, workload=name) for name in names), devices=devices))
-    decision = {
-        "decision_id": plan.decision_id,
-        "model_version": plan.model_version,
-        "status": str(plan.status),
-        "cost": plan.cost,
-        "greedy_cost": plan.greedy_cost,
-        "lower_bound": plan.lower_bound,
-    }
-    return tuple((pair.job_id, pair.partner_id) for pair in plan.pairs), decision
-
-
-def _measured_table(work: Path, workload_set: str, names: Sequence[str], *, can_measure: bool) -> "tuple[Path, Table]":
+def _shipped_rows() -> Sequence[PairMeasurement]:
     from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
 
-    folder = shipped_table(SHIPPED_TABLE)
-    if can_measure:
-        n_pairs = len(names) * (len(names) + 1) // 2
-        progress_note(f"\n[1/5] measuring {len(names)} jobs alone and in all {n_pairs} pairs")
-        folder = work / "tables" / "quickstart"
-        stages.measure_all(work, folder, workload_set)
-    return folder, read_table(folder)
+    return read_table(shipped_table(SHIPPED)).pairs
 
 
-def _run_again(work: Path, chosen: Pairing, random_pairing: Pairing) -> "tuple[PairMeasurement, ...]":
-    """Measure the pairs of both pairings from nothing, interleaved; nothing of the first measurement is used."""
-    from interfere.data.tables import read_table
-
-    pairs = {frozenset(pair): pair for pair in (*chosen, *random_pairing)}
-    progress_note(f"\n[4/5] running the chosen pairing and a random one for real: {len(pairs)} pairs, measured afresh")
-    folder = work / "tables" / "quickstart-again"
-    stages.measure_pairs(work, folder, list(pairs.values()))
-    return read_table(folder).pairs
-
-
-def _report_and_learn(
-    client: "PolicyClient",
-    names: Sequence[str],
-    chosen: Pairing,
-    predicted: Slowdowns,
-    remeasured: "Sequence[PairMeasurement]",
-) -> dict[str, Any]:
-    """Report what the chosen pairs really did, as a scheduler would, and predict again; empty without measurements."""
-    from interfere.records import Progress
-
-    rows = [row for row in rows_of(chosen, remeasured) if row.status.value == "ok"]
-    if not rows:
-        return {}
-    progress_note("\n[5/5] reporting what was measured; the server learns")
-    answers = client.observe(
-        [
-            Progress(
-                observation_id=f"quickstart-{k}",
-                job_id=row.victim,
-                workload=row.victim,
-                company=(row.neighbour,),
-                device_type=DEVICE_TYPE,
-                mode=MODE,
-                slowdown=row.slowdown,
-                start_s=float(k),
-                end_s=k + 1.0,
-            )
-            for k, row in enumerate(rows)
-        ]
+def _knowledge(
+    names: Sequence[str], predicted: Slowdowns, first: Sequence[PairMeasurement], again: Sequence[PairMeasurement]
+) -> Knowledge:
+    wanted = set(directions(all_pairs(names)))
+    tables = [
+        {pair: slowdown for pair, slowdown in measured_slowdowns(rows).items() if pair in wanted}
+        for rows in (first, again)
+    ]
+    return Knowledge(
+        predicted=predicted, first=tables[0], again=tables[1], between_runs=learn_between_runs(tables[0], tables[1])
     )
-    return {
-        "observations": len(answers),
-        "applied": sum(answer.result.value == "applied" for answer in answers),
-        "error_before": prediction_error(chosen, predicted, rows),
-        "error_after": prediction_error(chosen, predict_slowdowns(client, names), rows),
-    }
 
 
-def _note_unstable(table: "Table") -> None:
-    unstable = sum(row.status.value != "ok" for row in table.pairs)
-    if unstable:
-        progress_note(
-            f"{unstable} of {len(table.pairs)} measurements stayed unstable; they are left out, never filled in "
-            "(reasons in the table)"
-        )
+def _values(slowdowns: Slowdowns) -> dict[Direction, float]:
+    return {pair: slowdown.value for pair, slowdown in slowdowns.items()}

@@ -1,0 +1,312 @@
+"""What a run found as a report: the same document for the terminal and for the page, where its figures are drawn."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from interfere.commands.quickstart.comparison import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict
+from interfere.commands.quickstart.estimates import Evidence, Interval
+from interfere.commands.quickstart.pairings import Direction, directions
+from interfere.commands.quickstart.run import WARN_STEAL, Findings, disturbed_pairs, failed_pairs, pair_name
+from interfere.reports.document import (
+    Absence,
+    Axis,
+    Box,
+    Code,
+    Colour,
+    Column,
+    Document,
+    Estimate,
+    HeatCell,
+    HeatMap,
+    Items,
+    Lane,
+    Lanes,
+    Mark,
+    Part,
+    PlotRow,
+    RowPlot,
+    Section,
+    Sentence,
+    Series,
+    Table,
+    Tile,
+    Tiles,
+    Tone,
+)
+from interfere.reports.numbers import fixed, percent
+from interfere.strict_json import json_value
+
+SLOWDOWN, MEAN, COUNT = fixed(2, "×"), fixed(3, "×"), fixed(1)
+TONES = {
+    Verdict.BETTER: Tone.GOOD,
+    Verdict.WORSE: Tone.BAD,
+    Verdict.SAME: Tone.PLAIN,
+    Verdict.CANNOT_TELL: Tone.UNSURE,
+}
+UNSEEN = {"pair": "unseen pairs", "job": "unseen jobs", "family": "unseen families", "held_out": "hidden pairs"}
+MAX_NAMED = 6  # pairs in a sentence; the page lists all
+
+
+def quickstart_document(findings: Findings) -> Document:
+    """Return the report of a run."""
+    chosen, random_mean = _compared(findings).measured, findings.rows[2].measured
+    tiles = Tiles(
+        (
+            Tile(value=chosen.mean_slowdown.value, form=MEAN, label="mean slowdown, chosen pairing"),
+            Tile(value=random_mean.mean_slowdown.value, form=MEAN, label="mean over all pairings"),
+            Tile(value=chosen.worst_victim, form=SLOWDOWN, label="worst job, chosen pairing"),
+            Tile(value=random_mean.worst_victim, form=SLOWDOWN, label="worst job, mean over all pairings"),
+        )
+    )
+    return Document(
+        "Which jobs should share a core?",
+        (
+            Sentence(_lead(findings), tone=Tone.LEAD),
+            Section("At a glance", (tiles,), is_detail=True),
+            Section("The chosen pairing", tuple(_chosen(findings))),
+            Section("Compared with other pairings", tuple(_comparison(findings))),
+            *_model_sections(findings),
+            *_disturbance_sections(findings),
+            Section("Why this partner", tuple(_explanation(findings)), is_detail=True),
+            Section("All slowdowns", (_heat_map(findings),), is_detail=True),
+        ),
+    )
+
+
+def _lead(findings: Findings) -> str:
+    n = len(findings.workloads)
+    if not findings.is_finished:
+        where = "Not measured here yet: every figure is from the table and the model that ship with interfere."
+    elif findings.reason_not_measured:
+        where = f"Not measured here ({findings.reason_not_measured}): every figure is from the table that ships."
+    else:
+        where = "Measured on this machine."
+    return (
+        f"{n} jobs share {n // 2} cores, two on each. A core is shared in time slices, as a GPU is. A slowdown of "
+        f"1.5 × says that a step takes 1.5 times as long as alone. {where}"
+    )
+
+
+def _compared(findings: Findings) -> ComparisonRow:
+    """Return the row of the chosen pairing that the comparisons rest on: the second measurement where there is one."""
+    return next((row for row in findings.rows if row.name == "chosen, run again"), findings.rows[0])
+
+
+def _chosen(findings: Findings) -> Iterator[Part]:
+    pairing = findings.decision.pairing
+    yield Items(tuple(f"{a} shares a core with {b}" for a, b in pairing))
+    knowledge = findings.knowledge
+    run = Evidence.AGAIN if knowledge.again else Evidence.FIRST
+    values, missing = knowledge.values(run), set(knowledge.stand_ins(directions(pairing), run))
+    yield Lanes(
+        title="Each job beside its partner: how long a step takes, alone = 1",
+        axis=Axis(title="step time, alone = 1", form=SLOWDOWN, lines=((1.0, "alone"),)),
+        series=(
+            Series(name="measured", mark=Mark.BAR, colour=Colour.BLUE),
+            Series(name="predicted", mark=Mark.BAR, colour=Colour.GREY, is_assumed=True),
+        ),
+        lanes=tuple(
+            Lane(
+                label=f"core {k}",
+                boxes=tuple(
+                    Box(
+                        start=0.0, end=values[pair], series=int(pair in missing), text=f"{pair[0]} {values[pair]:.2f} ×"
+                    )
+                    for pair in (both, both[::-1])
+                ),
+            )
+            for k, both in enumerate(pairing, start=1)
+        ),
+    )
+
+
+def _comparison(findings: Findings) -> Iterator[Part]:
+    for comparison in findings.comparisons:
+        yield Sentence(_capitalised(comparison), tone=TONES[comparison.verdict])
+    yield Table(
+        title="Mean slowdown of all jobs, with 95 % intervals",
+        columns=(
+            Column("pairing"),
+            Column("predicted", MEAN),
+            Column("measured", MEAN),
+            Column("worst job", SLOWDOWN),
+            Column(f"pairs past {SLOWDOWN_CAP} ×", COUNT),
+            Column("predicted worst job", SLOWDOWN, is_detail=True),
+            Column("slowdowns measured", is_detail=True),
+        ),
+        rows=tuple(
+            (
+                row.name,
+                row.predicted.mean_slowdown.value,
+                _estimate(row.measured.mean_slowdown),
+                row.measured.worst_victim,
+                row.measured.past_cap,
+                row.predicted.worst_victim,
+                f"{row.slowdowns - len(row.stand_ins)} of {row.slowdowns}",
+            )
+            for row in findings.rows
+        ),
+    )
+    yield RowPlot(
+        title="Mean slowdown of each pairing",
+        axis=Axis(title="mean slowdown", form=SLOWDOWN, low=1.0),
+        series=(
+            Series(name="measured", mark=Mark.DOT, colour=Colour.BLUE),
+            Series(name="predicted", mark=Mark.DIAMOND, colour=Colour.ORANGE, is_assumed=True),
+        ),
+        rows=tuple(
+            PlotRow(
+                label=row.name,
+                values=((_estimate(row.measured.mean_slowdown),), (_estimate(row.predicted.mean_slowdown),)),
+            )
+            for row in findings.rows
+        ),
+    )
+    if findings.training.get("with_measured", True):
+        text = "A measured pair is predicted by its measurement, a hidden one by the model."
+    else:
+        text = "Predictions rest on the table that ships with interfere."
+    yield Sentence(text, tone=Tone.NOTE)
+    yield from _stand_ins(findings.rows)
+
+
+def _stand_ins(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
+    """Say how many slowdowns were measured and which not: of the mean over all, and of the pairings run again."""
+    again = [row for row in rows if row.name.endswith(("run again", "run"))]
+    for when, counted in (("", rows[2:3]), (" when run again", again)):
+        every = sum(row.slowdowns for row in counted)
+        missing = list(dict.fromkeys(pair for row in counted for pair in row.stand_ins))
+        if missing:
+            measured = every - sum(len(row.stand_ins) for row in counted)
+            yield Sentence(
+                f"{measured} of {every} slowdowns were measured{when}. In place of the others stand predictions, with "
+                f"their intervals: {_named([f'{a} beside {b}' for a, b in missing])}."
+            )
+
+
+def _named(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
+    return ", ".join(texts[:MAX_NAMED]) + more
+
+
+def _capitalised(comparison: Comparison) -> str:
+    text = comparison.text()
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _model_sections(findings: Findings) -> Iterator[Part]:
+    if not findings.training:
+        return
+    training, learning = findings.training, findings.learning
+    model, version = training["model"], findings.decision.model_version
+    errors = {split: by_model[model] for split, by_model in training["scores"].items() if model in by_model}
+    unseen = ", ".join(
+        f"{UNSEEN.get(split, split)} {error['mae']:.3f} ({error['mape']:.1f} %)" for split, error in errors.items()
+    )
+    role = "champion" if training["is_champion"] else "challenger"
+    parts: list[Part] = [
+        Sentence(f"{role}: {model}, version {version}; error of speed (of slowdown) on {unseen}"),
+        Table(
+            title="Error of speed of every predictor",
+            columns=(Column("predictor"), *(Column(UNSEEN.get(split, split), fixed(3)) for split in errors)),
+            rows=tuple(
+                (name, *(training["scores"][split].get(name, {}).get("mae") for split in errors))
+                for name in next(iter(training["scores"].values()), {})
+            ),
+        ),
+    ]
+    if learning:
+        parts.append(Sentence(_online(learning)))
+    yield Section("The model", tuple(parts))
+
+
+def _online(learning: Mapping[str, Any]) -> str:
+    counts = f"online: {learning['applied']} of {learning['observations']} observations applied"
+    if not learning["observations"]:
+        return f"{counts}: none of the chosen pairs could be measured again, so there was nothing to learn from"
+    before, after = learning["error_before"], learning["error_after"]
+    return f"{counts}; error on the chosen pairs {before:.1%} before, {after:.1%} after"
+
+
+def _disturbance_sections(findings: Findings) -> Iterator[Part]:
+    """Say what other programs did to the measurements, and which of these failed."""
+    if not findings.measured:
+        return
+    every = len({pair_name(row) for row in findings.measured})
+    shares, failures = disturbed_pairs(findings.measured), failed_pairs(findings.measured)
+    parts: list[Part] = []
+    if shares:
+        named = _named([f"{pair} ({share:.0%})" for pair, share in shares.items()])
+        parts.append(
+            Sentence(
+                f"Other programs took more than {100 * WARN_STEAL:.0f} % of the core beside {len(shares)} of {every} "
+                f"pairs, which widens the intervals of these: {named}."
+            )
+        )
+    if failures:
+        named = _named([f"{pair} ({reason})" for pair, reason in failures.items()])
+        parts.append(Sentence(f"{len(failures)} of {every} pairs could not be measured: {named}."))
+    yield Section("Other programs", tuple(parts) or (Sentence("No measurement was disturbed."),))
+    if len(shares) > MAX_NAMED:
+        table = Table(
+            title="Share of the core that other programs took",
+            columns=(Column("pair"), Column("share", percent())),
+            rows=tuple(shares.items()),
+            fold=10,
+        )
+        yield Section("All disturbed pairs", (table,), is_detail=True)
+
+
+def _explanation(findings: Findings) -> Iterator[Part]:
+    """What else the first job could have got: asked of the server as `interfere explain` does."""
+    explained = json_value(dict(findings.decision.explained))
+    action = explained["action"]
+    yield Sentence(f"{action['job_id']} beside {action['partner_id']}: {action['reason']}.")
+    yield Table(
+        title="The best whole plan with each partner",
+        columns=(
+            Column("partner"),
+            Column("slowdown of this job", SLOWDOWN),
+            Column("of the partner", SLOWDOWN),
+            Column("cost of the plan", fixed(3)),
+            Column("jobs that wait in it", fixed()),
+        ),
+        rows=tuple(
+            (
+                (each["partner_id"] or ("none" if each["device_id"] else "none: it waits"))
+                + (" (chosen)" if each["chosen"] else ""),
+                each["slowdown"],
+                each["partner_slowdown"],
+                each["cost"],
+                float(each["waiting"]),
+            )
+            for each in explained["alternatives"]
+        ),
+    )
+    yield Sentence(("The same from the command line: ", Code("interfere explain DECISION JOB")), tone=Tone.NOTE)
+
+
+def _heat_map(findings: Findings) -> HeatMap:
+    names, knowledge = findings.workloads, findings.knowledge
+    values = knowledge.values(Evidence.FIRST)
+    missing = set(knowledge.stand_ins(values, Evidence.FIRST))
+
+    def cell(pair: Direction) -> HeatCell:
+        if pair not in values:
+            return HeatCell(float("nan"), f"{pair[0]} beside a copy of itself is not compared", Absence.MISSING)
+        how = "predicted" if pair in missing else "measured"
+        return HeatCell(values[pair], f"{pair[0]} beside {pair[1]}: {values[pair]:.2f} ×, {how}")
+
+    return HeatMap(
+        title="Slowdown of each job (row) beside each other (column)",
+        row_axis="slowed down",
+        column_axis="beside",
+        unit="times alone",
+        rows=names,
+        columns=names,
+        cells={(a, b): cell((a, b)) for a in names for b in names},
+    )
+
+
+def _estimate(interval: Interval) -> Estimate:
+    return Estimate(interval.value, interval.lower, interval.upper)
