@@ -1,7 +1,7 @@
 """The journal: JSON lines of decisions, places and measured windows, and the report that sums them up.
 
-Observe-only clusters learn from it what the advice would have been worth: how often Kubernetes chose the device that
-was advised, how much pods slow one another down where they ran, and how well that was predicted.
+Clusters that only observe learn from it what the advice would have been worth: how often the scheduler chose the device
+that was advised, how much jobs slow one another down where they ran, and how well that was predicted.
 """
 
 import json
@@ -16,7 +16,8 @@ from typing import Any
 from interfere.errors import InvalidInputError
 from interfere.records import NAN
 
-_log = logging.getLogger("interfere.kubernetes")
+_log = logging.getLogger("interfere.adapters")
+MOST_COMPANIES = 20  # rows of a report
 MAX_BYTES = 256 * 2**20  # two weeks of 20 pods a minute take 200 MB; then a second file begins
 Entry = dict[str, Any]
 Situation = tuple[str, tuple[str, ...], str]  # workload, company, device type
@@ -143,6 +144,38 @@ def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, fl
         predicted = _median(each["predicted_slowdown"] for each in own if each.get("predicted_slowdown") is not None)
         found.setdefault(situation, []).append((predicted, _median(each["step_time_s"] for each in own) / alone_s))
     return found
+
+
+def report_text(summary: JournalReport) -> str:
+    """The report as lines."""
+    lines = [
+        f"{summary.days:.1f} days, {summary.decided} pods with a decision",
+        f"{summary.bound} of them ran, {summary.as_decided} on the device that was named",
+    ]
+    if summary.compared:
+        lines.append(
+            f"{summary.compared} times a pod ran beside others with measured steps: median slowdown predicted "
+            f"{summary.median_predicted:.2f}, measured {summary.median_measured:.2f}, "
+            f"median error {summary.median_error:.0%}"
+        )
+    elif summary.companies:
+        lines.append("pods ran beside others, but no slowdown is both predicted and measured: see the columns below")
+    else:
+        lines.append("no pod ran beside others with measured steps: nothing to compare yet")
+    if summary.companies:
+        lines += ["", f"{'workload':24} {'beside':32} {'device':14} {'pods':>5} {'predicted':>9} {'measured':>9}"]
+    for each in summary.companies[:MOST_COMPANIES]:
+        lines.append(
+            f"{each.workload:24} {' + '.join(each.company):32} {each.device_type:14} {each.pods:5} "
+            f"{_slowdown(each.predicted):>9} {_slowdown(each.measured):>9}"
+        )
+    if len(summary.companies) > MOST_COMPANIES:
+        lines.append(f"... and {len(summary.companies) - MOST_COMPANIES} more: --json")
+    return "\n".join(lines)
+
+
+def _slowdown(value: float) -> str:
+    return "unknown" if math.isnan(value) else f"{value:.2f}"
 
 
 def _median(values: Iterable[float]) -> float:
