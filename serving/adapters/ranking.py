@@ -48,11 +48,11 @@ def best_of_nodes(
     client: PolicyClient, job: Job, situations: Situations, nodes: Sequence[str], limits: Limits
 ) -> dict[str, Ranking]:
     """For every node that has one, the ranking of its best situation for the job. Empty where nobody can say: the
-    scheduler goes on as if it had not asked."""
+    scheduler goes on as if it had not asked. `nodes` admit the job, so pools do not matter."""
     if not situations.devices:
         return {}
     try:
-        answer = client.rank(job, situations.devices, limits=limits)
+        answer = client.rank(replace(job, pools=()), situations.devices, limits=limits)
     except InterfereError as error:
         _log.warning("every node passes: %s", " ".join(str(error).split()))
         return {}
