@@ -15,6 +15,8 @@ from typing import Any
 
 from interfere.errors import InvalidInputError
 from interfere.records import NAN
+from interfere.reports.document import Column, Document, Part, Sentence, Table
+from interfere.reports.numbers import fixed
 
 _log = logging.getLogger("interfere.adapters")
 MOST_COMPANIES = 20  # rows of a report
@@ -146,36 +148,43 @@ def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, fl
     return found
 
 
-def report_text(summary: JournalReport) -> str:
-    """The report as lines."""
-    lines = [
-        f"{summary.days:.1f} days, {summary.decided} pods with a decision",
-        f"{summary.bound} of them ran, {summary.as_decided} on the device that was named",
+def report_document(summary: JournalReport) -> Document:
+    """The report as people read it."""
+    parts: list[Part] = [
+        Sentence(
+            f"{summary.decided} jobs have a decision that names a device; {summary.bound} of them ran, "
+            f"{summary.as_decided} of these on that device."
+        )
     ]
     if summary.compared:
-        lines.append(
-            f"{summary.compared} times a pod ran beside others with measured steps: median slowdown predicted "
-            f"{summary.median_predicted:.2f}, measured {summary.median_measured:.2f}, "
-            f"median error {summary.median_error:.0%}"
-        )
+        times = f"{summary.compared} times a job ran beside others with measured steps"
+        slowdowns = f"predicted {summary.median_predicted:.2f}, measured {summary.median_measured:.2f}"
+        parts.append(Sentence(f"{times}: median slowdown {slowdowns}, median error {summary.median_error:.0%}."))
     elif summary.companies:
-        lines.append("pods ran beside others, but no slowdown is both predicted and measured: see the columns below")
+        parts.append(Sentence("Jobs ran beside others, but no slowdown is both predicted and measured."))
     else:
-        lines.append("no pod ran beside others with measured steps: nothing to compare yet")
+        parts.append(Sentence("No job ran beside others with measured steps: nothing to compare yet."))
     if summary.companies:
-        lines += ["", f"{'workload':24} {'beside':32} {'device':14} {'pods':>5} {'predicted':>9} {'measured':>9}"]
-    for each in summary.companies[:MOST_COMPANIES]:
-        lines.append(
-            f"{each.workload:24} {' + '.join(each.company):32} {each.device_type:14} {each.pods:5} "
-            f"{_slowdown(each.predicted):>9} {_slowdown(each.measured):>9}"
+        columns = (Column("workload"), Column("beside"), Column("device"), Column("jobs", fixed()))
+        parts.append(
+            Table(
+                title="Slowdowns, the largest measured first",
+                columns=(*columns, Column("predicted", fixed(2)), Column("measured", fixed(2))),
+                rows=tuple(
+                    (
+                        each.workload,
+                        " + ".join(each.company),
+                        each.device_type,
+                        each.pods,
+                        each.predicted,
+                        each.measured,
+                    )
+                    for each in summary.companies
+                ),
+                fold=MOST_COMPANIES,
+            )
         )
-    if len(summary.companies) > MOST_COMPANIES:
-        lines.append(f"... and {len(summary.companies) - MOST_COMPANIES} more: --json")
-    return "\n".join(lines)
-
-
-def _slowdown(value: float) -> str:
-    return "unknown" if math.isnan(value) else f"{value:.2f}"
+    return Document(f"Advice and measurements of {summary.days:.1f} days", tuple(parts))
 
 
 def _median(values: Iterable[float]) -> float:

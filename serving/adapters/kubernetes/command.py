@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.reports.terminal import TerminalDocument
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
@@ -167,10 +168,10 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Sum up what was decided, where pods ran, and predicted against measured slowdowns."""
-    from interfere.serving.adapters.journal import read_journal, report_text, summarise
+    from interfere.serving.adapters.journal import read_journal, report_document, summarise
 
     summary = summarise(read_journal(journal, time.time() - days * 86_400))
-    emit(asdict(summary), report_text(summary), as_json=as_json)
+    emit(asdict(summary), TerminalDocument(report_document(summary)), as_json=as_json)
 
 
 @app.command()

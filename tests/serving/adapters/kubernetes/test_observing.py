@@ -12,7 +12,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from interfere.serving.adapters.journal import read_journal, summarise
+from interfere.serving.adapters.journal import read_journal, report_document, summarise
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.command import report
 from interfere.serving.adapters.kubernetes.controller import Controller
@@ -99,6 +99,10 @@ def test_the_report_compares_predicted_with_measured() -> None:
     assert (summary.median_predicted, summary.median_measured, summary.median_error) == (1.5, 2.0, 0.25)
     (row,) = summary.companies
     assert (row.workload, row.company, row.pods, row.predicted, row.measured) == ("w", ("v",), 1, 1.5, 2.0)
+    title, *parts = (getattr(part, "text", part) for part in report_document(summary).parts)
+    assert title == "2 jobs have a decision that names a device; 2 of them ran, 1 of these on that device."
+    assert parts[0].endswith("median slowdown predicted 1.50, measured 2.00, median error 25%.")
+    assert parts[1].rows == (("w", "v", "t", 1, 1.5, 2.0),)
 
 
 def test_two_weeks_of_observing_are_summed_up(
@@ -137,5 +141,5 @@ def test_two_weeks_of_observing_are_summed_up(
     report(chosen.journal)
     text = capsys.readouterr().out
     print(text)
-    assert "2 times a pod ran beside others" in text
+    assert "2 times a job ran beside others" in text
     assert "1.25" in text
