@@ -16,7 +16,7 @@ from typing import Any
 from interfere.errors import InvalidInputError
 from interfere.records import NAN
 from interfere.reports.document import Column, Document, Part, Sentence, Table
-from interfere.reports.numbers import fixed
+from interfere.reports.numbers import count_noun, fixed
 
 _log = logging.getLogger("interfere.adapters")
 MOST_COMPANIES = 20  # rows of a report
@@ -157,7 +157,7 @@ def report_document(summary: JournalReport) -> Document:
         )
     ]
     if summary.compared:
-        times = f"{summary.compared} times a job ran beside others with measured steps"
+        times = f"{count_noun(summary.compared, 'time')} a job ran beside others with measured steps"
         slowdowns = f"predicted {summary.median_predicted:.2f}, measured {summary.median_measured:.2f}"
         parts.append(Sentence(f"{times}: median slowdown {slowdowns}, median error {summary.median_error:.0%}."))
     elif summary.companies:

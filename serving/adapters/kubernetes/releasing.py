@@ -15,8 +15,8 @@ from interfere.errors import InterfereError, NotFoundError, UnfitError
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.changes import apply
+from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share, number
 from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings

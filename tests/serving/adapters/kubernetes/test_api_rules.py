@@ -15,9 +15,8 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from interfere.serving.adapters.kubernetes.objects.capacities import consumed, share
-from interfere.serving.adapters.kubernetes.objects.quantities import quantity
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.gpus import consumed, gpus_of_slices, share
+from interfere.serving.adapters.kubernetes.objects.values import quantity
 from interfere.serving.adapters.kubernetes.writes import device_selector
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_rules import refusals
