@@ -1,1 +1,1 @@
-"""Schedulers that call the server: each adapter imports only `interfere`, so that the bare install is enough."""
+"""Schedulers that call the server: each is a port of one round, and runs with the bare install of `interfere`."""

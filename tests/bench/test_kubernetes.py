@@ -93,7 +93,7 @@ def test_the_extender_at_a_thousand_nodes(tmp_path: Path) -> None:
                     spent.append(time.perf_counter() - begin_s)
                     cpu_s.append(time.process_time() - begin_cpu_s)
         assert len(answer.document) == 1000
-        situations = len(extender._situations.devices) if extender._situations else 0
+        situations = len(extender._known[0].devices) if extender._known else 0
     running.stop()
     figures = {f"{name}_p{q}_ms": 1e3 * float(np.percentile(each, q)) for name, each in times.items() for q in (50, 99)}
     figures["cpu_p99_ms"] = 1e3 * float(np.percentile(cpu_s, 99))

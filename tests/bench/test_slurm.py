@@ -9,9 +9,8 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
-from interfere.serving.adapters.slurm.advisor import Advisor
-from interfere.serving.adapters.slurm.commands import SlurmCommands
-from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+from interfere.serving.adapters.slurm.port import slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.scontrol import SlurmCommands
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import start_server
 from tests.bench.history import record, reference_s
@@ -30,7 +29,8 @@ def test_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times, lines = [], 0
     with PolicyClient(running.address) as client:
         for _ in range(4):
-            advisor = Advisor(settings, SlurmCommands(5.0), client, AdvisorMetrics())  # stateless: as after a restart
+            slurm = SlurmCommands(5.0)
+            advisor = slurm_advisor(settings, slurm, client, slurm_metrics(), dry_run=False)  # as after a restart
             start_s = time.perf_counter()
             advisor.round()
             times.append(time.perf_counter() - start_s)

@@ -13,9 +13,8 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.https.certificates import CertificateKeeper
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
 from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.server import RunningServer
@@ -80,7 +79,7 @@ def test_the_controllers_rights(
     if mode is Mode.GATE:
         for row in api_server.rows(POD):  # a claim that selected a GPU is given up for one of any
             api_server.patch(POD, "ml", row["metadata"]["name"], {"status": {"phase": "Pending"}})
-        chosen, metrics = settings(mode=mode), ControllerMetrics()
+        chosen, metrics = settings(mode=mode), controller_metrics()
         release_pods(replica._api, chosen, metrics, time.time() + 3600.0)
         assert all("selectors" not in str(row["spec"]) for row in api_server.rows(CLAIM))
         follow(replica)
@@ -111,7 +110,7 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
     metadata = {"name": "placed-gpu", "namespace": "ml", "labels": {names.MANAGED_BY: names.MANAGER}}
     api_server.add(CLAIM, {"metadata": metadata | {"annotations": {names.CLAIM_FOR: "n0/GPU-n0-0"}}})
     api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": []})
-    done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), ControllerMetrics(), "interfere")
+    done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), controller_metrics(), "interfere")
     assert (done.released, done.still_gated) == (2, 0)
     check(rules_of("interfere-release", "mode=gate"), api_server.calls)
 
@@ -119,8 +118,8 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
 def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from interfere.serving.adapters.kubernetes.advisor import GPU_PATHS
     from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+    from interfere.serving.adapters.kubernetes.port import GPU_PATHS
 
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     stop = threading.Event()

@@ -141,27 +141,30 @@ def test_an_objective_refuses_jobs_without_its_fields_and_takes_the_place_of_the
 def test_an_adapter_starts_what_the_plan_says_and_reports_it(tmp_path: Path) -> None:
     state, script = tmp_path / "state.json", written("adapter", tmp_path)
     jobs = [{"id": f"j{k}", "workload": name} for k, name in enumerate(("gemm", "request-server", "stream"))]
-    state.write_text(json.dumps({"devices": ["d0"], "pending": jobs, "running": []}), encoding="utf-8")
+    state.write_text(json.dumps({"devices": ["d0"], "jobs": jobs}), encoding="utf-8")
     server = start_server(Settings(model=SHIPPED_MODEL, work=tmp_path / "work", port=0))
 
-    def round_at(now_s: float) -> list[str]:
-        return run([sys.executable, script, str(state), server.address, str(now_s)], tmp_path).splitlines()
+    def round_at(now_s: float) -> str:
+        return run([sys.executable, script, str(state), server.address, str(now_s)], tmp_path).strip()
+
+    def places() -> dict[str, str]:
+        return {job["id"]: job.get("device", "") for job in json.loads(state.read_text(encoding="utf-8"))["jobs"]}
 
     try:
-        assert round_at(0.0) == ["toy/j0/started applied", "toy/j1/started applied"]
-        after = json.loads(state.read_text(encoding="utf-8"))
-        assert [(job["id"], job["device"]) for job in after["running"]] == [("j0", "d0"), ("j1", "d0")]
-        assert [job["id"] for job in after["pending"]] == ["j2"]
-        assert round_at(10.0) == []  # both are residents now, and the device is full
+        assert round_at(100.0) == "[('j0', 'd0'), ('j1', 'd0'), ('j2', '')] {}"
+        assert places() == {"j0": "d0", "j1": "d0", "j2": ""}
+        assert round_at(110.0) == "[('j2', '')] {'applied': 2}"  # both are residents now, and the device is full
+        assert round_at(120.0) == "[('j2', '')] {'duplicate': 2}"  # a process of its own, which repeats no id
         with PolicyClient(server.address) as client:
             outcomes = [entry.observation for entry in client.observation_log().entries]
         assert {(outcome.job_id, outcome.kind) for outcome in outcomes} == {("j0", "applied"), ("j1", "applied")}
+        assert {outcome.observation_id for outcome in outcomes} == {"toy/toy/j0/started", "toy/toy/j1/started"}
     finally:
         server.stop()
     waiting = [{"id": "j9", "workload": "gemm"}]
-    state.write_text(json.dumps({"devices": ["d0"], "pending": waiting, "running": []}), encoding="utf-8")
-    assert round_at(20.0) != []  # the server is away: the fallback starts the job alone
-    assert [job["id"] for job in json.loads(state.read_text(encoding="utf-8"))["running"]] == ["j9"]
+    state.write_text(json.dumps({"devices": ["d0"], "jobs": waiting}), encoding="utf-8")
+    assert round_at(130.0).startswith("[('j9', 'd0')]")  # the server is away: the fallback starts the job alone
+    assert places() == {"j9": "d0"}
 
 
 @pytest.mark.parametrize("name", ["importer", "model", "objective", "adapter"])

@@ -1,22 +1,28 @@
 """Let Kubernetes place pods that share GPUs where the matching puts them; observe only, unless told to gate."""
 
+import datetime as dt
 import json
 import logging
-import threading
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.reports.terminal import TerminalDocument
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
-    from interfere.serving.adapters.kubernetes.advisor import Round
     from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+    from interfere.serving.adapters.kubernetes.records import Pod
     from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+    from interfere.serving.adapters.kubernetes.writes import PodChange
+    from interfere.serving.adapters.round import Round
+
+    KubernetesRound = Round[Pod, PodChange]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -39,8 +45,8 @@ def controller(
 ) -> None:
     """Advise the cluster until SIGTERM or Ctrl-C."""
     from interfere.client import PolicyClient
-    from interfere.serving.adapters.kubernetes.controller import Controller, stop_on_signals
-    from interfere.serving.adapters.kubernetes.rendering import document, text
+    from interfere.serving.adapters.kubernetes.controller import Controller
+    from interfere.serving.adapters.round import set_on_signals
 
     given = {"server": server, "mode": mode, "window_s": window, "interval_s": interval, "journal": journal}
     settings, api = _start(config, given | {"metrics_port": port})
@@ -51,7 +57,7 @@ def controller(
             done = replica.advisor.round()
             emit(document(done), text(done), as_json=as_json)
             return
-        stop_on_signals(replica.stop)
+        set_on_signals(replica.stop)
         if settings.metrics_port:
             replica.serve(settings.metrics_port)
         progress_note(f"{settings.mode.value} {settings.cluster} every {settings.interval_s:g} s; {settings.server}")
@@ -72,14 +78,14 @@ def webhook(
     every: Annotated[float, typer.Option(help="Seconds between two looks at the certificates.")] = 15.0,
 ) -> None:
     """Gate pods that opted in, over TLS with certificates of its own."""
-    from interfere.serving.adapters.kubernetes.controller import now, repeat, stop_on_signals
+    from interfere.serving.adapters.kubernetes.controller import repeat
     from interfere.serving.adapters.kubernetes.https.certificates import CertificateKeeper, until_ready
     from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
     from interfere.serving.adapters.kubernetes.https.webhook import review
+    from interfere.serving.adapters.round import stop_on_signals
 
     settings, api = _start(config, {})
-    keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), threading.Event()
-    stop_on_signals(stop)
+    keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), stop_on_signals()
     until_ready(keeper, stop)
     routes = {
         ("POST", "/mutate"): lambda request: review(request, add_claim=add_claim),
@@ -88,7 +94,7 @@ def webhook(
     listener = HttpServer(routes, port, tls=keeper.context)
     listener.start()
     progress_note(f"the webhook listens on {listener.port}")
-    repeat("certificates", every, lambda: keeper.refresh(now()), stop)
+    repeat("certificates", every, lambda: keeper.refresh(dt.datetime.now(dt.UTC)), stop)
     listener.stop()
 
 
@@ -100,18 +106,18 @@ def extender(
 ) -> None:
     """Answer kube-scheduler's filter and prioritize calls, for clusters that cannot gate."""
     from interfere.client import PolicyClient
-    from interfere.serving.adapters.kubernetes.advisor import GPU_PATHS
     from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
-    from interfere.serving.adapters.kubernetes.controller import repeat, stop_on_signals
+    from interfere.serving.adapters.kubernetes.controller import repeat
     from interfere.serving.adapters.kubernetes.https.extender import Extender
     from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
     from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+    from interfere.serving.adapters.kubernetes.port import GPU_PATHS
+    from interfere.serving.adapters.round import stop_on_signals
 
     settings, api = _start(config, {"server": server})
-    stop = threading.Event()
+    stop = stop_on_signals()
     cluster = Cluster(api, GPU_PATHS, stop)
     cluster.start()
-    stop_on_signals(stop)
     with PolicyClient(settings.server, timeout_s=0.4) as client:  # kube-scheduler waits for half a second
         service = Extender(
             settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in GPU_PATHS))
@@ -143,14 +149,14 @@ def release(
     as_json: JsonFlag = False,
 ) -> None:
     """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
-    from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+    from interfere.serving.adapters.kubernetes.controller import controller_metrics
     from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 
     settings, api = _start(config, {})
     if webhook is not None:
-        done = release_for_good(api, settings, ControllerMetrics(), webhook)
+        done = release_for_good(api, settings, controller_metrics(), webhook)
     else:
-        done = release_pods(api, settings, ControllerMetrics(), time.time(), every=not overdue)
+        done = release_pods(api, settings, controller_metrics(), time.time(), every=not overdue)
     document = {"released": done.released, "refused": done.rejected, "still_gated": done.still_gated}
     emit(document, f"{done.released} pods released, {done.rejected} had moved on", as_json=as_json)
 
@@ -162,11 +168,10 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Sum up what was decided, where pods ran, and predicted against measured slowdowns."""
-    from interfere.serving.adapters.kubernetes.observations.journal import read_journal, summarise
-    from interfere.serving.adapters.kubernetes.rendering import report_document, report_text
+    from interfere.serving.adapters.journal import read_journal, report_document, summarise
 
     summary = summarise(read_journal(journal, time.time() - days * 86_400))
-    emit(report_document(summary), report_text(summary), as_json=as_json)
+    emit(asdict(summary), TerminalDocument(report_document(summary)), as_json=as_json)
 
 
 @app.command()
@@ -176,21 +181,61 @@ def sidecar(
     every: Annotated[float, typer.Option(help="Seconds between two deliveries.")] = 2.0,
 ) -> None:
     """Send a job's step marks to the controller; runs beside the job."""
-    from interfere.serving.adapters.kubernetes.controller import stop_on_signals
-    from interfere.serving.adapters.kubernetes.observations.sidecar import SpoolSender, addresses, run
+    from interfere.serving.adapters.kubernetes.marks import SpoolSender, addresses, send_until_stopped
+    from interfere.serving.adapters.round import stop_on_signals
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     host, _, port = controller.rpartition(":")
     if not host or not port.isdecimal():
         raise typer.BadParameter(f"controller: {controller!r} is no HOST:PORT; e.g. interfere-marks.interfere:8080")
-    stop = threading.Event()
-    stop_on_signals(stop)
-    run(SpoolSender(spool, lambda: addresses(host, int(port))), every, stop)
+    send_until_stopped(SpoolSender(spool, lambda: addresses(host, int(port))), every, stop_on_signals())
 
 
-def _print_round(done: "Round", *, as_json: bool) -> None:
-    from interfere.serving.adapters.kubernetes.rendering import document, text
+def document(done: "KubernetesRound") -> dict[str, Any]:
+    """A round as a document."""
+    return {
+        "at_s": done.at_s,
+        "decisions": [
+            {
+                "pod": each.job.key,
+                "workload": each.job.workload,
+                "decision": each.action.kind.value,
+                "device": each.action.device_id,
+                "partner": _pod_name(each.action.partner_id),
+                "slowdown": each.action.slowdown,
+                "reason": each.action.reason,
+                "decision_id": each.decision_id,
+            }
+            for each in done.decisions
+        ],
+        "changed": [
+            {"pod": change.pod.key, "writes": [write.kind.value for write in change.writes]} for change in done.changes
+        ],
+        "rejected": [{"pod": _pod_name(each.job_id), "message": each.message} for each in done.rejected],
+        "left_to_kubernetes": dict(done.left_out),
+        "observations": dict(done.observations),
+    }
 
+
+def text(done: "KubernetesRound") -> str:
+    """One line per changed pod."""
+    changed = {change.pod.id for change in done.changes}
+    lines = [
+        f"{each.job.key} {each.job.workload}: {each.action.kind.value.replace('_', ' ')} {each.action.device_id} "
+        f"{each.action.reason}"
+        for each in done.decisions
+        if each.job.id in changed
+    ]
+    lines += [f"{_pod_name(each.job_id)}: {each.message}" for each in done.rejected]
+    return "\n".join(lines) or "nothing to do"
+
+
+def _pod_name(job_id: str) -> str:
+    """Namespace and name of a job's id."""
+    return job_id.rpartition("/")[0]
+
+
+def _print_round(done: "KubernetesRound", *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(json_value(document(done))))
     elif done.changes or done.rejected:

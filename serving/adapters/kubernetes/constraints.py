@@ -6,7 +6,9 @@ never names a node that the scheduler would refuse.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from interfere.serving.adapters.kubernetes.objects.values import list_at, maps_at
 from interfere.serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, SelectorTerms
 
 Kind = tuple[GpuSource | None, Constraints]
@@ -21,6 +23,17 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
     if not all(fulfils(node, terms) for terms in wanted.volume_terms):
         return False
     return not wanted.affinity_terms or fulfils(node, wanted.affinity_terms)
+
+
+def selector_terms(selector: Any) -> SelectorTerms:
+    """The terms of a NodeSelector, each as its (key, operator, values); none where it is no selector."""
+    return tuple(
+        tuple(
+            (str(each.get("key")), str(each.get("operator")), tuple(map(str, list_at(each, "values"))))
+            for each in (*maps_at(term, "matchExpressions"), *maps_at(term, "matchFields"))
+        )
+        for term in maps_at(selector, "nodeSelectorTerms")
+    )
 
 
 def fulfils(node: Node, terms: SelectorTerms) -> bool:

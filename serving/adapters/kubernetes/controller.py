@@ -3,10 +3,8 @@
 Law: whatever fails in one thread, the others go on. Releasing needs none of them.
 """
 
-import datetime as dt
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -14,49 +12,56 @@ from collections.abc import Callable
 from typing import Any
 
 from interfere.client import PolicyClient
-from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnavailableError
-from interfere.serving.adapters.kubernetes.advisor import PATHS, Advisor, Round
+from interfere.errors import InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.lease import Lease
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
 from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
-from interfere.serving.adapters.kubernetes.observations.journal import Journal
-from interfere.serving.adapters.kubernetes.observations.marks import MAX_BODY, MarkStore
-from interfere.serving.adapters.kubernetes.observations.prometheus_marks import READ_EVERY_S, read_by
-from interfere.serving.adapters.kubernetes.observations.reporter import CombinedMarks, Reporter
+from interfere.serving.adapters.kubernetes.marks import MAX_BODY, MarkStore
+from interfere.serving.adapters.kubernetes.port import PATHS, KubernetesPort
+from interfere.serving.adapters.kubernetes.prometheus_marks import READ_EVERY_S, read_by
+from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes.writes import PodChange
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.round import Advisor, Round, run_rounds
+from interfere.serving.adapters.windows import CombinedMarks
 
 _log = logging.getLogger("interfere.kubernetes")
 RELEASE_EVERY_S = 3.0
 LEASE_NAME = "interfere-controller"
 
 
+def controller_metrics() -> AdapterMetrics:
+    """The metrics of a controller."""
+    return AdapterMetrics(
+        "kubernetes",
+        {
+            "changes_total": "Pods changed, by what was done with them.",
+            "gated_pods": "Pods that the gate holds.",
+            "leader": "Whether this replica decides.",
+        },
+    )
+
+
 class Controller:
     """One replica."""
 
     def __init__(self, settings: KubernetesSettings, api: ClusterApi, client: PolicyClient, *, dry_run: bool = False):
-        self.stop, self.metrics, self._settings, self._api = threading.Event(), ControllerMetrics(), settings, api
-        self.marks = MarkStore()
+        self.stop, self.metrics, self._settings, self._api = threading.Event(), controller_metrics(), settings, api
+        self.marks = MarkStore(settings.lookback_s)
         self.cluster = Cluster(api, PATHS, self.stop)
         holder = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
         self._lease = Lease(api, settings.namespace, LEASE_NAME, holder, settings.lease_s)
         self._prometheus = read_by(settings) if settings.prometheus else None
-        source = CombinedMarks([self.marks, *filter(None, [self._prometheus])])
-        reporter = Reporter(settings, source, Journal(settings.journal))
-        self.advisor = Advisor(
-            settings,
-            api,
-            self.cluster,
-            client,
-            self.metrics,
-            reporter,
-            may_write=lambda: dry_run or self._lease.held,
-            dry_run=dry_run,
+        port = KubernetesPort(
+            settings, api, self.cluster, self.metrics, lambda: dry_run or self._lease.held, dry_run=dry_run
         )
+        marks = CombinedMarks[Pod](self.marks, *filter(None, [self._prometheus]))
+        self.advisor = Advisor(port, client, marks, settings, self.metrics)
 
-    def run(self, report: Callable[[Round], None]) -> None:
+    def run(self, report: Callable[[Round[Pod, PodChange]], None]) -> None:
         """Run until `stop` is set; give the lease back at the end."""
         self.cluster.start()
         threads = [self._every("lease", self._settings.lease_s / 6, self._hold_lease)]
@@ -65,12 +70,7 @@ class Controller:
         if self._settings.mode is Mode.GATE:
             threads.append(self._every("release", RELEASE_EVERY_S, self._release))
             self._check_device_class()
-        while not self.stop.is_set():
-            started_s = time.monotonic()
-            if self._lease.held and (done := one_round(self.advisor, self.metrics)) is not None:
-                report(done)
-            self.metrics.set("round_seconds", time.monotonic() - started_s)
-            self.stop.wait(max(0.0, self._settings.interval_s - (time.monotonic() - started_s)))
+        run_rounds(self.advisor, self._settings.interval_s, self.stop, report, may_decide=lambda: self._lease.held)
         for thread in threads:
             thread.join(self._settings.timeout_s)
         self._lease.release()
@@ -137,33 +137,3 @@ def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading
         except Exception:  # a bug must not end what keeps pods from waiting
             _log.exception("%s failed; it is tried again", name)
         stop.wait(interval_s)
-
-
-def one_round(advisor: Advisor, metrics: ControllerMetrics) -> Round | None:
-    """The report of one round; None when it failed: the loop goes on, and pods are released by themselves."""
-    try:
-        done = advisor.round()
-    except InterfereError as error:
-        kinds = {UnavailableError: "unavailable", InvalidInputError: "invalid"}
-        metrics.add("rounds_total", "result", next((v for k, v in kinds.items() if isinstance(error, k)), "refused"))
-        _log.warning("no advice in this round: %s", " ".join(str(error).split()))
-    except Exception:  # a bug of the adapter must not end the advice
-        metrics.add("rounds_total", "result", "bug")
-        _log.exception("a round failed; the loop goes on")
-    else:
-        metrics.add("rounds_total", "result", "ok")
-        metrics.set("last_success_timestamp_seconds", done.at_s)
-        metrics.replace("left_to_kubernetes", "reason", done.left_to_kubernetes)
-        return done
-    return None
-
-
-def stop_on_signals(stop: threading.Event) -> None:
-    """Set the event on SIGTERM and Ctrl-C."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-
-
-def now() -> dt.datetime:
-    """The time that certificates are judged by."""
-    return dt.datetime.now(dt.UTC)

@@ -2,19 +2,73 @@
 
 Law: a seat is offered once. A pod that was placed counts as a resident of its GPU until it is bound or has lost it.
 Law: a GPU on which a pod of unknown workload runs is not offered.
+Law: a claim holds its devices until its allocation is gone, also after its pod has ended, as kube-scheduler counts.
+Law: a device that a claim holds of which no known pod explains the use has an unknown resident.
 """
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from interfere.errors import InvalidInputError
-from interfere.records import NAN, Job
-from interfere.records.cluster import HIGHEST_PRIORITY
+from interfere.records import NAN, Device, Job
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.serving.adapters import problem
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.allocations import Allocations, read_allocations
-from interfere.serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
-from interfere.serving.adapters.kubernetes.settings import GIB, KubernetesSettings
+from interfere.serving.adapters.kubernetes.records import (
+    AllocatedDevice,
+    Claim,
+    ClusterState,
+    Gpu,
+    GpuSource,
+    Pod,
+    PodState,
+)
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+
+DeviceKey = tuple[str, str, str]  # driver, pool, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocations:
+    """What is held of devices, by device."""
+
+    consumed: Mapping[DeviceKey, Mapping[str, float]]  # of each capacity, in all
+    ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
+    unknown: frozenset[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
+
+    def is_excluded(self, gpu: Gpu) -> bool:
+        """Whether another device, such as a partition of it, holds counters that the GPU would need."""
+        others = ((gpu.driver, gpu.dra_pool, name) for name in gpu.excluded_by)
+        return gpu.key not in self.consumed and any(other in self.consumed for other in others)
+
+
+def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()) -> Allocations:
+    """The allocations of all claims but those of the pods whose uids are ignored."""
+    running, ended, left_out = set[str](), set[str](), set[str]()
+    for pod in state.pods:
+        if pod.claim:
+            claims = left_out if pod.uid in ignored else ended if pod.ended else running
+            claims.add(pod.claim_key)
+    consumed: dict[DeviceKey, Counter[str]] = {}
+    of_ended: dict[DeviceKey, list[AllocatedDevice]] = {}
+    unknown = set[DeviceKey]()
+    for claim in state.claims:
+        if claim.key in left_out - running:
+            continue
+        for device in claim.devices:
+            amounts = consumed.setdefault(device.key, Counter())
+            for name, amount in device.consumed:
+                amounts[name] += amount  # type: ignore[assignment]  # a Counter of floats
+            if claim.key in ended - running:
+                of_ended.setdefault(device.key, []).append(device)
+            elif claim.key not in running or len(claim.devices) > 1:
+                unknown.add(device.key)
+    return Allocations(
+        consumed=consumed,
+        ended={key: tuple(devices) for key, devices in of_ended.items()},
+        unknown=frozenset(unknown),
+    )
 
 
 def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
@@ -65,6 +119,20 @@ def offered_gpus(
     return _without_conflicts(offered)
 
 
+def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Device:
+    """A GPU with a free seat as decisions see it."""
+    return Device(
+        id=gpu.id,
+        type=gpu.type,
+        node=gpu.node,
+        memory_bytes=gpu.memory_bytes,
+        mode=gpu.mode,
+        residents=residents,
+        seats=None if gpu.seats == DEFAULT_SEATS else gpu.seats,
+        pool=pool,
+    )
+
+
 def _pods_by_gpu(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
 ) -> tuple[dict[str, list[tuple[Pod, Claim | None]]], set[tuple[str, GpuSource]]]:
@@ -76,7 +144,7 @@ def _pods_by_gpu(
     for pod in state.pods:
         if pod.uid in hypothetical or pod.ended:
             continue
-        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
+        claim = claims.get(pod.claim_key)
         gpu = place_of(pod, claim, index)
         if gpu is not None:
             pods_on.setdefault(gpu.id, []).append((pod, claim))
@@ -146,28 +214,27 @@ def default_share(gpus: Iterable[Gpu]) -> MemoryShare:
 
 def memory_bytes(pod: Pod, default_bytes: float) -> float:
     """Device memory of a pod: as annotated, as HAMi grants it, as its claim will ask for. Raises ValueError."""
-    if pod.note(names.MEMORY_GIB):
-        return float(pod.note(names.MEMORY_GIB)) * GIB
-    return default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
+    granted_bytes = default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
+    return problem.memory_of(pod.note(names.MEMORY_GIB), granted_bytes)
 
 
 def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:
     """The pod as a job; None where it names no valid workload, or another annotation is wrong."""
-    cap = pod.note(names.MAX_SLOWDOWN)
     if pod.note(names.DEVICE_CLASS) and not names.is_subdomain(pod.note(names.DEVICE_CLASS)):
         return None
-    level = min(HIGHEST_PRIORITY, int(pod.priority // settings.priority_unit)) if settings.priority_unit else 0
     try:
-        return Job(
-            id=pod.id,
-            workload=pod.workload,
-            memory_peak_bytes=memory_bytes(pod, default_bytes),
-            max_slowdown=float(cap) if cap else NAN,
-            priority=max(0, level),
-            elapsed_s=max(0.0, now_s - pod.created_s) if pod.created_s else NAN,
-        )
-    except (InvalidInputError, ValueError):
+        wanted_bytes = memory_bytes(pod, default_bytes)
+    except ValueError:
         return None
+    return problem.job_record(
+        pod,
+        settings,
+        now_s,
+        priority=pod.priority,
+        submitted_s=pod.created_s,
+        memory_bytes=wanted_bytes,
+        max_slowdown=pod.note(names.MAX_SLOWDOWN),
+    )
 
 
 def number(text: str) -> float:

@@ -143,6 +143,21 @@ class Pod:
         """Namespace and name."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def run_id(self) -> str:
+        """Begins the ids of its windows: a container that restarts begins a run of its own."""
+        return f"{self.uid}.{self.restarts}"
+
+    @property
+    def history_id(self) -> str:
+        """Begins the ids of its outcomes."""
+        return self.uid
+
+    @property
+    def claim_key(self) -> str:
+        """Namespace and name of the claim that it names; empty where it names none."""
+        return f"{self.namespace}/{self.claim}" if self.claim else ""
+
     def note(self, name: str) -> str:
         """One annotation, or the label of that name; empty where there is none."""
         return dict(self.notes).get(name, "")

@@ -15,13 +15,14 @@ from interfere.errors import InterfereError, NotFoundError, UnfitError
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.changes import apply
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share, number
 from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.kubernetes.writes import PodChange
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.problem import first_reason
 
 _log = logging.getLogger("interfere.kubernetes")
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -59,7 +60,7 @@ def _gated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, n
         "tried too often": number(pod.note(names.TRIES)) >= settings.most_tries,
         f"not decided within {settings.window_s:g} s": now_s - pod.created_s >= settings.window_s,
     }
-    return next((reason for reason, holds in checks.items() if holds), "")
+    return first_reason(checks)
 
 
 def _ungated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
@@ -70,7 +71,7 @@ def _ungated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings,
         "its claim was missing": claim is None,
         f"not bound within {settings.start_s:g} s": _is_selective(claim) and waited_s >= settings.start_s + GRACE_S,
     }
-    return next((reason for reason, holds in checks.items() if holds), "")
+    return first_reason(checks)
 
 
 def _is_selective(claim: Claim | None) -> bool:
@@ -90,7 +91,7 @@ def releases(
     """The changes that leave pods to Kubernetes."""
     changes = []
     for pod in pods:
-        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
+        claim = claims.get(pod.claim_key)
         reason = release_reason(pod, claim, settings, now_s, every=every)
         change = writes.release(pod, claim, reason, settings, share, now_s) if reason else None
         if change is not None:
@@ -99,7 +100,7 @@ def releases(
 
 
 def release_pods(
-    api: ClusterApi, settings: KubernetesSettings, metrics: ControllerMetrics, now_s: float, *, every: bool = False
+    api: ClusterApi, settings: KubernetesSettings, metrics: AdapterMetrics, now_s: float, *, every: bool = False
 ) -> Released:
     """One pass: list, and release what must be. Raises UnavailableError where the API server is away."""
     pods = [read_pod(row) for row in api.list(PODS, fields="status.phase=Pending")[0]]
@@ -130,7 +131,7 @@ def _listed(api: ClusterApi, path: str) -> list[JsonObject] | None:
 
 
 def release_for_good(
-    api: ClusterApi, settings: KubernetesSettings, metrics: ControllerMetrics, configuration: str
+    api: ClusterApi, settings: KubernetesSettings, metrics: AdapterMetrics, configuration: str
 ) -> Released:
     """Delete the webhook configuration, so that no new pod is gated, and release every pod. Raises UnfitError where
     pods stay gated: what would release them later must not be removed yet."""

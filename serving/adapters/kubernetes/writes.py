@@ -13,7 +13,7 @@ from typing import Any
 
 from interfere.records import Action
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.objects.quantities import bytes_text, timestamp
+from interfere.serving.adapters.kubernetes.objects.values import bytes_text, timestamp
 from interfere.serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
 from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
@@ -47,8 +47,6 @@ class PodChange:
     pod: Pod
     state: PodState
     writes: tuple[Write, ...]
-    device_id: str = ""
-    decision_id: str = ""
 
 
 def place(
@@ -75,7 +73,7 @@ def place(
             notes[names.HAMI_USE] = gpu.uuid
     writes.append(patch_pod(pod, notes, selector=selector if pod.gated else {}, ungate=pod.gated))
     writes.append(event(pod, "Placed", f"{action.kind.value.replace('_', ' ')} on {gpu.id}: {action.reason}", now_s))
-    return PodChange(pod=pod, state=PodState.PLACED, writes=tuple(writes), device_id=gpu.id, decision_id=decision_id)
+    return PodChange(pod=pod, state=PodState.PLACED, writes=tuple(writes))
 
 
 def wait(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange | None:
@@ -87,7 +85,7 @@ def wait(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange 
     if not pod.gated and pod.note(names.REASON) == reason:
         return None
     writes = (patch_pod(pod, notes), event(pod, "Waiting", reason or "no free seat", now_s))
-    return PodChange(pod=pod, state=PodState.WAITING, writes=writes, decision_id=decision_id)
+    return PodChange(pod=pod, state=PodState.WAITING, writes=writes)
 
 
 def release(
@@ -123,9 +121,7 @@ def advise(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChang
     notes = decision_notes(action, decision_id, None, now_s) | {names.ADVICE: text}
     message = f"would {text}: {action.reason}"
     writes = (patch_pod(pod, notes), event(pod, "Advice", message, now_s))
-    return PodChange(
-        pod=pod, state=PodState.WAITING, writes=writes, device_id=action.device_id, decision_id=decision_id
-    )
+    return PodChange(pod=pod, state=PodState.WAITING, writes=writes)
 
 
 def decision_notes(action: Action, decision_id: str, state: PodState | None, now_s: float) -> dict[str, str | None]:

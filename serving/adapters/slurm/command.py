@@ -1,18 +1,26 @@
 """Let Slurm start jobs that share GPUs where the matching puts them."""
 
+import fcntl
 import json
 import logging
-from contextlib import nullcontext
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.errors import UnfitError
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
-    from interfere.serving.adapters.slurm.advisor import Round
+    from interfere.serving.adapters.round import Round
+    from interfere.serving.adapters.slurm.jobs import SlurmJob
+    from interfere.serving.adapters.slurm.scontrol import Edit
+
+    SlurmRound = Round[SlurmJob, Edit]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -36,92 +44,116 @@ def advise(
 ) -> None:
     """Advise Slurm until SIGTERM or Ctrl-C: place pending jobs that share GPUs, report how fast they run."""
     from interfere.client import PolicyClient
-    from interfere.serving.adapters.slurm.advisor import Advisor
-    from interfere.serving.adapters.slurm.commands import SlurmCommands
-    from interfere.serving.adapters.slurm.loop import one_instance, run_forever
-    from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
+    from interfere.serving.adapters.round import run_rounds, stop_on_signals
+    from interfere.serving.adapters.slurm.port import slurm_advisor, slurm_metrics
+    from interfere.serving.adapters.slurm.scontrol import SlurmCommands
     from interfere.serving.adapters.slurm.settings import load
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
-    settings = load(config, given)
-    advisor_metrics = AdvisorMetrics()
+    settings, written = load(config, given), slurm_metrics()
     instance_lock = nullcontext() if dry_run else one_instance(settings.lock)
     with instance_lock, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
-        advisor = Advisor(settings, slurm, client, advisor_metrics, dry_run=dry_run)
+        advisor = slurm_advisor(settings, slurm, client, written, dry_run=dry_run)
         if once:
             done = advisor.round()
             emit(document(done), text(done, dry_run=dry_run), as_json=as_json)
             if settings.metrics:
-                advisor_metrics.write(settings.metrics)
+                written.write(settings.metrics)
             return
+
+        def write_metrics() -> None:
+            try:
+                if settings.metrics:
+                    written.write(settings.metrics)
+            except UnfitError as error:  # advice goes on without
+                logging.getLogger("interfere.slurm").warning("%s", " ".join(str(error).split()))
+
+        def report(done: "SlurmRound") -> None:
+            if as_json:
+                typer.echo(json.dumps(json_value(document(done))))
+            elif done.decisions or done.rejected:
+                typer.echo(text(done, dry_run=dry_run))
+
         progress_note(f"advising {settings.cluster} every {settings.interval_s:g} s; server {settings.server}")
-        run_forever(
-            advisor,
-            settings,
-            advisor_metrics,
-            lambda done: (
-                typer.echo(json.dumps(json_value(document(done)))) if as_json else _print_round(done, dry_run=dry_run)
-            ),
-        )
+        run_rounds(advisor, settings.interval_s, stop_on_signals(), report, after=write_metrics)
 
 
 @app.command()
 def release(config: Config = DEFAULT, as_json: JsonFlag = False) -> None:
     """Give every job back to Slurm at once: no deferral, no chosen node. For rollback, after stopping the advisor."""
-    from interfere.serving.adapters.slurm import edits
-    from interfere.serving.adapters.slurm.commands import SlurmCommands
-    from interfere.serving.adapters.slurm.loop import one_instance
+    from interfere.serving.adapters.slurm.scontrol import SlurmCommands, hand_back
     from interfere.serving.adapters.slurm.settings import load
 
     settings = load(config, {})
     with one_instance(settings.lock):
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
         advised = [job for job in slurm.jobs() if job.state == "PENDING" and job.note]
-        rejected = slurm.apply([edits.hand_back(job) for job in advised])
+        rejected = slurm.apply([hand_back(job) for job in advised])
     document = {"released": len(advised) - len(rejected), "refused": [update.job_id for update in rejected]}
     emit(document, f"{document['released']} jobs released, {len(rejected)} had moved on", as_json=as_json)
 
 
-def document(done: "Round") -> dict[str, Any]:
+@contextmanager
+def one_instance(path: Path) -> Iterator[None]:
+    """Hold the lock file. Raises UnfitError when another running advisor holds it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        what, remedy = f"the lock file cannot be opened ({error.strerror})", "set lock to a folder you may write"
+        raise UnfitError(what, value=path, remedy=remedy) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            remedy = "one a cluster: stop it, or give this one another lock"
+            raise UnfitError("another advisor is running", value=path, remedy=remedy) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def document(done: "SlurmRound") -> dict[str, Any]:
     """A round as a document."""
     return {
         "at_s": done.at_s,
         "decisions": [
             {
-                "job": decision.job_id,
-                "workload": decision.workload,
-                "decision": decision.kind,
-                "device": decision.device,
-                "partner": decision.partner_id,
-                "slowdown": decision.slowdown,
-                "grant_bytes": decision.grant_bytes,
-                "reason": decision.reason,
-                "decision_id": decision.decision_id,
+                "job": each.job.id,
+                "workload": each.job.workload,
+                "decision": each.action.kind.value,
+                "device": each.action.device_id,
+                "partner": each.action.partner_id,
+                "slowdown": each.action.slowdown,
+                "grant_bytes": each.action.grant_bytes,
+                "reason": each.action.reason,
+                "decision_id": each.decision_id,
             }
-            for decision in done.decisions
+            for each in done.decisions
         ],
-        "edits": [{"kind": edit.kind, "jobs": list(edit.job_ids), "scontrol": list(edit.lines)} for edit in done.edits],
+        "edits": [
+            {"kind": edit.kind, "jobs": list(edit.job_ids), "scontrol": list(edit.lines)} for edit in done.changes
+        ],
         "refused": [{"job": update.job_id, "message": update.message} for update in done.rejected],
-        "left_to_slurm": dict(done.left_to_slurm),
+        "left_to_slurm": dict(done.left_out),
         "observations": dict(done.observations),
     }
 
 
-def text(done: "Round", *, dry_run: bool) -> str:
+def text(done: "SlurmRound", *, dry_run: bool) -> str:
     """One line per decision; in a dry run the updates too."""
     lines = [
-        f"{each.job_id} {each.workload}: {each.kind.replace('_', ' ')} {each.device} {each.reason}"
+        f"{each.job.id} {each.job.workload}: {each.action.kind.value.replace('_', ' ')} {each.action.device_id} "
+        f"{each.action.reason}"
         for each in done.decisions
     ]
-    lines += [f"would run: scontrol {line}" for edit in done.edits for line in edit.lines] if dry_run else []
-    lines += [f"would run: scancel {','.join(edit.job_ids)}" for edit in done.edits if edit.cancels and dry_run]
+    if dry_run:
+        lines += [f"would run: scontrol {line}" for edit in done.changes for line in edit.lines]
+        lines += [f"would run: scancel {','.join(edit.job_ids)}" for edit in done.changes if edit.cancels]
     lines += [f"{update.job_id}: {update.message}" for update in done.rejected]
-    lines += [f"left to Slurm: {count} ({reason})" for reason, count in sorted(done.left_to_slurm.items())]
+    lines += [f"left to Slurm: {count} ({reason})" for reason, count in sorted(done.left_out.items())]
     return "\n".join(lines) or "nothing to do"
-
-
-def _print_round(done: "Round", *, dry_run: bool) -> None:
-    if done.decisions or done.rejected:
-        typer.echo(text(done, dry_run=dry_run))

@@ -6,15 +6,18 @@ only root writes, and only from files of root or of the user of this process.
 Law: whatever one user puts there costs nobody else's job its marks or its ending.
 """
 
+import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from interfere.progress import Mark, read_marks
-from interfere.serving.adapters.slurm.occupancy import JobEnding, JobOnGpu, read_ending
+from interfere.serving.adapters.slurm.jobs import SlurmJob
+from interfere.serving.adapters.windows import Stay
 
 TAIL_BYTES = 2**20  # of a file met for the first time: 10,000 marks, three hours of one a second
 READ_BYTES = 2**22  # of one file in one round; the rest follows in the next
@@ -24,14 +27,41 @@ ENDINGS = "endings"  # folder of the endings in the spool
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnding:
+    """What an epilog wrote: the job ran on these GPUs until now."""
+
+    job_id: str
+    restarts: int
+    node: str
+    gpu_indices: tuple[int, ...]
+
+
+def read_ending(text: str) -> JobEnding | None:
+    """The content of an epilog's file; None for anything else."""
+    try:
+        row = json.loads(text)
+        indices = tuple(int(part) for part in str(row.get("gpus") or "").split(",") if part)
+        return JobEnding(
+            job_id=str(row["job"]), restarts=int(row.get("restarts") or 0), node=str(row["node"]), gpu_indices=indices
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+
+
 class Spool:
-    """Reads the spool folder and remembers how far each file was read; after a restart it is read again."""
+    """Reads the spool folder and remembers how far each file was read; after a restart it is read again. Implements
+    MarkSource."""
 
     def __init__(self, folder: Path, lookback_s: float) -> None:
         self._folder, self._lookback_s = folder, lookback_s
         self._read: dict[str, tuple[int, list[Mark]]] = {}
 
-    def marks(self, stay: JobOnGpu, now_s: float) -> list[Mark]:
+    def complete_until_s(self, now_s: float) -> float:
+        """As `MarkSource.complete_until_s`: what jobs wrote is there."""
+        return now_s
+
+    def marks(self, stay: Stay[SlurmJob], now_s: float) -> list[Mark]:
         """Recent marks of a job. Whatever is not a regular file of the job's user is ignored."""
         job_id = stay.job.id
         try:

@@ -7,7 +7,6 @@ Law: an Event that is lost changes nothing.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from interfere.errors import (
     ConflictError,
@@ -18,38 +17,30 @@ from interfere.errors import (
     UnfitError,
 )
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
 from interfere.serving.adapters.kubernetes.records import JsonObject, PodState
 from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind, without_annotations
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.observations import Rejection
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_FAILURES = 3  # changes in a row without an answer, after which the API server counts as away
 CLAIM_WRITES = (WriteKind.CREATE_CLAIM, WriteKind.DELETE_CLAIM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedChange:
-    """A change that was not carried out."""
-
-    change: PodChange
-    lost_race: bool  # the object had changed; else the API server refused it
-    message: str
-
-
 def apply(
     api: ClusterApi,
     changes: Sequence[PodChange],
-    metrics: ControllerMetrics,
+    metrics: AdapterMetrics,
     *,
     may_write: Callable[[], bool] = lambda: True,
     written: Callable[[Write, JsonObject], None] = lambda *_: None,
-) -> tuple[RejectedChange, ...]:
+) -> tuple[Rejection, ...]:
     """Carry out changes in order; stop where `may_write` says that another replica decides now.
 
     Raises UnavailableError where the API server is away: the next round reads what was done. An admission webhook of
     somebody else that is away looks the same for single pods: these are left out.
     """
-    rejected: list[RejectedChange] = []
+    rejected: list[Rejection] = []
     failures = 0
     for change in changes:
         if not may_write():
@@ -111,5 +102,5 @@ def _write(api: ClusterApi, write: Write, written: Callable[[Write, JsonObject],
     written(write, row)
 
 
-def _rejected(change: PodChange, error: InterfereError, *, lost: bool) -> RejectedChange:
-    return RejectedChange(change=change, lost_race=lost, message=" ".join(str(error).split())[:200])
+def _rejected(change: PodChange, error: InterfereError, *, lost: bool) -> Rejection:
+    return Rejection(job_id=change.pod.id, lost_race=lost, message=" ".join(str(error).split())[:200])

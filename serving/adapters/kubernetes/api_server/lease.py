@@ -9,7 +9,7 @@ import time
 
 from interfere.errors import ConflictError, InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.objects.quantities import timestamp
+from interfere.serving.adapters.kubernetes.objects.values import timestamp
 from interfere.serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")

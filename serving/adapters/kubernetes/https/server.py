@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from interfere.errors import InterfereError
-from interfere.serving.adapters.kubernetes.objects.addresses import plain_address
+from interfere.serving.adapters.kubernetes.objects.values import plain_address
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_BODY = 8 * 2**20  # an AdmissionReview carries a pod (1.5 MiB at most), a filter request the names of all nodes

@@ -1,21 +1,25 @@
-"""Pods, nodes and claims of the API server as records. Pure functions.
+"""Pods, nodes, claims and volumes of the API server as records. Pure functions.
 
 Law: an object of any shape gives a record or raises nothing; what cannot be read is a pod that is left to Kubernetes.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.objects.addresses import plain_address
-from interfere.serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
-from interfere.serving.adapters.kubernetes.objects.node_selectors import selector_terms
-from interfere.serving.adapters.kubernetes.objects.pod_resources import total_of_pod
-from interfere.serving.adapters.kubernetes.objects.quantities import quantity, unix_s
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
-from interfere.serving.adapters.kubernetes.objects.volumes import VolumeTerms, terms_by_claim, terms_of_pod
+from interfere.serving.adapters.kubernetes.constraints import selector_terms
+from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_nodes, gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.values import (
+    list_at,
+    map_at,
+    maps_at,
+    plain_address,
+    quantity,
+    unix_s,
+)
 from interfere.serving.adapters.kubernetes.records import (
     AllocatedDevice,
     Claim,
@@ -49,6 +53,8 @@ _READ = (
     names.HAMI_USE,
     names.HAMI_ALLOCATED,
 )
+VolumeTerms = Mapping[tuple[str, str], SelectorTerms]
+"""Terms of the volume that a claim is bound to, by namespace and name of the claim."""
 _HAMI_RESOURCES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 
 
@@ -80,11 +86,11 @@ def cluster_state(
 
 def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms = MappingProxyType({})) -> Pod:
     """One pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU is HAMi's too."""
-    metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
-    notes = _map(metadata.get("labels")) | _map(metadata.get("annotations"))
-    claims = [_map(claim) for claim in _list(spec.get("resourceClaims"))]
-    containers = [_map(each) for field in ("containers", "initContainers") for each in _list(spec.get(field))]
-    resources = [_map(_map(each.get("resources")).get("limits")) for each in containers]
+    metadata, spec, status = map_at(row, "metadata"), map_at(row, "spec"), map_at(row, "status")
+    notes = map_at(metadata, "labels") | map_at(metadata, "annotations")
+    claims = maps_at(spec, "resourceClaims")
+    containers = [each for field in ("containers", "initContainers") for each in maps_at(spec, field)]
+    resources = [map_at(each, "resources", "limits") for each in containers]
     source = _source(claims, resources, hami=hami)
     ended_s, reason, restarts, started_s = _ending(status)
     return Pod(
@@ -94,7 +100,7 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
         version=str(metadata.get("resourceVersion") or ""),
         phase=str(status.get("phase") or "Pending"),
         node=str(spec.get("nodeName") or ""),
-        gates=tuple(str(_map(gate).get("name") or "") for gate in _list(spec.get("schedulingGates"))),
+        gates=tuple(str(gate.get("name") or "") for gate in maps_at(spec, "schedulingGates")),
         notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
         constraints=_constraints(spec, terms_of_pod(row, volume_terms) if volume_terms else ()),
         source=source,
@@ -117,15 +123,15 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
 
 def read_node(row: JsonObject) -> Node:
     """One node."""
-    metadata, spec, status = _map(row.get("metadata")), _map(row.get("spec")), _map(row.get("status"))
-    conditions = {_map(each).get("type"): _map(each).get("status") for each in _list(status.get("conditions"))}
-    allocatable = _map(status.get("allocatable"))
+    metadata, spec, status = map_at(row, "metadata"), map_at(row, "spec"), map_at(row, "status")
+    conditions = {each.get("type"): each.get("status") for each in maps_at(status, "conditions")}
+    allocatable = map_at(status, "allocatable")
     return Node(
         name=_name(row),
-        labels=tuple(sorted((str(key), str(value)) for key, value in _map(metadata.get("labels")).items())),
+        labels=tuple(sorted((str(key), str(value)) for key, value in map_at(metadata, "labels").items())),
         taints=tuple(
             Taint(key=str(taint.get("key") or ""), value=str(taint.get("value") or ""), effect=str(taint.get("effect")))
-            for taint in map(_map, _list(spec.get("taints")))
+            for taint in maps_at(spec, "taints")
             if taint.get("effect") in ("NoSchedule", "NoExecute")
         ),
         usable=not spec.get("unschedulable") and conditions.get("Ready", "True") == "True",
@@ -137,20 +143,20 @@ def read_node(row: JsonObject) -> Node:
 
 def read_claim(row: JsonObject) -> Claim:
     """One ResourceClaim."""
-    metadata, status = _map(row.get("metadata")), _map(row.get("status"))
-    allocation = _map(status.get("allocation"))
-    results = [_map(each) for each in _list(_map(allocation.get("devices")).get("results"))]
+    metadata, status = map_at(row, "metadata"), map_at(row, "status")
+    allocation = map_at(status, "allocation")
+    results = maps_at(allocation, "devices", "results")
     used = [each for each in results if each.get("adminAccess") is not True]  # monitoring takes nothing from anybody
-    owners = [_map(each) for each in _list(metadata.get("ownerReferences"))]
+    owners = maps_at(metadata, "ownerReferences")
     return Claim(
         namespace=str(metadata.get("namespace") or "default"),
         name=_name(row),
         uid=str(metadata.get("uid") or ""),
         version=str(metadata.get("resourceVersion") or ""),
-        ours=_map(metadata.get("labels")).get(names.MANAGED_BY) == names.MANAGER,
-        target=str(_map(metadata.get("annotations")).get(names.CLAIM_FOR) or ""),
+        ours=map_at(metadata, "labels").get(names.MANAGED_BY) == names.MANAGER,
+        target=str(map_at(metadata, "annotations").get(names.CLAIM_FOR) or ""),
         owner_uid=next((str(each.get("uid")) for each in owners if each.get("kind") == "Pod"), ""),
-        reserved=bool(allocation) or bool(_list(status.get("reservedFor"))),
+        reserved=bool(allocation) or bool(list_at(status, "reservedFor")),
         deleting=bool(metadata.get("deletionTimestamp")),
         devices=tuple(map(_allocated, used)),
     )
@@ -158,7 +164,7 @@ def read_claim(row: JsonObject) -> Claim:
 
 def _addresses(status: Mapping[str, Any]) -> tuple[str, ...]:
     """The pod's addresses: with two families the first of `podIPs` is `podIP`."""
-    texts = [status.get("podIP"), *(_map(each).get("ip") for each in _list(status.get("podIPs")))]
+    texts = [status.get("podIP"), *(each.get("ip") for each in maps_at(status, "podIPs"))]
     return tuple(dict.fromkeys(plain_address(str(text)) for text in texts if text))
 
 
@@ -170,14 +176,14 @@ def _allocated(result: Mapping[str, Any]) -> AllocatedDevice:
         device=str(result.get("device")),
         consumed=tuple(
             (str(name).removeprefix(f"{driver}/"), quantity(amount))
-            for name, amount in _map(result.get("consumedCapacity")).items()
+            for name, amount in map_at(result, "consumedCapacity").items()
         ),
     )
 
 
 def _claim_name(claim: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """The claim that a pod names, or that was made from its template."""
-    made = [_map(each) for each in _list(status.get("resourceClaimStatuses"))]
+    made = maps_at(status, "resourceClaimStatuses")
     of_template = next((each.get("resourceClaimName") for each in made if each.get("name") == claim.get("name")), "")
     return str(claim.get("resourceClaimName") or of_template or "")
 
@@ -199,7 +205,7 @@ def _special(
     source: GpuSource | None,
 ) -> str:
     """Why a pod is left to Kubernetes."""
-    affinity = _map(spec.get("affinity"))
+    affinity = map_at(spec, "affinity")
     several = total_of_pod(spec, "limits", names.GPU_RESOURCE) > 1
     checks = {
         "no GPU": source is None,
@@ -209,24 +215,23 @@ def _special(
         not in ("", "default-scheduler", "hami-scheduler"),
         "pod affinity": bool(affinity.get("podAffinity")) or bool(affinity.get("podAntiAffinity")),
         "topology spread": any(
-            _map(each).get("whenUnsatisfiable") == "DoNotSchedule"
-            for each in _list(spec.get("topologySpreadConstraints"))
+            each.get("whenUnsatisfiable") == "DoNotSchedule" for each in maps_at(spec, "topologySpreadConstraints")
         ),
         "host ports": any(
-            _map(port).get("hostPort")  # a second pod of the same port cannot start on the node
-            for container in map(_map, _list(spec.get("containers")))
-            for port in _list(container.get("ports"))
+            port.get("hostPort")  # a second pod of the same port cannot start on the node
+            for container in maps_at(spec, "containers")
+            for port in maps_at(container, "ports")
         ),
-        "pod group": bool(_map(spec.get("schedulingGroup")) or _map(spec.get("workloadRef"))),  # 1.36 and 1.35
-        "other gates": any(_map(gate).get("name") != names.GATE for gate in _list(spec.get("schedulingGates"))),
+        "pod group": bool(map_at(spec, "schedulingGroup") or map_at(spec, "workloadRef")),  # 1.36 and 1.35
+        "other gates": any(gate.get("name") != names.GATE for gate in maps_at(spec, "schedulingGates")),
     }
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
 def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...]) -> Constraints:
-    node_affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
+    node_affinity = map_at(spec, "affinity", "nodeAffinity")
     return Constraints(
-        node_selector=tuple(sorted((str(k), str(v)) for k, v in _map(spec.get("nodeSelector")).items())),
+        node_selector=tuple(sorted((str(k), str(v)) for k, v in map_at(spec, "nodeSelector").items())),
         affinity_terms=selector_terms(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")),
         volume_terms=volume_terms,
         tolerations=tuple(
@@ -236,7 +241,7 @@ def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...
                 str(t.get("value") or ""),
                 str(t.get("effect") or ""),
             )
-            for t in map(_map, _list(spec.get("tolerations")))
+            for t in maps_at(spec, "tolerations")
         ),
         cpu=total_of_pod(spec, "requests", "cpu"),
         memory_bytes=total_of_pod(spec, "requests", "memory"),
@@ -245,12 +250,10 @@ def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...
 
 def _ending(status: Mapping[str, Any]) -> tuple[float, str, int, float]:
     """When and why all containers ended, how often one restarted, and when the newest of them started."""
-    states = [_map(each) for each in _list(status.get("containerStatuses"))]
+    states = maps_at(status, "containerStatuses")
     restarts = sum(int(each.get("restartCount") or 0) for each in states)
-    started_s = max(
-        (unix_s(_map(_map(each.get("state")).get("running")).get("startedAt")) for each in states), default=0
-    )
-    terminated = [_map(_map(each.get("state")).get("terminated")) for each in states]
+    started_s = max((unix_s(map_at(each, "state", "running").get("startedAt")) for each in states), default=0)
+    terminated = [map_at(each, "state", "terminated") for each in states]
     started_s = max([started_s, *(unix_s(each.get("startedAt")) for each in terminated)])
     if status.get("phase") not in ("Succeeded", "Failed"):
         return 0.0, "", restarts, started_s
@@ -261,7 +264,7 @@ def _ending(status: Mapping[str, Any]) -> tuple[float, str, int, float]:
 
 
 def _name(row: JsonObject) -> str:
-    return str(_map(row.get("metadata")).get("name") or "")
+    return str(map_at(row, "metadata").get("name") or "")
 
 
 def _integer(value: object) -> int:
@@ -269,9 +272,58 @@ def _integer(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def terms_by_claim(claims: Iterable[JsonObject], volumes: Iterable[JsonObject]) -> VolumeTerms:
+    """The node affinity of every bound volume that has one: a volume of one zone, or a node's own disk. A claim that is
+    not bound yet leaves the choice to the scheduler. Source: kube-scheduler's VolumeBinding."""
+    terms = {}
+    for row in volumes:
+        if found := selector_terms(map_at(row, "spec", "nodeAffinity", "required")):
+            terms[str(map_at(row, "metadata").get("name"))] = found
+    bound = {}
+    for row in claims if terms else ():
+        metadata, volume = map_at(row, "metadata"), str(map_at(row, "spec").get("volumeName") or "")
+        if volume in terms:
+            bound[str(metadata.get("namespace")), str(metadata.get("name"))] = terms[volume]
+    return bound
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def terms_of_pod(row: JsonObject, terms: VolumeTerms) -> tuple[SelectorTerms, ...]:
+    """The terms that a node of the pod must fulfil, one entry a volume. An ephemeral volume's claim is named after pod
+    and volume."""
+    metadata, found = map_at(row, "metadata"), []
+    for volume in maps_at(row, "spec", "volumes"):
+        name = str(map_at(volume, "persistentVolumeClaim").get("claimName") or "")
+        if volume.get("ephemeral"):
+            name = f"{metadata.get('name')}-{volume.get('name')}"
+        if of_volume := terms.get((str(metadata.get("namespace")), name)):
+            found.append(of_volume)
+    return tuple(found)
+
+
+def total_of_pod(spec: Mapping[str, Any], kind: str, resource: str) -> float:
+    """What a pod as a whole takes of a node while it takes most. `kind`: requests or limits.
+
+    Init containers run one after the other before the containers, those with restartPolicy Always (sidecars) beside
+    them; the pod's own figure takes the place of the sum; the overhead of its runtime class is added.
+    Source: k8s.io/component-helpers, resource.PodRequests.
+    """
+    sidecars = peak = 0.0
+    for container in maps_at(spec, "initContainers"):
+        amount = _amount(container, kind, resource)
+        peak = max(peak, sidecars + amount)
+        if container.get("restartPolicy") == "Always":
+            sidecars += amount
+    together = sidecars + sum(_amount(each, kind, resource) for each in maps_at(spec, "containers"))
+    own = _quantity(map_at(spec, "resources", kind).get(resource))
+    overhead = _quantity(map_at(spec, "overhead").get(resource))
+    total = max(peak, together) if math.isnan(own) else own
+    return total + (0.0 if math.isnan(overhead) else overhead)
+
+
+def _amount(container: Mapping[str, Any], kind: str, resource: str) -> float:
+    amount = _quantity(map_at(container, "resources", kind).get(resource))
+    return 0.0 if math.isnan(amount) else amount
+
+
+def _quantity(value: object) -> float:
+    return math.nan if value is None else quantity(value)

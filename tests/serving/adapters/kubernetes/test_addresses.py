@@ -19,8 +19,8 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request
-from interfere.serving.adapters.kubernetes.objects.addresses import plain_address
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
+from interfere.serving.adapters.kubernetes.objects.values import plain_address
 from interfere.serving.server import start_server
 from tests.serving.adapters.kubernetes.conftest import SHIPPED
 from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer

@@ -11,9 +11,9 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.controller import controller_metrics
+from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
@@ -54,7 +54,7 @@ def decide(api: ApiServer, controller: Start, *pods: Row, **chosen: Any) -> tupl
     assert done.rejected == ()
     scheduler.once()
     bound = {name: row["spec"].get("nodeName", "") for name, row in pods_by_name(api).items()}
-    return {each.pod.name: each.device for each in done.decisions}, bound
+    return {each.job.name: each.action.device_id for each in done.decisions}, bound
 
 
 def test_monitoring_with_admin_access_takes_no_seat(api_server: ApiServer, controller: Start) -> None:
@@ -114,7 +114,7 @@ def test_a_released_pod_asks_for_the_memory_by_the_name_that_is_published(
     api_server.add(POD, pod("p"))
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     api = ClusterApi(10.0, 100.0, 100)
-    assert release_pods(api, settings(), ControllerMetrics(), 4e9).released == 1
+    assert release_pods(api, settings(), controller_metrics(), 4e9).released == 1
     scheduler = StandInScheduler(api_server)
     scheduler.once()
     assert pods_by_name(api_server)["p"]["spec"].get("nodeName") == "n0"

@@ -15,9 +15,8 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from interfere.serving.adapters.kubernetes.objects.capacities import consumed, share
-from interfere.serving.adapters.kubernetes.objects.quantities import quantity
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.gpus import consumed, gpus_of_slices, share
+from interfere.serving.adapters.kubernetes.objects.values import quantity
 from interfere.serving.adapters.kubernetes.writes import device_selector
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_rules import refusals
@@ -102,7 +101,8 @@ def test_pods_are_placed_among_devices_of_other_kinds(api_server: ApiServer, con
     (decision,) = replica.advisor.round().decisions
     scheduler.once()
     (claim,) = api_server.rows(CLAIM)
-    assert f"n0/GPU-n0-{claim['status']['allocation']['devices']['results'][0]['device'][-1]}" == decision.device
+    device = claim["status"]["allocation"]["devices"]["results"][0]["device"]
+    assert f"n0/GPU-n0-{device[-1]}" == decision.action.device_id
 
 
 POLICIES = st.one_of(
@@ -151,7 +151,7 @@ def test_capacities_without_a_default_are_shared_too(api_server: ApiServer, cont
         api_server.add(POD, pod(f"p{k}", "request-server"))
     replica, scheduler = controller(settings()), StandInScheduler(api_server)
     wait_seen(replica, api_server)
-    placed = sum(bool(each.device) for each in replica.advisor.round().decisions)
+    placed = sum(bool(each.action.device_id) for each in replica.advisor.round().decisions)
     scheduler.once()
     assert placed == len(scheduler.bound) == 8
 
@@ -175,7 +175,7 @@ def test_a_node_that_no_selector_can_name_is_left_out(api_server: ApiServer, con
         api_server.add(POD, pod(f"p{k}", source="node"))
     replica = controller(settings())
     wait_seen(replica, api_server)
-    assert {each.device for each in replica.advisor.round().decisions} <= {"n1/gpu-0", ""}
+    assert {each.action.device_id for each in replica.advisor.round().decisions} <= {"n1/gpu-0", ""}
 
 
 def test_a_gpu_of_three_time_slices_offers_three_seats(api_server: ApiServer, controller: Start) -> None:
@@ -186,7 +186,7 @@ def test_a_gpu_of_three_time_slices_offers_three_seats(api_server: ApiServer, co
     wait_seen(replica, api_server)
     decisions = replica.advisor.round().decisions
     scheduler.once()
-    assert sum(bool(each.device) for each in decisions) == len(scheduler.bound) == 3
+    assert sum(bool(each.action.device_id) for each in decisions) == len(scheduler.bound) == 3
 
 
 def test_a_claim_of_a_class_that_is_not_there_waits(api_server: ApiServer, controller: Start) -> None:

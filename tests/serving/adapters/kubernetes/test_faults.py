@@ -15,10 +15,10 @@ from interfere.errors import UnavailableError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.lease import Lease
-from interfere.serving.adapters.kubernetes.controller import Controller, one_round
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.round import one_round
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
@@ -43,15 +43,15 @@ def test_release_ungates_all_and_makes_every_pod_schedulable(
     api = api_of(api_server, monkeypatch)
     for k in range(6):
         api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
-    overdue = release_pods(api, settings(window_s=60.0), ControllerMetrics(), time.time())
+    overdue = release_pods(api, settings(window_s=60.0), controller_metrics(), time.time())
     assert (overdue.released, overdue.still_gated) == (0, 6), "none is past its window"
-    overdue = release_pods(api, settings(window_s=60.0), ControllerMetrics(), time.time() + 61.0)
+    overdue = release_pods(api, settings(window_s=60.0), controller_metrics(), time.time() + 61.0)
     assert (overdue.released, overdue.still_gated) == (6, 0)
     assert {row["metadata"]["annotations"][names.CLAIM_FOR] for row in api_server.rows(CLAIM)} == {names.ANY_DEVICE}
     scheduler = StandInScheduler(api_server)
     scheduler.once()
     assert len(scheduler.bound) == 6
-    assert release_pods(api, settings(), ControllerMetrics(), time.time() + 999.0).released == 0
+    assert release_pods(api, settings(), controller_metrics(), time.time() + 999.0).released == 0
 
 
 def test_a_pod_that_was_ungated_by_hand_is_given_its_claim(
@@ -61,7 +61,7 @@ def test_a_pod_that_was_ungated_by_hand_is_given_its_claim(
     two_nodes(api_server, "dra")
     notes = {names.STATE: "placed", names.DEVICE: "n0/GPU-n0-0", names.DECIDED_AT: str(time.time())}
     api_server.add(POD, pod("p", gated=False, notes=notes))
-    assert release_pods(api_of(api_server, monkeypatch), settings(), ControllerMetrics(), time.time()).released == 1
+    assert release_pods(api_of(api_server, monkeypatch), settings(), controller_metrics(), time.time()).released == 1
     scheduler = StandInScheduler(api_server)
     scheduler.once()
     assert len(scheduler.bound) == 1
@@ -73,7 +73,7 @@ def test_pods_of_others_are_never_touched(api_server: ApiServer, monkeypatch: py
     gates = [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]
     api_server.add(POD, pod("queued", schedulingGates=gates))
     api = api_of(api_server, monkeypatch)
-    assert release_pods(api, settings(), ControllerMetrics(), time.time() + 1e6).released == 1
+    assert release_pods(api, settings(), controller_metrics(), time.time() + 1e6).released == 1
     rows = pods_by_name(api_server)
     assert rows["queued"]["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
     assert names.STATE not in rows["own-claim"]["metadata"]["annotations"]
@@ -89,7 +89,7 @@ def test_a_pod_that_is_never_advised_is_released_at_once(
     del unnamed["metadata"]["annotations"][names.WORKLOAD]
     api_server.add(POD, unnamed)
     api_server.add(POD, pod("advised", source="hami"))
-    done = release_pods(api_of(api_server, monkeypatch), settings(), ControllerMetrics(), time.time())
+    done = release_pods(api_of(api_server, monkeypatch), settings(), controller_metrics(), time.time())
     assert (done.released, done.still_gated) == (2, 1)
     rows = pods_by_name(api_server)
     assert [name for name, row in rows.items() if row["spec"].get("schedulingGates")] == ["advised"]
@@ -103,14 +103,14 @@ def test_without_a_policy_server_nothing_is_placed_and_the_loop_goes_on(
     two_nodes(api_server, "dra")
     api_server.add(POD, pod("p"))
     replica = controller(settings())
-    before = replica.advisor._client
-    replica.advisor._client = PolicyClient("127.0.0.1:1", timeout_s=0.5)
-    assert one_round(replica.advisor, replica.metrics) is None
+    before = replica.advisor.client
+    replica.advisor.client = PolicyClient("127.0.0.1:1", timeout_s=0.5)
+    assert one_round(replica.advisor) is None
     assert 'rounds_total{result="unavailable"} 1' in replica.metrics.text()
     assert api_server.rows(CLAIM) == []
-    replica.advisor._client = before
+    replica.advisor.client = before
     (decision,) = replica.advisor.round().decisions
-    assert decision.device
+    assert decision.action.device_id
 
 
 def test_a_pod_that_changed_since_it_was_read_is_left_to_the_next_round(
@@ -163,7 +163,7 @@ def test_an_api_server_that_went_away_is_found_again(api_server: ApiServer, cont
     deadline_s = time.monotonic() + PATIENCE_S
     while "schedulingGates" in pods_by_name(api_server)["p"]["spec"] and time.monotonic() < deadline_s:
         replica._lease.try_hold()
-        one_round(replica.advisor, replica.metrics)
+        one_round(replica.advisor)
         time.sleep(0.2)
     assert "schedulingGates" not in pods_by_name(api_server)["p"]["spec"]
 
@@ -181,7 +181,7 @@ def test_a_refused_write_is_reported_and_the_rest_goes_on(api_server: ApiServer,
 
     api_server.kmock.fault = forbidden
     done = replica.advisor.round()
-    assert [each.change.pod.name for each in done.rejected] == ["p0"]
+    assert [each.job_id.split("/")[1] for each in done.rejected] == ["p0"]
     assert not done.rejected[0].lost_race
     rows = pods_by_name(api_server)
     assert rows["p0"]["spec"]["schedulingGates"]

@@ -38,13 +38,13 @@ def test_kubectl_shows_decisions_and_rolls_back(api_server: ApiServer, controlle
         api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
     replica, scheduler = controller(settings()), StandInScheduler(api_server)
     wait_seen(replica, api_server)
-    decisions = {each.pod.name: each for each in replica.advisor.round().decisions}
+    decisions = {each.job.name: each.action for each in replica.advisor.round().decisions}
     scheduler.once()
     # 1. Decisions.
-    placed = next(name for name, each in decisions.items() if each.device)
-    waiting = next(name for name, each in decisions.items() if not each.device)
+    placed = next(name for name, each in decisions.items() if each.device_id)
+    waiting = next(name for name, each in decisions.items() if not each.device_id)
     text = run(api_server, tmp_path, kubectl, "describe", "pod", placed, "--namespace", "ml")
-    assert f"{names.DEVICE}: {decisions[placed].device}" in text
+    assert f"{names.DEVICE}: {decisions[placed].device_id}" in text
     assert "InterferePlaced" in text
     assert decisions[placed].reason in text
     text = run(api_server, tmp_path, kubectl, "describe", "pod", waiting, "--namespace", "ml")
@@ -69,7 +69,7 @@ def test_kubectl_shows_decisions_and_rolls_back(api_server: ApiServer, controlle
     config = tmp_path / "kubernetes.toml"
     config.write_text(f'mode = "gate"\ndevice_class = "{DRIVER}"\n')
     answer = json.loads(run(api_server, tmp_path, *COMMAND, "release", "--config", str(config), "--json"))
-    assert answer["released"] == sum(not each.device for each in decisions.values())
+    assert answer["released"] == sum(not each.device_id for each in decisions.values())
     assert all("schedulingGates" not in row["spec"] for row in api_server.rows(POD))
     delete = "kubectl delete mutatingwebhookconfiguration interfere"
     assert delete in GUIDE.read_text()

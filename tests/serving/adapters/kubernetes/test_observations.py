@@ -16,11 +16,13 @@ need_kmock()
 
 from interfere.progress import Mark
 from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.history import end_reason, runs
+from interfere.serving.adapters.kubernetes.marks import MarkStore, SpoolSender, send_until_stopped
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
-from interfere.serving.adapters.kubernetes.observations.marks import MarkStore
-from interfere.serving.adapters.kubernetes.observations.sidecar import SpoolSender, run
-from interfere.serving.adapters.kubernetes.observations.stays import Stays, colocation_windows, progress
+from interfere.serving.adapters.kubernetes.port import SETTLE_S
+from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.windows import Stay, Stays, colocation_windows, progress
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
@@ -29,6 +31,7 @@ from tests.waiting import wait_until
 
 NOW = 1_800_000_000.0
 CHOSEN = settings(report_every_s=60.0)
+RULES = CHOSEN.window_rules(settle_s=SETTLE_S)
 Start = Callable[[KubernetesSettings], Controller]
 
 
@@ -46,10 +49,27 @@ def stamp(at_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
 
 
-def stays_of(*rows: dict, now_s: float = NOW) -> Stays:
-    stays = Stays()
-    stays.see(cluster_state(CHOSEN, rows, [node("n0", gpus=1)], [], []), now_s)
+def stays_of(*rows: dict, now_s: float = NOW) -> Stays[Pod]:
+    stays = Stays[Pod](CHOSEN.lookback_s)
+    see(stays, *rows, now_s=now_s)
     return stays
+
+
+def see(stays: Stays[Pod], *rows: dict, now_s: float) -> None:
+    stays.see(runs(cluster_state(CHOSEN, rows, [node("n0", gpus=1)], [], []), now_s), now_s)
+
+
+class Given:
+    """Marks of the pods `a` and `bb`. Implements MarkSource."""
+
+    def __init__(self, own: list[Mark], other: list[Mark]) -> None:
+        self._of = {"a": own, "bb": other}
+
+    def marks(self, stay: Stay[Pod], now_s: float) -> list[Mark]:
+        return self._of[stay.job.name]
+
+    def complete_until_s(self, now_s: float) -> float:
+        return now_s
 
 
 def marks(start_s: float, end_s: float, rate: float, writer: str = "w") -> list[Mark]:
@@ -58,31 +78,31 @@ def marks(start_s: float, end_s: float, rate: float, writer: str = "w") -> list[
 
 def test_windows_are_cut_where_company_changes() -> None:
     stays = stays_of(running("a", NOW - 50.0), running("bb", NOW - 30.0, ended_s=NOW - 10.0))
-    windows = [each for each in colocation_windows(stays.all(), CHOSEN, NOW) if each.stay.pod.name == "a"]
+    windows = [each for each in colocation_windows(stays.all(), RULES, NOW) if each.stay.job.name == "a"]
     spans = [
-        (round(each.start_s - NOW), round(each.end_s - NOW), [c.pod.name for c in each.company]) for each in windows
+        (round(each.start_s - NOW), round(each.end_s - NOW), [c.job.name for c in each.company]) for each in windows
     ]
     assert spans == [(-49, -31, []), (-29, -11, ["bb"])], "a second at both ends is left out; the open one comes later"
 
 
 def test_a_pod_that_was_deleted_ends_where_it_was_missed() -> None:
     stays = stays_of(running("a", NOW - 50.0), running("bb", NOW - 30.0))
-    stays.see(cluster_state(CHOSEN, [running("a", NOW - 50.0)], [node("n0", gpus=1)], [], []), NOW + 20.0)
-    shared = [each for each in colocation_windows(stays.all(), CHOSEN, NOW + 40.0) if each.company]
+    see(stays, running("a", NOW - 50.0), now_s=NOW + 20.0)
+    shared = [each for each in colocation_windows(stays.all(), RULES, NOW + 40.0) if each.company]
     assert {round(each.end_s - NOW) for each in shared if each.end_s > NOW} == {19}
 
 
 def test_steps_are_counted_while_the_company_marks_too() -> None:
     stays = stays_of(running("a", NOW - 50.0), running("bb", NOW - 50.0, ended_s=NOW - 10.0))
-    (window,) = [each for each in colocation_windows(stays.all(), CHOSEN, NOW) if each.stay.pod.name == "a"]
+    (window,) = [each for each in colocation_windows(stays.all(), RULES, NOW) if each.stay.job.name == "a"]
     own, other = marks(NOW - 50.0, NOW, 10.0), marks(NOW - 30.0, NOW, 10.0)
-    measured = progress(window, own, other, CHOSEN)
+    measured = progress(window, Given(own, other), RULES, "kubernetes/c", NOW)
     assert measured is not None
     assert (measured.steps, measured.start_s, measured.end_s) == (190.0, NOW - 30.0, NOW - 11.0)
     assert measured.company == ("gemm",)
-    assert progress(window, own[:2], [], CHOSEN) is None, "too few marks"
+    assert progress(window, Given(own[:2], []), RULES, "kubernetes/c", NOW) is None, "too few marks"
     again = stays_of(running("a", NOW - 50.0), running("bb", NOW - 50.0, ended_s=NOW - 10.0), now_s=NOW + 5)
-    ids = {each.observation_id("c") for each in colocation_windows(again.all(), CHOSEN, NOW + 5)}
+    ids = {each.observation_id("kubernetes/c") for each in colocation_windows(again.all(), RULES, NOW + 5)}
     assert measured.observation_id in ids, "a restart makes the same id"
 
 
@@ -102,8 +122,6 @@ def test_steps_are_counted_while_the_company_marks_too() -> None:
     ],
 )
 def test_why_a_pod_ended(status: dict, reason: str) -> None:
-    from interfere.serving.adapters.kubernetes.observations.reporter import end_reason
-
     assert end_reason(read_pod(pod("p") | {"status": status})) == reason
 
 
@@ -135,7 +153,7 @@ def test_a_sidecar_sends_its_spool_until_a_replica_takes_it(
     assert sum(map(len, replica.marks._marks.values())) == 1
     with spool.open("a") as file:
         file.write('": 1}\n' + line)
-    thread = threading.Thread(target=run, args=(sender, 0.05, stop))
+    thread = threading.Thread(target=send_until_stopped, args=(sender, 0.05, stop))
     thread.start()
     wait_until(lambda: sum(map(len, replica.marks._marks.values())) >= 2, "the second mark has arrived")
     stop.set()

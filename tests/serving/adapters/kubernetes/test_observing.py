@@ -12,10 +12,10 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
+from interfere.serving.adapters.journal import read_journal, report_document, summarise
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.command import report
 from interfere.serving.adapters.kubernetes.controller import Controller
-from interfere.serving.adapters.kubernetes.observations.journal import read_journal, summarise
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, POD, ApiServer
@@ -37,10 +37,10 @@ def test_what_would_have_been_placed_where(api_server: ApiServer, controller: St
     scheduler.once()  # bound before any round sees them pending
     wait_seen(replica, api_server)
     done = replica.advisor.round()
-    assert {each.pod.name for each in done.decisions} == {"p0", "p1", "p2"}
+    assert {each.job.name for each in done.decisions} == {"p0", "p1", "p2"}
     rows = pods_by_name(api_server)
     for each in done.decisions:
-        assert rows[each.pod.name]["metadata"]["annotations"][names.ADVICE].endswith(each.device)
+        assert rows[each.job.name]["metadata"]["annotations"][names.ADVICE].endswith(each.action.device_id)
     assert {row["reason"] for row in api_server.rows(EVENT)} == {"InterfereAdvice"}
     replica.advisor.round()
     summary = summarise(read_journal(chosen.journal))
@@ -99,6 +99,10 @@ def test_the_report_compares_predicted_with_measured() -> None:
     assert (summary.median_predicted, summary.median_measured, summary.median_error) == (1.5, 2.0, 0.25)
     (row,) = summary.companies
     assert (row.workload, row.company, row.pods, row.predicted, row.measured) == ("w", ("v",), 1, 1.5, 2.0)
+    title, *parts = (getattr(part, "text", part) for part in report_document(summary).parts)
+    assert title == "2 jobs have a decision that names a device; 2 of them ran, 1 of these on that device."
+    assert parts[0].endswith("median slowdown predicted 1.50, measured 2.00, median error 25%.")
+    assert parts[1].rows == (("w", "v", "t", 1, 1.5, 2.0),)
 
 
 def test_two_weeks_of_observing_are_summed_up(
@@ -120,7 +124,7 @@ def test_two_weeks_of_observing_are_summed_up(
         lines = [json.dumps(each._asdict()) for each in marks(now_s - 88.0, now_s - 22.0, rate, name)]
         replica.marks.receive(f"10.0.0.{number}", ("\n".join(lines) + "\n").encode(), now_s)
     wait_seen(replica, api_server)
-    answer = replica.advisor._client.predict(["request-server"] * 2, pairs=[(0, 1)], device_type=DEVICE_TYPE)
+    answer = replica.advisor.client.predict(["request-server"] * 2, pairs=[(0, 1)], device_type=DEVICE_TYPE)
     before = float(answer.prediction.median[0])
     replica.advisor.round()
     for name in uuids:
@@ -137,5 +141,5 @@ def test_two_weeks_of_observing_are_summed_up(
     report(chosen.journal)
     text = capsys.readouterr().out
     print(text)
-    assert "2 times a pod ran beside others" in text
+    assert "2 times a job ran beside others" in text
     assert "1.25" in text

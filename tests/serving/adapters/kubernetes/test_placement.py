@@ -10,6 +10,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
+from interfere.records import ActionKind
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.controller import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
@@ -55,21 +56,23 @@ def test_eight_of_twelve_pods_start_where_the_plan_said(api_server: ApiServer, c
     wait_seen(replica, api_server)
     done = replica.advisor.round()
     assert done.rejected == ()
-    planned = {each.pod.name: each.device for each in done.decisions}
+    planned = {each.job.name: each.action.device_id for each in done.decisions}
     scheduler.once()
     rows = pods_by_name(api_server)
     places = {name: place_of(api_server, row) for name, row in rows.items()}
     assert places == planned
     assert sum(bool(place) for place in places.values()) == 8
     # The pods on each GPU are the pairs of the matching.
-    partners = {each.pod.name: each.partner.split("/")[1] for each in done.decisions if each.partner}
+    partners = {
+        each.job.name: each.action.partner_id.split("/")[1] for each in done.decisions if each.action.partner_id
+    }
     assert len(partners) == 8
     assert all(places[name] == places[partner] and partners[partner] == name for name, partner in partners.items())
     # Those that wait are gated still, and say why.
     waiting = [row for name, row in rows.items() if not places[name]]
     assert all(row["spec"]["schedulingGates"] == [{"name": names.GATE}] for row in waiting)
     assert all(row["metadata"]["annotations"][names.REASON] for row in waiting)
-    assert {each.reason for each in done.decisions if not each.device} != {""}
+    assert {each.action.reason for each in done.decisions if not each.action.device_id} != {""}
     events = {row["involvedObject"]["name"]: row["reason"] for row in api_server.rows(EVENT)}
     assert events == {name: "InterferePlaced" if places[name] else "InterfereWaiting" for name in rows}
 
@@ -82,7 +85,7 @@ def test_a_node_of_one_gpu_is_chosen_by_its_name(api_server: ApiServer, controll
     done = controller(settings()).advisor.round()
     StandInScheduler(api_server).once()
     rows = pods_by_name(api_server)
-    assert {each.pod.name: each.device.partition("/")[0] for each in done.decisions} == {
+    assert {each.job.name: each.action.device_id.partition("/")[0] for each in done.decisions} == {
         name: row["spec"].get("nodeName", "") for name, row in rows.items()
     }
     assert any(row["spec"].get("nodeName") for row in rows.values())
@@ -92,8 +95,8 @@ def test_a_pod_that_does_not_fit_waits(api_server: ApiServer, controller: Start)
     two_nodes(api_server, "dra")
     api_server.add(POD, pod("large", notes={names.MEMORY_GIB: "81"}))
     (decision,) = controller(settings()).advisor.round().decisions
-    assert (decision.kind, decision.device) == ("wait", "")
-    assert "memory" in decision.reason
+    assert (decision.action.kind, decision.action.device_id) == (ActionKind.WAIT, "")
+    assert "memory" in decision.action.reason
 
 
 def test_only_changed_pods_are_patched(api_server: ApiServer, controller: Start) -> None:
@@ -140,8 +143,8 @@ def test_a_released_pods_claim_is_replaced_when_a_decision_comes(api_server: Api
     wait_seen(replica, api_server)
     (decision,) = replica.advisor.round().decisions
     (claim,) = api_server.rows(CLAIM)
-    assert claim["metadata"]["annotations"][names.CLAIM_FOR] == decision.device
-    assert decision.device
+    assert claim["metadata"]["annotations"][names.CLAIM_FOR] == decision.action.device_id
+    assert decision.action.device_id
 
 
 @pytest.mark.parametrize("source", ["dra", "hami"])
@@ -159,7 +162,7 @@ def test_a_pod_goes_where_its_volume_is(api_server: ApiServer, controller: Start
         api_server.add(POD, pod(f"p{k}", "request-server", source=source, volumes=volumes))
     replica, scheduler = controller(settings()), StandInScheduler(api_server)
     wait_seen(replica, api_server)
-    planned = {each.pod.name: each.device.partition("/")[0] for each in replica.advisor.round().decisions}
+    planned = {each.job.name: each.action.device_id.partition("/")[0] for each in replica.advisor.round().decisions}
     assert {planned[f"p{k}"] for k in range(4)} == {"n1"}
     scheduler.once()
     assert {name: row["spec"].get("nodeName", "") for name, row in pods_by_name(api_server).items()} == planned

@@ -17,7 +17,7 @@ need_kmock()
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.records import Progress
-from interfere.serving.adapters.kubernetes.observations.prometheus_marks import read_by
+from interfere.serving.adapters.kubernetes.prometheus_marks import read_by
 from interfere.serving.adapters.kubernetes.settings import load
 from tests.monitoring.prometheus_server import backfill, needs_prometheus, running_prometheus
 from tests.serving.adapters.kubernetes.conftest import Start
@@ -95,8 +95,8 @@ def test_windows_of_untouched_jobs_reach_the_server(
             api_server.patch(POD, "ml", name, {"status": status})
         wait_seen(replica, api_server)
         delivered: list[Progress] = []
-        observe = replica.advisor._client.observe
-        replica.advisor._client.observe = lambda rows, **more: (
+        observe = replica.advisor.client.observe
+        replica.advisor.client.observe = lambda rows, **more: (
             delivered.extend(each for each in rows if isinstance(each, Progress)),
             observe(rows, **more),
         )[1]
@@ -138,7 +138,7 @@ def test_an_expression_of_steps_per_second(tmp_path: Path) -> None:
         assert (own[-1].steps - own[0].steps) / (own[-1].unix_s - own[0].unix_s) == pytest.approx(10.0, rel=0.01)
         assert own[0].unix_s < now_s - 500.0
         assert source.marks(replace(stay, start_s=now_s - 100.0), now_s)[0].unix_s >= now_s - 100.0
-        assert source.marks(replace(stay, pod=replace(stay.pod, namespace="other")), now_s) == []
+        assert source.marks(replace(stay, job=replace(stay.job, namespace="other")), now_s) == []
 
 
 def test_the_address_and_the_counter_belong_together(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.constraints import admits
-from interfere.serving.adapters.kubernetes.objects.node_gpus import gpus_of_nodes
-from interfere.serving.adapters.kubernetes.objects.quantities import bytes_text, quantity, unix_s
+from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_nodes, gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_node, read_pod
-from interfere.serving.adapters.kubernetes.objects.resource_slices import gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.values import bytes_text, quantity, unix_s
 from interfere.serving.adapters.kubernetes.records import GpuSource
 from interfere.serving.adapters.kubernetes.settings import Mode, load
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings

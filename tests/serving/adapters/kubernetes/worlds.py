@@ -4,8 +4,7 @@ import time
 from typing import Any
 
 from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller
-from interfere.serving.adapters.kubernetes.metrics import ControllerMetrics
+from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import Released, release_pods
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice, settings
@@ -43,7 +42,7 @@ def wait_seen(replica: Controller, api_server: ApiServer) -> None:
 
 def release_overdue(api: ClusterApi) -> Released:
     """A pass of the release, a minute later than it is."""
-    return release_pods(api, settings(), ControllerMetrics(), time.time() + LATER_S)
+    return release_pods(api, settings(), controller_metrics(), time.time() + LATER_S)
 
 
 def gated(api: ApiServer) -> list[str]:

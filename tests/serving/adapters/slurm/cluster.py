@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S, free_port
 
 FILES = Path(adapter.__file__).parent / "files"
 PROGRAM = Path(__file__).with_name("program.py")
-ROOT = Path(adapter.__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GPUS = ("g0", "g1")
 DEVICES = ("/dev/null", "/dev/zero")  # Slurm wants character devices; nothing is done to them
 

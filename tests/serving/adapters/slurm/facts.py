@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from interfere.serving.adapters.slurm.records import Gpu, GpuAddress, Node, Note, SlurmJob
+from interfere.serving.adapters.slurm.jobs import Gpu, GpuAddress, Node, Note, SlurmJob
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 
 NOW = 1_700_000_000.0

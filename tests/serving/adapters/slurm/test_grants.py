@@ -10,15 +10,14 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
-from interfere.records import MemoryUsage
-from interfere.serving.adapters.slurm.advisor import Advisor
-from interfere.serving.adapters.slurm.commands import SlurmCommands
-from interfere.serving.adapters.slurm.edits import end, place
-from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
-from interfere.serving.adapters.slurm.outcomes import outcomes
-from interfere.serving.adapters.slurm.records import GpuAddress, Note
+from interfere.records import ActionKind, MemoryUsage
+from interfere.serving.adapters.observations import outcomes
+from interfere.serving.adapters.slurm.history import fates
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
+from interfere.serving.adapters.slurm.partition import build, partitions
+from interfere.serving.adapters.slurm.port import SlurmPort, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.scontrol import SlurmCommands, end, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings, load
-from interfere.serving.adapters.slurm.view import build, partitions
 from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.conftest import DEVICE
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, running, sinfo, squeue
@@ -75,7 +74,7 @@ def test_a_grant_and_the_reason_of_an_end_stand_in_the_note() -> None:
     assert edit.note is not None
     assert Note.parse(str(edit.note)) == edit.note
     ended = running(7, "g0", note=edit.note, state="CANCELLED", end_s=NOW)
-    assert [outcome.reason for outcome in outcomes([ended], SETTINGS, NOW)] == [why.replace("_", " ")]
+    assert [outcome.reason for outcome in outcomes(fates([ended], SETTINGS, NOW), "slurm/c")] == [why.replace("_", " ")]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,9 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     with PolicyClient(server.address, timeout_s=60.0) as client:
         # 1. Memory for four: the fifth waits for it, whatever the shards.
-        one = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics())
+        one = slurm_advisor(settings, SlurmCommands(60.0), client, slurm_metrics(), dry_run=False)
         done = one.round()
-        notes = {edit.job_ids[0]: edit.note for edit in done.edits if edit.kind == "place"}
+        notes = {edit.job_ids[0]: edit.note for edit in done.changes if edit.kind == "place"}
         assert len(notes) == 4
         assert all(note is not None and note.grant_bytes == 4 * GIB for note in notes.values())
         # 2. They run; one holds more than its grant, and says so with a file of measured memory.
@@ -153,8 +152,8 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
                 ]
             )
         told(folder)
-        monkeypatch.setattr("interfere.serving.adapters.slurm.advisor.time.time", lambda: now + 17.0)
-        restarted = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics())
+        monkeypatch.setattr("interfere.serving.adapters.slurm.port.time.time", lambda: now + 17.0)
+        restarted = slurm_advisor(settings, SlurmCommands(60.0), client, slurm_metrics(), dry_run=False)
         done = restarted.round()
         # 3. It is cancelled, the reason in its note, its standard error and the round.
         lines = told(folder)
@@ -163,16 +162,15 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
         assert "AdminComment=interfere:ended;" in update
         assert "held_6.5_GiB_of_4_GiB_granted" in update
         assert any(line.startswith(f"notify {guilty} ") for line in lines)
-        (ended,) = [decision for decision in done.decisions if decision.kind == "end"]
-        assert ended.job_id == guilty
-        assert "held 6.5 GiB of 4 GiB granted" in ended.reason
+        (ended,) = [each for each in done.decisions if each.action.kind is ActionKind.END]
+        assert ended.job.id == guilty
+        assert "held 6.5 GiB of 4 GiB granted" in ended.action.reason
 
 
 def test_a_dry_run_cancels_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake(tmp_path / "slurm", squeue([]), sinfo([]))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     settings = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), spool=tmp_path)
-    with PolicyClient("127.0.0.1:1") as client:
-        dry = Advisor(settings, SlurmCommands(60.0), client, AdvisorMetrics(), dry_run=True)
-        assert dry._apply([end(running(7, "g0", note=GRANTED), "held too much")]) == ()
+    dry = SlurmPort(settings, SlurmCommands(60.0), slurm_metrics(), dry_run=True)
+    assert dry.apply([end(running(7, "g0", note=GRANTED), "held too much")]) == ()
     assert told(folder) == []

@@ -11,14 +11,13 @@ import pytest
 
 from interfere.errors import InvalidInputError, UnavailableError, UnfitError
 from interfere.progress import Writer
-from interfere.serving.adapters.slurm.commands import SlurmCommands
-from interfere.serving.adapters.slurm.edits import place
-from interfere.serving.adapters.slurm.loop import one_instance
-from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
-from interfere.serving.adapters.slurm.occupancy import JobOnGpu
-from interfere.serving.adapters.slurm.records import GpuAddress
+from interfere.serving.adapters.slurm.command import one_instance
+from interfere.serving.adapters.slurm.jobs import GpuAddress
+from interfere.serving.adapters.slurm.port import slurm_metrics
+from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import load
 from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
+from interfere.serving.adapters.windows import Place, Stay
 from tests.serving.adapters.slurm.cluster import FILES
 from tests.serving.adapters.slurm.facts import NOW, pending, running
 from tests.serving.adapters.slurm.shims import fake, shim, told
@@ -83,7 +82,7 @@ def test_no_settings_file(tmp_path: Path) -> None:
 
 
 def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_file(tmp_path: Path) -> None:
-    stay = JobOnGpu(job=running(7, "g0", user_id=os.getuid()), address=GpuAddress("n0", "g0"), start_s=NOW, end_s=NOW)
+    stay = Stay(job=running(7, "g0", user_id=os.getuid()), place=Place("n0/g0"), start_s=NOW, end_s=NOW)
     spool, writer = Spool(tmp_path, 1e9), Writer(str(tmp_path / "7.jsonl"), 0.0)
     assert spool.marks(stay, NOW) == []
     writer.step()
@@ -91,7 +90,7 @@ def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_
     writer.next_record_s = 0.0
     writer.step()
     assert [mark.steps for mark in spool.marks(stay, NOW)] == [1, 2]
-    other = JobOnGpu(job=running(8, "g0", user_id=os.getuid()), address=stay.address, start_s=NOW, end_s=NOW)
+    other = Stay(job=running(8, "g0", user_id=os.getuid()), place=stay.place, start_s=NOW, end_s=NOW)
     (tmp_path / "8.jsonl").symlink_to(tmp_path / "7.jsonl")
     assert spool.marks(other, NOW) == []
     os.chown(tmp_path / "7.jsonl", 12345, -1) if os.getuid() == 0 else pytest.skip("chown needs root")
@@ -143,7 +142,7 @@ def test_whatever_a_user_puts_into_the_spool_costs_nobody_else_anything(tmp_path
     steps = {}
     for job_id in range(10, 17):
         job = running(job_id, "g0", user_id=os.getuid())
-        marks = spool.marks(JobOnGpu(job=job, address=GpuAddress("n0", "g0"), start_s=NOW, end_s=NOW), now_s)
+        marks = spool.marks(Stay(job=job, place=Place("n0/g0"), start_s=NOW, end_s=NOW), now_s)
         steps[job_id] = [mark.steps for mark in marks]
     assert [one.job_id for one in spool.endings()] == ["7"]
     assert steps == {10: [], 11: [], 12: [3], 13: [3], 14: [], 15: [], 16: [3]}
@@ -201,9 +200,9 @@ def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
 def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
-    metrics = AdvisorMetrics()
+    metrics = slurm_metrics()
     metrics.add("rounds_total", "result", "ok", by=3)
-    metrics.set("left_to_slurm", 2, "reason", 'a "quoted"\nreason\\')
+    metrics.replace("left_to_slurm", "reason", {'a "quoted"\nreason\\': 2})
     metrics.set("round_seconds", 0.25)
     metrics.write(tmp_path / "a.prom")
     found = {
@@ -218,7 +217,7 @@ def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
     }
     with pytest.raises(UnfitError, match="cannot be written"):
         metrics.write(tmp_path / "none" / "a.prom")
-    metrics.clear("left_to_slurm")
+    metrics.replace("left_to_slurm", "reason", {})
     assert "quoted" not in metrics.text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
 
@@ -253,13 +252,19 @@ def test_commands_that_hang_fail_or_are_missing(tmp_path: Path, monkeypatch: pyt
 
 def test_the_bare_install_is_enough() -> None:
     code = (
-        "import sys, serving.adapters.slurm.command, serving.adapters.slurm.loop\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+        "import sys, interfere.serving.adapters.slurm.command, interfere.serving.adapters.slurm.port\n"
+        "print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules}))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert not {"prometheus_client", "scipy", "onnxruntime", "rustworkx", "torch", "pandas", "features"} & set(
-        ran.stdout.split()
-    )
+    assert not {
+        "prometheus_client",
+        "scipy",
+        "onnxruntime",
+        "rustworkx",
+        "torch",
+        "pandas",
+        "interfere.features",
+    } & set(ran.stdout.split())
 
 
 def test_refusals_are_told_apart_and_named_once_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

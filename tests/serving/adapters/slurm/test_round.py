@@ -4,20 +4,21 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.records import Action, ActionKind, Plan, SolveStatus
-from interfere.serving.adapters.slurm.advisor import Advisor, check_plan_subjects
-from interfere.serving.adapters.slurm.commands import SlurmCommands
-from interfere.serving.adapters.slurm.edits import place
-from interfere.serving.adapters.slurm.loop import one_round
-from interfere.serving.adapters.slurm.metrics import AdvisorMetrics
-from interfere.serving.adapters.slurm.records import GpuAddress
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.problem import check_plan_subjects
+from interfere.serving.adapters.round import Advisor, one_round
+from interfere.serving.adapters.slurm.jobs import GpuAddress
+from interfere.serving.adapters.slurm.partition import build
+from interfere.serving.adapters.slurm.port import slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
-from interfere.serving.adapters.slurm.view import build
 from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, told
@@ -30,10 +31,10 @@ def fresh(job_id: int, **given: object) -> dict[str, object]:
     return job_row(job_id, submit_time=now, eligible_time=now + 20, **given)
 
 
-def advisor(server: str, folder: Path, **options: bool) -> tuple[Advisor, AdvisorMetrics]:
+def advisor(server: str, folder: Path, *, dry_run: bool = False) -> tuple[Advisor[Any, Any, Any], AdapterMetrics]:
     settings = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), spool=folder, server=server)
-    metrics = AdvisorMetrics()
-    return Advisor(settings, SlurmCommands(60.0), PolicyClient(server, timeout_s=60.0), metrics, **options), metrics
+    metrics, client = slurm_metrics(), PolicyClient(server, timeout_s=60.0)
+    return slurm_advisor(settings, SlurmCommands(60.0), client, metrics, dry_run=dry_run), metrics
 
 
 def test_a_thousand_pending_jobs_only_those_that_changed_are_updated(
@@ -43,8 +44,8 @@ def test_a_thousand_pending_jobs_only_those_that_changed_are_updated(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     one, _ = advisor(server.address, tmp_path)
     done = one.round()
-    placed = [edit for edit in done.edits if edit.kind == "place"]
-    renewed = [job for edit in done.edits if edit.kind == "renew" for job in edit.job_ids]
+    placed = [edit for edit in done.changes if edit.kind == "place"]
+    renewed = [job for edit in done.changes if edit.kind == "renew" for job in edit.job_ids]
     assert len(placed) == 32  # the free seats
     assert len({edit.note.to for edit in placed if edit.note}) == 32 - 16  # two on each of the free GPUs
     assert len(renewed) == 300 - sum(int(edit.job_ids[0]) <= 300 for edit in placed)  # whose deferral is half over
@@ -59,8 +60,8 @@ def test_a_dry_run_changes_and_reports_nothing(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     one, _ = advisor(server.address, tmp_path, dry_run=True)
     done = one.round()
-    assert [decision.kind for decision in done.decisions] == ["start_alone"]
-    assert done.edits
+    assert [decision.action.kind for decision in done.decisions] == [ActionKind.START_ALONE]
+    assert done.changes
     assert told(folder) == []
 
 
@@ -84,12 +85,12 @@ def test_no_round_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     one, metrics = advisor("127.0.0.1:1", tmp_path)
     with pytest.raises(UnavailableError):
         one.round()
-    assert one_round(one, metrics) is None
+    assert one_round(one) is None
     (folder / "jobs.json").write_text("not JSON")
-    assert one_round(one, metrics) is None
+    assert one_round(one) is None
     (folder / "squeue").unlink()
     monkeypatch.setenv("PATH", str(folder))
-    assert one_round(one, metrics) is None
+    assert one_round(one) is None
     assert told(folder) == []
     for result in ("unavailable", "invalid", "refused"):
         assert f'rounds_total{{result="{result}"}} 1' in metrics.text()

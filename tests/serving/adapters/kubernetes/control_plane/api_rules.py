@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from interfere.serving.adapters.kubernetes.objects.quantities import quantity, unix_s
+from interfere.serving.adapters.kubernetes.objects.values import quantity, unix_s
 from tests.deploy.schema import findings
 from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, compile_error
 

@@ -20,7 +20,7 @@ import yaml
 from kmock._internal import parsing
 from kmock._internal.k8s import KubernetesEmulator, KubernetesError
 
-from interfere.serving.adapters.kubernetes.objects.quantities import timestamp
+from interfere.serving.adapters.kubernetes.objects.values import timestamp
 from tests.serving.adapters.kubernetes.control_plane.api_rules import WITH_VERSION, pod_patch_refusal, refusals
 from tests.waiting import free_port
 

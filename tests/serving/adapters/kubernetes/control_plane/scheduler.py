@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.objects.capacities import consumed
-from interfere.serving.adapters.kubernetes.objects.quantities import quantity, timestamp
+from interfere.serving.adapters.kubernetes.objects.gpus import consumed
+from interfere.serving.adapters.kubernetes.objects.values import quantity, timestamp
 from tests.serving.adapters.kubernetes.control_plane.api_server import (
     CLAIM,
     CLASS,

@@ -11,10 +11,10 @@ from interfere.records import Action, ActionKind
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
 from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share
+from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build
 from interfere.serving.adapters.kubernetes.records import ClusterState, PodState
 from interfere.serving.adapters.kubernetes.releasing import releases
 from interfere.serving.adapters.kubernetes.settings import Mode
-from interfere.serving.adapters.kubernetes.view import ClusterView, build
 from interfere.serving.adapters.kubernetes.writes import WriteKind
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
 
@@ -34,7 +34,7 @@ def placed(name: str, device: str, age_s: float = 1.0) -> dict[str, Any]:
     return pod(name, gated=False, notes=notes)
 
 
-def seats(view: ClusterView) -> int:
+def seats(view: ClusterProblem) -> int:
     return sum(2 - len(each.residents) for each in view.snapshot.devices) if view.snapshot else 0
 
 
@@ -98,7 +98,7 @@ def test_pods_go_only_to_nodes_that_admit_them() -> None:
         name: {each.node for each in view.snapshot.devices if each.pool in job.pools} for name, job in jobs.items()
     }
     assert nodes == {"anywhere": {"n0", "n1"}, "n1-only": {"n1"}}
-    assert view.left_to_kubernetes == {"no node admits it": 1}
+    assert view.left_out == {"no node admits it": 1}
 
 
 def test_a_node_without_free_cpu_is_not_offered() -> None:

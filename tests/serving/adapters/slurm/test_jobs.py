@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.serving.adapters.slurm.reading import read_jobs, read_nodes
-from interfere.serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob, read_jobs, read_nodes
 from tests.serving.adapters.slurm.facts import NOW, job_row, node_row, pending, sinfo, squeue
 
 

@@ -1,7 +1,7 @@
 """Lines for scontrol: what they say, in which order, and how few they are."""
 
-from interfere.serving.adapters.slurm.edits import due, hand_back, place, renew, repair
-from interfere.serving.adapters.slurm.records import GpuAddress, Note
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
+from interfere.serving.adapters.slurm.scontrol import due, hand_back, place, renew, repair
 from tests.serving.adapters.slurm.facts import NOW, pending
 
 TO = GpuAddress("n1", "g0")

@@ -15,8 +15,9 @@ from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.progress import Mark
-from interfere.serving.adapters.kubernetes.observations.stays import LOOKBACK_S, Stay
+from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.windows import Stay
 
 _log = logging.getLogger("interfere.kubernetes")
 READ_EVERY_S = 15.0
@@ -31,14 +32,14 @@ def read_by(settings: KubernetesSettings) -> "PrometheusMarks":
     source = PrometheusSource(
         settings.prometheus, monitoring, timeout_s=TIMEOUT_S, token_file=settings.prometheus_token_file
     )
-    return PrometheusMarks(source, monitoring)
+    return PrometheusMarks(source, monitoring, settings.lookback_s)
 
 
 class PrometheusMarks:
-    """Marks of the last quarter of an hour. Implements MarkSource; thread-safe."""
+    """Marks of the last `lookback_s` seconds. Implements MarkSource; thread-safe."""
 
-    def __init__(self, source: PrometheusSource, settings: MonitoringSettings) -> None:
-        self._source, self._settings = source, settings
+    def __init__(self, source: PrometheusSource, settings: MonitoringSettings, lookback_s: float) -> None:
+        self._source, self._settings, self._lookback_s = source, settings, lookback_s
         self._marks: Mapping[Key, Sequence[Mark]] = {}
         self._read_until_s = 0.0
         self._lock = threading.Lock()
@@ -46,7 +47,7 @@ class PrometheusMarks:
     def refresh(self) -> None:
         """Read what Prometheus knows now. Raises UnavailableError where it is away: windows wait."""
         now_s = self._source.now_s()
-        series = self._source.read_progress(now_s - LOOKBACK_S, now_s)
+        series = self._source.read_progress(now_s - self._lookback_s, now_s)
         marks = self._by_pod(series)
         with self._lock:
             self._marks, self._read_until_s = marks, now_s - DELAY_S
@@ -56,10 +57,10 @@ class PrometheusMarks:
         with self._lock:
             return min(now_s, self._read_until_s)
 
-    def marks(self, stay: Stay, now_s: float) -> Sequence[Mark]:
+    def marks(self, stay: Stay[Pod], now_s: float) -> Sequence[Mark]:
         """The marks of a stay: another pod may have had the name before."""
         with self._lock:
-            known = self._marks.get((stay.pod.namespace, stay.pod.name), ())
+            known = self._marks.get((stay.job.namespace, stay.job.name), ())
         return [mark for mark in known if stay.start_s <= mark.unix_s <= min(stay.end_s, now_s)]
 
     def _by_pod(self, series: Sequence[SampleSeries]) -> dict[Key, list[Mark]]:

@@ -1,7 +1,7 @@
 """The journal: JSON lines of decisions, places and measured windows, and the report that sums them up.
 
-Observe-only clusters learn from it what the advice would have been worth: how often Kubernetes chose the device that
-was advised, how much pods slow one another down where they ran, and how well that was predicted.
+Clusters that only observe learn from it what the advice would have been worth: how often the scheduler chose the device
+that was advised, how much jobs slow one another down where they ran, and how well that was predicted.
 """
 
 import json
@@ -15,8 +15,11 @@ from typing import Any
 
 from interfere.errors import InvalidInputError
 from interfere.records import NAN
+from interfere.reports.document import Column, Document, Part, Sentence, Table
+from interfere.reports.numbers import count_noun, fixed
 
-_log = logging.getLogger("interfere.kubernetes")
+_log = logging.getLogger("interfere.adapters")
+MOST_COMPANIES = 20  # rows of a report
 MAX_BYTES = 256 * 2**20  # two weeks of 20 pods a minute take 200 MB; then a second file begins
 Entry = dict[str, Any]
 Situation = tuple[str, tuple[str, ...], str]  # workload, company, device type
@@ -143,6 +146,45 @@ def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, fl
         predicted = _median(each["predicted_slowdown"] for each in own if each.get("predicted_slowdown") is not None)
         found.setdefault(situation, []).append((predicted, _median(each["step_time_s"] for each in own) / alone_s))
     return found
+
+
+def report_document(summary: JournalReport) -> Document:
+    """The report as people read it."""
+    parts: list[Part] = [
+        Sentence(
+            f"{summary.decided} jobs have a decision that names a device; {summary.bound} of them ran, "
+            f"{summary.as_decided} of these on that device."
+        )
+    ]
+    if summary.compared:
+        times = f"{count_noun(summary.compared, 'time')} a job ran beside others with measured steps"
+        slowdowns = f"predicted {summary.median_predicted:.2f}, measured {summary.median_measured:.2f}"
+        parts.append(Sentence(f"{times}: median slowdown {slowdowns}, median error {summary.median_error:.0%}."))
+    elif summary.companies:
+        parts.append(Sentence("Jobs ran beside others, but no slowdown is both predicted and measured."))
+    else:
+        parts.append(Sentence("No job ran beside others with measured steps: nothing to compare yet."))
+    if summary.companies:
+        columns = (Column("workload"), Column("beside"), Column("device"), Column("jobs", fixed()))
+        parts.append(
+            Table(
+                title="Slowdowns, the largest measured first",
+                columns=(*columns, Column("predicted", fixed(2)), Column("measured", fixed(2))),
+                rows=tuple(
+                    (
+                        each.workload,
+                        " + ".join(each.company),
+                        each.device_type,
+                        each.pods,
+                        each.predicted,
+                        each.measured,
+                    )
+                    for each in summary.companies
+                ),
+                fold=MOST_COMPANIES,
+            )
+        )
+    return Document(f"Advice and measurements of {summary.days:.1f} days", tuple(parts))
 
 
 def _median(values: Iterable[float]) -> float:

@@ -5,16 +5,17 @@ from dataclasses import asdict, replace
 from interfere.policy.rules.runtime import start_weights
 from interfere.records import Device
 from interfere.records.cluster import HIGHEST_PRIORITY
-from interfere.serving.adapters.slurm.records import GpuAddress, Note
-from interfere.serving.adapters.slurm.view import MAX_PAIRS, PartitionView, build, partitions
+from interfere.serving.adapters.problem import MAX_PAIRS
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
+from interfere.serving.adapters.slurm.partition import PartitionProblem, build, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 
-def view(*jobs: object, nodes: tuple[object, ...] = (node(),), now_s: float = NOW) -> PartitionView:
+def view(*jobs: object, nodes: tuple[object, ...] = (node(),), now_s: float = NOW) -> PartitionProblem:
     return build("main", jobs, nodes, SETTINGS, now_s)  # type: ignore[arg-type]
 
 
-def devices(seen: PartitionView) -> dict[str, tuple[str, ...]]:
+def devices(seen: PartitionProblem) -> dict[str, tuple[str, ...]]:
     assert seen.snapshot is not None
     return {one.id: tuple(job.id for job in one.residents) for one in seen.snapshot.devices}
 
@@ -43,7 +44,7 @@ def test_a_place_that_was_not_taken_is_asked_for_again_and_given_back_after_thre
     seen = view(placed(1, "g0", age_s=61.0), placed(2, "g0", age_s=61.0, tries=3))
     assert [job.id for job in seen.candidates] == ["1"]
     assert [job.id for job in seen.returned] == ["2"]
-    assert seen.left_to_slurm == {"tried too often": 1}
+    assert seen.left_out == {"tried too often": 1}
 
 
 def test_gpus_that_advice_must_not_share() -> None:
@@ -111,7 +112,7 @@ def test_jobs_that_are_not_for_advice_are_counted() -> None:
     ]
     seen = view(*others)
     assert seen.candidates == ()
-    assert seen.left_to_slurm == {"array": 1, "size": 1, "waited long enough": 1, "comment": 2, "tried too often": 1}
+    assert seen.left_out == {"array": 1, "size": 1, "waited long enough": 1, "comment": 2, "tried too often": 1}
     assert partitions(others) == ("main", "other")
 
 

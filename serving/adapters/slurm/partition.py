@@ -1,22 +1,18 @@
-"""Slurm's jobs and nodes as one snapshot per partition for `Match`. Pure functions.
-
-Law: a seat is offered once. A job that was just placed counts as a resident of its seat until it runs or has lost it.
-"""
+"""Slurm's jobs and nodes as one decision problem per partition. Pure functions."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.errors import InvalidInputError
 from interfere.records import NAN, Device, Job, Snapshot
-from interfere.records.cluster import HIGHEST_PRIORITY, MAX_SEATS
-from interfere.serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
-from interfere.serving.adapters.slurm.settings import GIB, SlurmSettings
+from interfere.records.cluster import MAX_SEATS
+from interfere.serving.adapters.problem import Problem, first_reason, horizon, job_record, memory_of
+from interfere.serving.adapters.settings import GIB
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob
+from interfere.serving.adapters.slurm.settings import SlurmSettings
 
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 LEAST_SHARDS = 2  # of a GPU that is shared
 MAX_JOBS = 500  # in one request: a quarter of a second of the server
-MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +29,11 @@ class _SharedGpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionView:
+class PartitionProblem(Problem[SlurmJob]):
     """The decision problem of one partition."""
 
-    partition: str
-    snapshot: Snapshot | None  # None when nothing can start
-    candidates: tuple[SlurmJob, ...]  # pending in the snapshot
     granted: tuple[SlurmJob, ...]  # running with a memory grant in their note
-    behind: tuple[SlurmJob, ...]  # advised jobs too far behind in the queue for the free seats
     returned: tuple[SlurmJob, ...]  # placed before, and not to be advised any more: they go back to Slurm
-    left_to_slurm: Counter[str]  # number of jobs that are not advised, by reason
 
 
 def partitions(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
@@ -50,27 +41,20 @@ def partitions(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
     return tuple(sorted({job.partition for job in jobs if (job.state == "PENDING" and job.note) or _holds_grant(job)}))
 
 
-def place_of(job: SlurmJob) -> tuple[GpuAddress, ...]:
-    """The GPUs a running job holds, in part or whole."""
-    return tuple(dict.fromkeys(GpuAddress(job.node, gres) for _, gres, _ in job.held)) if "," not in job.node else ()
-
-
 def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
     """Whether the job was just placed and may start at any moment."""
+    note = job.note if job.state == "PENDING" else None
     return (
-        job.state == "PENDING"
-        and job.note is not None
-        and job.note.state == "placed"
-        and job.note.to is not None
-        and now_s - job.note.round_s < settings.start_s
+        note is not None and note.state == "placed" and note.to is not None and now_s - note.round_s < settings.start_s
     )
 
 
 def build(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
-) -> PartitionView:
+) -> PartitionProblem:
     """The decision problem of a partition now."""
-    left_to_slurm: Counter[str] = Counter()
+    # 1. Who may be advised, in Slurm's order.
+    left_out: Counter[str] = Counter()
     gpus = _shared_gpus(partition, jobs, nodes, settings, now_s)
     smallest = min((gpu.shards for gpu in gpus), default=0)
     advised: list[tuple[SlurmJob, Job]] = []
@@ -81,58 +65,53 @@ def build(
         if is_placed(job, now_s, settings):
             continue
         reason = _exclusion_reason(job, smallest, settings, now_s)
-        record = None if reason else _job(job, settings, now_s)
+        record = None if reason else _record(job, settings, now_s)
         if record is None:
-            left_to_slurm[reason or "comment"] += 1
+            left_out[reason or "comment"] += 1
             if job.note.state == "placed":
                 returned.append(job)
         else:
             advised.append((job, record))
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
+    # 2. The devices, with as many seats as jobs of the largest request find.
     largest_request = max((job.shards for job, _ in advised), default=1)
-    devices = [
+    devices = tuple(
         replace(gpu.device, seats=seats)
         for gpu in gpus
         if (seats := gpu.seats(largest_request)) > 1 or settings.grants_memory
-    ]
-    free_seats = sum((device.seats or 0) - len(device.residents) for device in devices)
-    singles = sum(len(device.residents) == 1 for device in devices)
-    max_jobs = MAX_PAIRS // (3 * MAX_JOBS // 2 + singles)  # each job beside each other one, waiting, or a resident
-    horizon = min(free_seats * settings.lookahead, MAX_JOBS, max_jobs)
-    candidates, behind = advised[:horizon], advised[horizon:]
-    snapshot = None
+    )
+    # 3. As many jobs as may be decided at once; the grants of running jobs are looked at even where nobody waits.
+    number = min(horizon(devices, settings), MAX_JOBS)
     granted = tuple(job for job in jobs if job.partition == partition and _holds_grant(job))
-    if candidates or (granted and devices):
+    snapshot = None
+    if advised[:number] or (granted and devices):
         snapshot = Snapshot(
-            pending=tuple(record for _, record in candidates),
-            devices=tuple(devices),
+            pending=tuple(record for _, record in advised[:number]),
+            devices=devices,
             scope=f"{settings.cluster}/{partition}",
             now_s=now_s if settings.grants_memory else NAN,  # grants are kept from one request to the next
         )
-    return PartitionView(
-        partition=partition,
+    return PartitionProblem(
         snapshot=snapshot,
-        candidates=tuple(job for job, _ in candidates),
+        candidates=tuple(job for job, _ in advised[:number]),
         granted=granted,
-        behind=tuple(job for job, _ in behind),
+        behind=tuple(job for job, _ in advised[number:]),
         returned=tuple(returned),
-        left_to_slurm=left_to_slurm,
+        left_out=left_out,
     )
 
 
 def _exclusion_reason(job: SlurmJob, smallest: int, settings: SlurmSettings, now_s: float) -> str:
     assert job.note is not None
-    if job.special:
-        return job.special
-    if job.note.state == "freed" or (job.note.state == "placed" and job.note.tries >= settings.most_tries):
-        return "tried too often"
-    if job.note.state == "clearing":
-        return "being repaired"
-    if now_s - job.submit_s > settings.most_deferred_s:
-        return "waited long enough"
-    if not 1 <= job.shards * LEAST_SHARDS <= smallest:
-        return "size"  # two of its kind must fit on one GPU
-    return ""
+    tried = job.note.state == "placed" and job.note.tries >= settings.most_tries
+    checks = {
+        job.special: bool(job.special),
+        "tried too often": job.note.state == "freed" or tried,
+        "being repaired": job.note.state == "clearing",
+        "waited long enough": now_s - job.submit_s > settings.most_deferred_s,
+        "size": not 1 <= job.shards * LEAST_SHARDS <= smallest,  # two of its kind must fit on one GPU
+    }
+    return first_reason(checks)
 
 
 def _holds_grant(job: SlurmJob) -> bool:
@@ -145,8 +124,8 @@ def _shared_gpus(
     """The GPUs of a partition that advice may use, with their residents."""
     jobs_on: dict[GpuAddress, list[SlurmJob]] = {}
     for job in jobs:
-        if job.state in RUNNING:
-            for address in place_of(job):
+        if job.is_running:
+            for address in job.places:
                 jobs_on.setdefault(address, []).append(job)
         elif is_placed(job, now_s, settings) and job.note and job.note.to:
             jobs_on.setdefault(job.note.to, []).append(job)
@@ -154,7 +133,7 @@ def _shared_gpus(
     for node in nodes:
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
             rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
-            residents = [_job(job, settings, now_s, granted=True) for job in occupants]
+            residents = [_record(job, settings, now_s, is_resident=True) for job in occupants]
             whole = any(kind == "gpu" for job in occupants for kind, *_ in job.held)
             if rule is None or gpu.shards < LEAST_SHARDS or whole or not all(residents):
                 continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
@@ -178,30 +157,19 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
 
 
-def _job(job: SlurmJob, settings: SlurmSettings, now_s: float, *, granted: bool = False) -> Job | None:
-    """The job as a record, where it is `granted` memory with its grant; None where its comment names no valid
-    workload."""
+def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False) -> Job | None:
+    """The job as a record, a resident with its memory grant; None where its comment names no valid workload."""
     try:
-        memory, cap = job.comment_value("memory_gib"), job.comment_value("max_slowdown")
-        return Job(
-            id=job.id,
-            workload=job.workload,
-            memory_peak_bytes=float(memory) * GIB if memory else NAN,
-            grant_bytes=float(job.note.grant_bytes) if granted and job.note and job.note.grant_bytes else NAN,
-            max_slowdown=float(cap) if cap else NAN,
-            priority=_level(job, settings),
-            elapsed_s=max(0.0, now_s - job.submit_s) if job.submit_s else NAN,
-        )
-    except (InvalidInputError, ValueError):
+        memory_bytes = memory_of(job.comment_value("memory_gib"))
+    except ValueError:
         return None
-
-
-def _level(job: SlurmJob, settings: SlurmSettings) -> int:
-    """The job's priority in whole units of `priority_unit`, at most the highest; 0 where there is no unit.
-
-    Slurm's priorities are sums of age, size, fair share and the like, which differ between any two jobs: as they stand,
-    each job would go strictly before the next.
-    """
-    if settings.priority_unit == 0:
-        return 0
-    return min(HIGHEST_PRIORITY, int(job.priority // settings.priority_unit))
+    return job_record(
+        job,
+        settings,
+        now_s,
+        priority=job.priority,
+        submitted_s=job.submit_s,
+        memory_bytes=memory_bytes,
+        max_slowdown=job.comment_value("max_slowdown"),
+        grant_bytes=float(job.note.grant_bytes) if is_resident and job.note and job.note.grant_bytes else NAN,
+    )

@@ -1,31 +1,31 @@
 """The cluster as one snapshot for `Match`, and what of its plan the nodes have room for. Pure functions."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from interfere.records import Action, ActionKind, Device, Job, Snapshot
-from interfere.records.cluster import DEFAULT_SEATS
+from interfere.records import Action, ActionKind, Job, Snapshot
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.constraints import FreeResources, free_resources, pools
-from interfere.serving.adapters.kubernetes.offers import default_share, is_placed, job_record, number, offered_gpus
+from interfere.serving.adapters.kubernetes.offers import (
+    default_share,
+    device_record,
+    is_placed,
+    job_record,
+    number,
+    offered_gpus,
+)
 from interfere.serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
-STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
-MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+class ClusterProblem(Problem[Pod]):
     """The decision problem of one moment."""
 
-    snapshot: Snapshot | None  # None when nothing can be decided
-    candidates: tuple[Pod, ...]  # pending in the snapshot
-    behind: tuple[Pod, ...]  # advised pods too far behind in the queue for the free seats
-    left_to_kubernetes: Counter[str]  # number of pending pods that are not advised, by reason
     gpus: dict[str, Gpu]  # the GPUs of the snapshot, by id
     free: Mapping[str, FreeResources]  # what each node can still take
 
@@ -35,10 +35,10 @@ def _node_of(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
     return pod.note(names.DEVICE).partition("/")[0] if is_placed(pod, now_s, settings) else pod.node
 
 
-def within_free_resources(problem: ClusterView, actions: Iterable[Action]) -> tuple[Action, ...]:
+def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) -> tuple[Action, ...]:
     """The actions, of which those wait whose node has no CPU or host memory left beside the pods that the actions
     before them send there: matching knows GPUs alone, and a nodeSelector cannot be taken back."""
-    free, pods = dict(problem.free), {pod.id: pod for pod in problem.candidates}
+    free, pods = dict(problem.free), problem.candidates_by_id
     kept = []
     for action in actions:
         if action.kind in STARTS:
@@ -54,7 +54,7 @@ def within_free_resources(problem: ClusterView, actions: Iterable[Action]) -> tu
 
 def build(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
-) -> ClusterView:
+) -> ClusterProblem:
     """The decision problem now. `hypothetical`: uids of bound pods that are treated as if they were still pending, to
     say where they would have been placed."""
     # 1. Who may be advised.
@@ -63,7 +63,7 @@ def build(
     for pod in state.pods:
         if not (pod.pending or pod.uid in hypothetical) or not pod.workload or is_placed(pod, now_s, settings):
             continue
-        reason = exclusion_reason(pod, claims.get(f"{pod.namespace}/{pod.claim}"), settings, now_s)
+        reason = exclusion_reason(pod, claims.get(pod.claim_key), settings, now_s)
         record = None if reason else job_record(pod, default_bytes, now_s, settings)
         if record is None:
             left[reason or "annotations"] += 1
@@ -87,42 +87,22 @@ def build(
     left["no node admits it"] += sum(job is None for _, job in fitting)
     able = [(pod, job) for pod, job in fitting if job is not None]
     # 4. As many pods as may be decided at once.
-    seats = sum(gpu.seats - len(residents) for gpu, residents in devices)
-    horizon = min(seats * settings.lookahead, _most_pods(sum(len(residents) == 1 for _, residents in devices)))
-    candidates, behind = able[: max(0, horizon)], able[max(0, horizon) :]
+    records = tuple(
+        device_record(gpu, residents, pool_of.get((gpu.node, gpu.source), "none")) for gpu, residents in devices
+    )
+    number_decided = horizon(records, settings)
+    candidates, behind = able[:number_decided], able[number_decided:]
     snapshot = None
     if candidates:
-        snapshot = Snapshot(
-            pending=tuple(job for _, job in candidates),
-            devices=tuple(
-                Device(
-                    id=gpu.id,
-                    type=gpu.type,
-                    node=gpu.node,
-                    memory_bytes=gpu.memory_bytes,
-                    mode=gpu.mode,
-                    residents=residents,
-                    seats=None if gpu.seats == DEFAULT_SEATS else gpu.seats,
-                    pool=pool_of.get((gpu.node, gpu.source), "none"),
-                )
-                for gpu, residents in devices
-            ),
-            scope=settings.cluster,
-        )
-    return ClusterView(
+        snapshot = Snapshot(pending=tuple(job for _, job in candidates), devices=records, scope=settings.cluster)
+    return ClusterProblem(
         snapshot=snapshot,
         candidates=tuple(pod for pod, _ in candidates),
         behind=tuple(pod for pod, _ in behind) + tuple(pod for pod, job in fitting if job is None),
-        left_to_kubernetes=+left,
+        left_out=+left,
         gpus={gpu.id: gpu for gpu, _ in devices},
         free=free,
     )
-
-
-def _most_pods(singles: int) -> int:
-    """The largest n whose pairs, with one another and with the residents of half-full GPUs, fit into one request:
-    n²/2 + n * singles ≤ MAX_PAIRS."""
-    return int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles
 
 
 def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
@@ -139,7 +119,7 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
         "not gated": gating and is_fixed,  # its place can no longer be changed
         "window over": gating and pod.gated and now_s - pod.created_s >= settings.window_s,
     }
-    return next((reason for reason, holds in checks.items() if holds), "")
+    return first_reason(checks)
 
 
 def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:

@@ -1,17 +1,21 @@
 """Windows of constant company: cut where somebody comes or goes, known by ids that a restart makes again."""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.progress import Mark
-from interfere.records import OutcomeKind
-from interfere.serving.adapters.slurm.occupancy import JobEnding, occupancy, read_ending
-from interfere.serving.adapters.slurm.outcomes import outcomes
-from interfere.serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
-from interfere.serving.adapters.slurm.windows import ColocationWindow, colocation_windows, progress_of_windows
+from interfere.records import Outcome, OutcomeKind, Progress
+from interfere.serving.adapters.observations import outcomes
+from interfere.serving.adapters.slurm.history import fates, runs
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob
+from interfere.serving.adapters.slurm.port import MAX_COMPANY, SETTLE_S
+from interfere.serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.spool import JobEnding, read_ending
+from interfere.serving.adapters.windows import ColocationWindow, Stay, Stays, colocation_windows, progress
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 LONG = replace(SETTINGS, report_every_s=3600.0)  # NOW is 800 s after a multiple of it
@@ -24,12 +28,45 @@ def ended(job_id: int, gpu: str, workload: str, start_s: float, end_s: float, **
     return running(job_id, gpu, workload, start_s, **values)  # type: ignore[arg-type]
 
 
-def found(*jobs: SlurmJob, settings: object = LONG, now_s: float = NOW) -> list[ColocationWindow]:
-    seen = occupancy(jobs, [node()])
-    return list(colocation_windows(seen, settings, now_s))  # type: ignore[arg-type]
+def stays_of(*jobs: SlurmJob, settings: SlurmSettings = LONG, endings: Sequence[JobEnding] = ()) -> Stays[SlurmJob]:
+    """As one round sees them."""
+    stays = Stays[SlurmJob](settings.lookback_s)
+    stays.see(runs(jobs, [node()], settings, endings), NOW)
+    return stays
 
 
-def spans(cut: list[ColocationWindow], job_id: str) -> list[tuple[float, float, tuple[str, ...]]]:
+def found(*jobs: SlurmJob, settings: SlurmSettings = LONG, now_s: float = NOW) -> list[ColocationWindow[SlurmJob]]:
+    rules = settings.window_rules(settle_s=SETTLE_S, max_company=MAX_COMPANY)
+    return list(colocation_windows(stays_of(*jobs, settings=settings).all(), rules, now_s))
+
+
+@dataclass
+class Marked:
+    """Marks that a test makes up. Implements MarkSource."""
+
+    marks_of: Callable[[Stay[SlurmJob]], list[Mark]]
+
+    def marks(self, stay: Stay[SlurmJob], now_s: float) -> list[Mark]:
+        return self.marks_of(stay)
+
+    def complete_until_s(self, now_s: float) -> float:
+        return now_s
+
+
+def progress_of_windows(
+    windows: list[ColocationWindow[SlurmJob]], marks_of: Callable[[Stay[SlurmJob]], list[Mark]], settings: SlurmSettings
+) -> tuple[Progress, ...]:
+    """What is reported of the windows that have enough marks."""
+    rules = settings.window_rules(settle_s=SETTLE_S, max_company=MAX_COMPANY)
+    measured = (progress(window, Marked(marks_of), rules, "slurm/c", NOW) for window in windows)
+    return tuple(each for each in measured if each is not None)
+
+
+def told_outcomes(jobs: list[SlurmJob], now_s: float) -> tuple[Outcome, ...]:
+    return outcomes(fates(jobs, SETTINGS, now_s), "slurm/c")
+
+
+def spans(cut: list[ColocationWindow[SlurmJob]], job_id: str) -> list[tuple[float, float, tuple[str, ...]]]:
     return [
         (w.start_s - NOW, w.end_s - NOW, tuple(one.job.workload for one in w.company))
         for w in cut
@@ -78,11 +115,14 @@ def test_the_gpu_of_an_ended_job_comes_from_the_epilog_or_an_earlier_round() -> 
     job = ended(1, "g0", "a", NOW - 60, NOW - 20, note=None)
     ending = read_ending('{"job": "1", "restarts": 0, "node": "n0", "gpus": "1"}')
     assert ending == JobEnding(job_id="1", restarts=0, node="n0", gpu_indices=(1,))
-    (stay,) = occupancy([job], [node()], [ending]).stays
-    assert str(stay.address) == "n0/g1"
-    (stay,) = occupancy([job], [node()], [], {("1", 0): (GpuAddress("n0", "g0"),)}).stays
-    assert str(stay.address) == "n0/g0"
-    assert occupancy([job], [node()]).unclear == (("n0", NOW - 60, NOW - 20),)
+    (stay,) = stays_of(job, endings=[ending]).all()
+    assert (stay.place.device_id, stay.workload) == ("n0/g1", "a")
+    stays = stays_of(running(1, "g0", "a", NOW - 60))
+    stays.see(runs([job], [node()], LONG), NOW)  # an earlier round saw it run
+    (stay,) = stays.all()
+    assert (stay.place.device_id, stay.end_s) == ("n0/g0", NOW - 20)
+    unknown = stays_of(job).all()  # it may have been on any GPU of its node, so nothing is certain of them
+    assert [(stay.place.device_id, stay.workload) for stay in unknown] == [("n0/g0", ""), ("n0/g1", "")]
     assert read_ending("{") is None
     assert read_ending('{"job": "1", "node": "n0", "gpus": "x"}') is None
 
@@ -146,7 +186,7 @@ def test_outcomes_are_read_from_slurm_alone() -> None:
     over = ended(3, "g0", "a", NOW - 60, NOW - 20, state="OUT_OF_MEMORY")
     note = Note(state="placed", to=GpuAddress("n0", "g0"), decision="d6", round_s=int(NOW) - 61, tries=2)
     late, soon = pending(6, note=note), pending(7, note=replace(note, round_s=int(NOW) - 1))
-    told = outcomes([there, elsewhere, over, pending(4), running(5, "g1"), late, soon], SETTINGS, NOW)
+    told = told_outcomes([there, elsewhere, over, pending(4), running(5, "g1"), late, soon], NOW)
     assert [(one.job_id, one.kind, one.reason) for one in told] == [
         ("1", OutcomeKind.APPLIED, ""),
         ("2", OutcomeKind.LOST_RACE, "it started on n0"),
@@ -154,6 +194,6 @@ def test_outcomes_are_read_from_slurm_alone() -> None:
         ("3", OutcomeKind.ENDED, "out of memory"),
         ("6", OutcomeKind.LOST_RACE, "it did not start within 60 s"),
     ]
-    assert told[:4] == outcomes([there, elsewhere, over], SETTINGS, NOW + 100)
+    assert told[:4] == told_outcomes([there, elsewhere, over], NOW + 100)
     assert math.isfinite(told[0].at_s)
     assert told[0].decision_id == "d1"

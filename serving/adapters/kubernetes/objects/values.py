@@ -1,11 +1,14 @@
-"""Kubernetes' quantities and times as numbers. Pure functions.
+"""Values of the API server as plain ones: parts of objects, quantities, times and addresses. Pure functions.
 
 Source: apimachinery, `resource.Quantity` (binary suffixes Ki…Ei, decimal suffixes n, u, m, k…E, exponents).
 """
 
+import ipaddress
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from interfere.records import NAN
 
@@ -13,6 +16,24 @@ _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m
 _FACTORS = {suffix: 1024.0 ** (k + 1) for k, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 _FACTORS |= {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
 _FACTORS |= {suffix: 1000.0 ** (k + 1) for k, suffix in enumerate(("k", "M", "G", "T", "P", "E"))}
+
+
+def map_at(row: object, *path: str) -> dict[str, Any]:
+    """The object at a path of keys; empty where there is none."""
+    for key in path:
+        row = row.get(key) if isinstance(row, Mapping) else None
+    return row if isinstance(row, dict) else {}
+
+
+def list_at(row: object, *path: str) -> list[Any]:
+    """The list at a path of keys; empty where there is none."""
+    found = map_at(row, *path[:-1]).get(path[-1])
+    return found if isinstance(found, list) else []
+
+
+def maps_at(row: object, *path: str) -> list[dict[str, Any]]:
+    """The list at a path of keys as objects; whatever else it holds is an empty one."""
+    return [each if isinstance(each, dict) else {} for each in list_at(row, *path)]
 
 
 def quantity(value: object) -> float:
@@ -41,3 +62,12 @@ def unix_s(text: object) -> float:
 def timestamp(at_s: float) -> str:
     """Unix seconds as the API server writes times with microseconds."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def plain_address(text: str) -> str:
+    """An address in its usual form: IPv4 as such, IPv6 in lower case without a zone."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -1,0 +1,120 @@
+"""Marks of steps that sidecars send, from the job's spool to every replica of the controller.
+
+A sidecar needs no rights: a pod can speak for itself alone, since the sender's address must be the pod's.
+
+Law: whatever one pod sends costs no other pod its marks, and no more memory than `MAX_MARKS` records.
+Law: a sidecar never ends its pod, and lines that no replica took are sent again.
+"""
+
+import http.client
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from interfere.errors import InvalidInputError
+from interfere.progress import Mark, read_marks
+from interfere.serving.adapters.kubernetes.records import Pod
+from interfere.serving.adapters.windows import Stay
+
+_log = logging.getLogger("interfere.kubernetes")
+LOOKBACK_S = 900.0  # marks are kept for so long
+MAX_MARKS = 2000  # of one pod: a quarter of an hour of one a second, and more writers
+MAX_PODS = 20_000
+MAX_BODY = 2**20
+SEND_BYTES = 2**18  # in one request
+
+
+class MarkStore:
+    """Marks by the address of the pod that sent them. Implements MarkSource."""
+
+    def __init__(self, lookback_s: float = LOOKBACK_S) -> None:
+        self._lookback_s = lookback_s
+        self._marks: dict[str, list[Mark]] = {}
+        self._lock = threading.Lock()
+
+    def receive(self, address: str, content: bytes, now_s: float) -> int:
+        """Take in lines of a spool; how many were records. Raises InvalidInputError where there are too many pods."""
+        marks = read_marks(content).marks
+        with self._lock:
+            known = self._marks.get(address, [])
+            if not known and len(self._marks) >= MAX_PODS:
+                self._forget(now_s)
+            if not known and len(self._marks) >= MAX_PODS:
+                raise InvalidInputError("too many pods send marks", value=len(self._marks), remedy="more replicas")
+            recent = [
+                mark for mark in (*known, *marks) if now_s - self._lookback_s < mark.unix_s < now_s + self._lookback_s
+            ]
+            self._marks[address] = recent[-MAX_MARKS:]
+        return len(marks)
+
+    def marks(self, stay: Stay[Pod], now_s: float) -> Sequence[Mark]:
+        """The marks of a stay: an address may have been another pod's before."""
+        with self._lock:
+            known = [mark for address in stay.job.ips for mark in self._marks.get(address, ())]
+        return [mark for mark in known if stay.start_s <= mark.unix_s <= min(stay.end_s, now_s + self._lookback_s)]
+
+    def complete_until_s(self, now_s: float) -> float:
+        """Marks come by themselves: what is there is all there is."""
+        return now_s
+
+    def _forget(self, now_s: float) -> None:
+        self._marks = {
+            address: marks
+            for address, marks in self._marks.items()
+            if marks and marks[-1].unix_s > now_s - self._lookback_s
+        }
+
+
+def addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """All addresses behind a headless Service; none while its name cannot be resolved."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys((str(each[4][0]), int(each[4][1])) for each in found))
+
+
+class SpoolSender:
+    """Remembers how far the spool was sent."""
+
+    def __init__(self, spool: Path, resolve: Callable[[], list[tuple[str, int]]], timeout_s: float = 5.0) -> None:
+        self._spool, self._resolve, self._timeout_s, self._offset = spool, resolve, timeout_s, 0
+
+    def send(self) -> bool:
+        """Send what is new; whether a replica took all of it."""
+        try:
+            with self._spool.open("rb") as file:
+                file.seek(self._offset)
+                content = file.read(SEND_BYTES)
+        except OSError:
+            return True  # the job marks nothing yet
+        content = content[: content.rfind(b"\n") + 1]
+        if not content:
+            return True
+        taken = [self._post(address, content) for address in self._resolve()]
+        if any(taken):
+            self._offset += len(content)
+        return any(taken)
+
+    def _post(self, address: tuple[str, int], content: bytes) -> bool:
+        connection = http.client.HTTPConnection(*address, timeout=self._timeout_s)
+        try:
+            connection.request("POST", "/marks", body=content)
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def send_until_stopped(sender: SpoolSender, every_s: float, stop: threading.Event) -> None:
+    """Send until stopped, and once more at the end."""
+    reachable = True
+    while not stop.wait(every_s):
+        sent = sender.send()
+        if sent != reachable:
+            reachable = sent
+            _log.warning("the controller %s", "answers again" if sent else "does not answer: marks are sent later")
+    sender.send()

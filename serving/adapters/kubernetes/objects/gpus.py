@@ -1,0 +1,236 @@
+"""GPUs that pods may share: of ResourceSlices, of HAMi's annotations, and of nodes of one GPU. Pure functions.
+
+Law: no GPU is given that kube-scheduler would not allocate. A pool counts in its newest generation, as a whole, with
+unique names; a device counts unless a taint keeps new pods off it. Decisions name a node, so a device that several
+nodes reach gives no GPU. A request is rounded up to what a capacity's request policy allows; a capacity that a claim
+does not name is consumed by its default, and as a whole where it has none.
+Source: k8s.io/dynamic-resource-allocation/structured, pools, allocator and consumable_capacity.go of Kubernetes 1.34 to
+1.36.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from interfere.records import NAN
+from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.constraints import fulfils, selector_terms
+from interfere.serving.adapters.kubernetes.objects.values import map_at, maps_at, quantity
+from interfere.serving.adapters.kubernetes.records import Capacity, Gpu, GpuSource, JsonObject, Node
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.sharing_modes import SharingMode
+
+_MIB = float(2**20)
+_EXCLUDING_EFFECTS = ("NoSchedule", "NoExecute")  # every other effect, None too, is to be ignored
+Rows = Sequence[Mapping[str, Any]]
+
+
+def gpus_of_slices(
+    slices: Iterable[JsonObject], settings: KubernetesSettings, nodes: Sequence[Node] = ()
+) -> tuple[Gpu, ...]:
+    """Devices that allow several allocations, name a uuid and belong to one node."""
+    pools: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
+    for row in slices:
+        if isinstance(spec := row.get("spec"), dict):
+            pools.setdefault((spec.get("driver"), map_at(spec, "pool").get("name")), []).append(spec)
+    gpus: dict[str, Gpu] = {}
+    for members in pools.values():
+        newest = max(map(_generation, members))
+        current = [spec for spec in members if _generation(spec) == newest]
+        if _is_usable(current):
+            sharing_counters = _names_by_counter_set(current)
+            for spec in current:
+                for gpu in _gpus(spec, settings, nodes, sharing_counters):
+                    gpus.setdefault(gpu.id, gpu)
+    return tuple(gpus.values())
+
+
+def _generation(spec: Mapping[str, Any]) -> int:
+    value = map_at(spec, "pool").get("generation")
+    return value if isinstance(value, int) else 0
+
+
+def _is_usable(current: Rows) -> bool:
+    """Whether all slices of a pool are there, and its devices have different names."""
+    names = [device.get("name") for spec in current for device in maps_at(spec, "devices")]
+    counts = {map_at(spec, "pool").get("resourceSliceCount") or 1 for spec in current}
+    return counts == {len(current)} and len(names) == len(set(names))
+
+
+def _names_by_counter_set(current: Rows) -> Mapping[str, Sequence[str]]:
+    """Names of the devices that consume counters of each set, such as a GPU and its partitions."""
+    names: dict[str, list[str]] = {}
+    for device in (device for spec in current for device in maps_at(spec, "devices")):
+        for counter_set in _counter_sets(device):
+            names.setdefault(counter_set, []).append(str(device.get("name")))
+    return names
+
+
+def _counter_sets(device: Mapping[str, Any]) -> list[str]:
+    return [str(each.get("counterSet")) for each in maps_at(device, "consumesCounters")]
+
+
+def _node_of(place: Mapping[str, Any], nodes: Sequence[Node]) -> str:
+    """The only node that a slice, or a device of its own selection, belongs to; empty where there are several."""
+    if place.get("nodeName"):
+        return str(place["nodeName"])
+    terms = selector_terms(place.get("nodeSelector"))
+    matching = [node.name for node in nodes if fulfils(node, terms)] if terms else []
+    return matching[0] if len(matching) == 1 else ""
+
+
+def _gpus(
+    spec: Mapping[str, Any],
+    settings: KubernetesSettings,
+    nodes: Sequence[Node],
+    sharing_counters: Mapping[str, Sequence[str]],
+) -> Iterator[Gpu]:
+    driver, pool = str(spec.get("driver")), str(map_at(spec, "pool").get("name"))
+    node_of_slice = _node_of(spec, nodes)
+    for device in maps_at(spec, "devices"):
+        attributes = _strings(device.get("attributes"), driver)
+        uuid = attributes.get("uuid", "")
+        node = _node_of(device, nodes) if spec.get("perDeviceNodeSelection") else node_of_slice
+        if not uuid or not node or not device.get("allowMultipleAllocations") or _is_tainted(device):
+            continue
+        capacity = {str(k): v for k, v in (device.get("capacity") or {}).items() if isinstance(v, dict)}
+        memory_name = f"{driver}/memory" if f"{driver}/memory" in capacity else "memory"
+        memory, name = capacity.get(memory_name, {}), str(device.get("name") or "")
+        yield Gpu(
+            id=f"{node}/{uuid}",
+            node=node,
+            uuid=uuid,
+            source=GpuSource.DRA,
+            type=settings.device_type(attributes.get("productName") or attributes.get("type") or driver),
+            memory_bytes=quantity(memory.get("value")),
+            share_bytes=share(memory, settings.seats),
+            memory_name=memory_name,
+            other_capacities=tuple(
+                _capacity(key, row, driver, settings.seats) for key, row in capacity.items() if key != memory_name
+            ),
+            mode=settings.sharing_mode,
+            driver=driver,
+            dra_pool=pool,
+            dra_name=name,
+            excluded_by=tuple(
+                dict.fromkeys(
+                    other for each in _counter_sets(device) for other in sharing_counters[each] if other != name
+                )
+            ),
+            seats=settings.seats,
+        )
+
+
+def _strings(attributes: Any, driver: str) -> dict[str, str]:
+    """Attributes that are text. A name without a domain belongs to the driver."""
+    return {
+        str(key).removeprefix(f"{driver}/"): value["string"]
+        for key, value in (attributes or {}).items()
+        if isinstance(value, dict) and isinstance(value.get("string"), str)
+    }
+
+
+def _is_tainted(device: Mapping[str, Any]) -> bool:
+    """Whether a taint keeps off claims without tolerations, as those of the adapter are."""
+    return any(taint.get("effect") in _EXCLUDING_EFFECTS for taint in maps_at(device, "taints"))
+
+
+def _capacity(name: str, row: Mapping[str, Any], driver: str, seats: int) -> Capacity:
+    part, value = share(row, seats), quantity(row.get("value"))
+    has_default = "default" in (row.get("requestPolicy") or {})
+    return Capacity(
+        name=name.removeprefix(f"{driver}/"),
+        published_name=name,
+        value=value,
+        per_claim=part if not has_default and part >= 1 else consumed(row, None),
+        requested=not has_default and part >= 1,
+    )
+
+
+def consumed(capacity: Mapping[str, Any], requested: float | None) -> float:
+    """What a claim consumes that requests so much, or does not name the capacity; NaN where no request is allowed."""
+    policy = capacity.get("requestPolicy") or {}
+    if requested is None:
+        return quantity(policy.get("default", capacity.get("value")))
+    span, values = policy.get("validRange") or {}, [quantity(each) for each in policy.get("validValues") or ()]
+    if "min" in span:
+        low, step = quantity(span["min"]), quantity(span.get("step"))
+        steps = math.ceil((requested - low) / step) if requested > low and step > 0 else 0
+        amount = low + steps * step if step > 0 else max(low, requested)
+        return math.nan if amount > quantity(span.get("max", math.inf)) else amount
+    if values:
+        return min((each for each in values if each >= requested), default=math.nan)
+    return requested
+
+
+def share(capacity: Mapping[str, Any], seats: int) -> float:
+    """The largest request of which `seats` fit into the capacity; the smallest valid one where none does. NaN where the
+    capacity states no value."""
+    part = quantity(capacity.get("value")) / seats
+    policy = capacity.get("requestPolicy") or {}
+    span, values = policy.get("validRange") or {}, [quantity(each) for each in policy.get("validValues") or ()]
+    if "min" in span and not math.isnan(part):
+        low, step, high = (quantity(span.get(name)) for name in ("min", "step", "max"))
+        amount = min(part, high) if not math.isnan(high) else part
+        if amount <= low:
+            return low
+        return low + math.floor((amount - low) / step) * step if step > 0 else amount
+    if values and not math.isnan(part):
+        return max((each for each in values if each <= part), default=min(values))
+    return part
+
+
+def gpus_of_nodes(nodes: Iterable[JsonObject], settings: KubernetesSettings) -> tuple[Gpu, ...]:
+    """GPUs that nodes register for HAMi, or the only GPU of a node that NVIDIA's device plugin shares: which one of
+    several a pod gets is the kubelet's choice."""
+    gpus: list[Gpu] = []
+    for row in nodes:
+        node, register = (
+            str(map_at(row, "metadata").get("name")),
+            map_at(row, "metadata", "annotations").get(names.HAMI_REGISTER),
+        )
+        gpus += _hami(node, str(register), settings) if register else _single(node, row, settings)
+    return tuple(gpus)
+
+
+def _hami(node: str, register: str, settings: KubernetesSettings) -> Iterator[Gpu]:
+    """HAMi's register: JSON from 2.5 on, before that `uuid,count,MiB,cores,type,numa,healthy:` for each device."""
+    try:
+        rows = json.loads(register)
+        devices = [(r["id"], r["count"], r["devmem"], r["type"], r.get("health", True)) for r in rows]
+    except (ValueError, TypeError, KeyError):
+        parts = [part.split(",") for part in register.split(":") if part.count(",") >= 6]
+        devices = [(part[0], part[1], part[2], part[4], part[6] == "true") for part in parts]
+    for uuid, count, mebibytes, product, healthy in devices:
+        shares = quantity(count)
+        if healthy is True and uuid and shares >= 1:
+            yield Gpu(
+                id=f"{node}/{uuid}",
+                node=node,
+                uuid=str(uuid),
+                source=GpuSource.HAMI,
+                type=settings.device_type(str(product)),
+                memory_bytes=quantity(mebibytes) * _MIB,
+                mode=settings.sharing_mode,
+                seats=min(settings.seats, int(shares)),
+            )
+
+
+def _single(node: str, row: JsonObject, settings: KubernetesSettings) -> Iterator[Gpu]:
+    labels = map_at(row, "metadata", "labels")
+    replicas = quantity(map_at(row, "status", "allocatable").get(names.GPU_RESOURCE))
+    if labels.get(names.GPU_COUNT) != "1" or not replicas >= 1:
+        return
+    strategy = {"mps": SharingMode.MPS, "time-slicing": SharingMode.TIMESLICE}.get(labels.get(names.GPU_STRATEGY, ""))
+    product = str(labels.get(names.GPU_PRODUCT) or "gpu").removesuffix("-SHARED")
+    yield Gpu(
+        id=f"{node}/gpu-0",
+        node=node,
+        uuid="gpu-0",
+        source=GpuSource.NODE,
+        type=settings.device_type(product),
+        memory_bytes=quantity(labels.get(names.GPU_MEMORY_MIB, NAN)) * _MIB,
+        mode=strategy or settings.sharing_mode,
+        seats=min(settings.seats, int(replicas)),
+    )

@@ -1,1 +1,0 @@
-"""What pods measured: who ran on which GPU beside whom and when, steps from sidecars, outcomes, and the journal."""

@@ -1,0 +1,139 @@
+"""Kubernetes as a port of the round: what a round reads of the API server, and how decisions become changes of pods."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from interfere.records import Plan
+from interfere.serving.adapters.kubernetes import names, writes
+from interfere.serving.adapters.kubernetes.api_server import changes as api_changes
+from interfere.serving.adapters.kubernetes.api_server.calls import (
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    ClusterApi,
+)
+from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+from interfere.serving.adapters.kubernetes.history import fates, runs
+from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+from interfere.serving.adapters.kubernetes.offers import default_share
+from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build, within_free_resources
+from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.observations import Rejection
+from interfere.serving.adapters.problem import STARTS
+from interfere.serving.adapters.round import Orders, Reading, decisions_of
+
+_log = logging.getLogger("interfere.kubernetes")
+GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
+PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
+SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
+ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
+
+
+class KubernetesPort:
+    """Implements SchedulerPort."""
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        api: ClusterApi,
+        cluster: Cluster,
+        metrics: AdapterMetrics,
+        may_write: Callable[[], bool],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self.dry_run, self.limits, self.rules = dry_run, settings.limits(), settings.window_rules(settle_s=SETTLE_S)
+        self._settings, self._api, self._cluster = settings, api, cluster
+        self._metrics, self._may_write, self._observes = metrics, may_write, settings.mode is Mode.OBSERVE
+        self._gated, self._now_s = 0, 0.0
+        self._state = ClusterState(pods=(), nodes=(), gpus=())
+
+    def read(self) -> Reading[Pod, PodChange]:
+        """Read the cluster. Raises UnavailableError where what is known of it is old."""
+        self._cluster.check_current(self._settings.stale_s)
+        self._now_s = time.time()
+        self._state = cluster_state(self._settings, *(self._cluster.read(path) for path in PATHS))
+        if self._observes:
+            self._warn_of_gates()
+        return Reading(
+            at_s=self._now_s,
+            scopes=(self._settings.cluster,),
+            runs=tuple(runs(self._state, self._now_s)),
+            fates=tuple(fates(self._state, self._now_s)),
+        )
+
+    def _warn_of_gates(self) -> None:
+        """Say that pods still wait for a gate of before: a controller that only observes removes none."""
+        gated = sum(pod.gated and pod.pending for pod in self._state.pods)
+        if gated > self._gated:
+            _log.warning(
+                "%d pods are gated, and nobody removes gates in this mode: interfere kubernetes release", gated
+            )
+        self._gated = gated
+        self._metrics.set("gated_pods", gated)
+
+    def problem(self, scope: str) -> ClusterProblem:  # noqa: ARG002 - the cluster is the only one
+        """The decision problem of the cluster. A port that only observes asks about it when a pod is new, and treats
+        pods that were bound before a round saw them pending as if they were pending still."""
+        unadvised = frozenset(
+            pod.uid
+            for pod in self._state.pods
+            if pod.workload and pod.node and not pod.ended and not pod.deleting and _is_new(pod)
+            if self._now_s - pod.created_s < ADVISED_WITHIN_S
+        )
+        built = build(self._state, self._settings, self._now_s, unadvised if self._observes else frozenset())
+        is_asked = not self._observes or any(map(_is_new, built.candidates))
+        return built if is_asked else replace(built, snapshot=None)
+
+    def orders(self, problem: ClusterProblem, plan: Plan | None) -> Orders[Pod, PodChange]:
+        """Place pods, and note why others wait; in a cluster that is only observed, note the advice."""
+        if plan is None:
+            return Orders(decisions=(), changes=())
+        actions = within_free_resources(problem, plan.actions)
+        decisions = decisions_of(actions, problem.candidates_by_id, plan.decision_id)
+        placed, others = list[PodChange](), list[PodChange]()
+        claims, nodes = self._state.claims_by_key, {node.name: node for node in self._state.nodes}
+        share, now_s = default_share(self._state.gpus), self._now_s
+        for each in decisions:
+            pod, action = each.job, each.action
+            if self._observes:
+                if _is_new(pod):
+                    others.append(writes.advise(pod, action, each.decision_id, now_s))
+            elif action.kind in STARTS:
+                gpu, claim = problem.gpus[action.device_id], claims.get(pod.claim_key)
+                node, settings = nodes[gpu.node], self._settings
+                placed.append(writes.place(pod, action, gpu, node, claim, each.decision_id, settings, share, now_s))
+            elif (change := writes.wait(pod, action, each.decision_id, now_s)) is not None:
+                others.append(change)
+        return Orders(decisions=decisions, changes=(*placed, *others))
+
+    def apply(self, changes: Sequence[PodChange]) -> tuple[Rejection, ...]:
+        """Write to the API server, as long as no other replica decides."""
+        if self.dry_run:
+            return ()
+        return api_changes.apply(
+            self._api, changes, self._metrics, may_write=self._may_write, written=self._remember_write
+        )
+
+    def _remember_write(self, write: Write, row: JsonObject) -> None:
+        """Show the next round what this one wrote, before the watch does."""
+        if write.kind is WriteKind.PATCH_POD and row:
+            self._cluster.collections[PODS].put(row)
+        elif write.kind is WriteKind.CREATE_CLAIM and row:
+            self._cluster.collections[CLAIMS].put(row)
+        elif write.kind is WriteKind.DELETE_CLAIM:
+            self._cluster.collections[CLAIMS].remove(write.namespace, write.name)
+
+
+def _is_new(pod: Pod) -> bool:
+    return not pod.note(names.ADVICE)

@@ -1,0 +1,243 @@
+"""Reports to the policy server what jobs measured and how decisions ended; the ids make it safe to report twice."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from interfere.client import PolicyClient
+from interfere.errors import InterfereError
+from interfere.records import Action, JobProfile, Observation, Outcome, OutcomeKind, Progress
+from interfere.serving.adapters.journal import Journal
+from interfere.serving.adapters.windows import (
+    ColocationWindow,
+    J,
+    MarkSource,
+    Run,
+    Stay,
+    Stays,
+    WindowRules,
+    colocation_windows,
+    progress,
+)
+
+_log = logging.getLogger("interfere.adapters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[J]):
+    """The server's decision for one job."""
+
+    job: J
+    action: Action
+    decision_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A change of a job that the scheduler did not take."""
+
+    job_id: str
+    message: str
+    lost_race: bool  # the job had started, ended or changed before; else the scheduler refused the change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate(Generic[J]):
+    """What became of a job with a decision, from the scheduler alone. Unix seconds; 0 where it did not happen."""
+
+    job: J
+    decision_id: str
+    device_id: str = ""  # where it was placed, to start
+    started_s: float = 0.0
+    started_on: str = ""  # where it started; empty: where it was seen to run
+    ended_s: float = 0.0
+    end_reason: str = ""
+    missed_s: float = 0.0  # it had not started by then, and lost its place
+    missed_reason: str = ""
+    tries: int = 0  # placements so far
+
+
+def outcomes(fates: Iterable[Fate[J]], prefix: str, stays: Iterable[Stay[J]] = ()) -> tuple[Outcome, ...]:
+    """What became of jobs as outcomes (applied, lost race, ended). `prefix`: scheduler and cluster."""
+    stay_of = {stay.job.history_id: stay for stay in sorted(stays, key=lambda stay: stay.start_s)}
+    reported: list[Outcome] = []
+    for fate in fates:
+        events: list[tuple[str, OutcomeKind, float, str]] = []
+        if fate.missed_s:
+            events.append((f"late/{fate.tries}", OutcomeKind.LOST_RACE, fate.missed_s, fate.missed_reason))
+        stay = stay_of.get(fate.job.history_id)
+        started_on = fate.started_on or (stay.place.device_id if stay else "")
+        if fate.device_id and started_on:
+            started_s = fate.started_s or (stay.start_s if stay else 0.0)
+            if started_on == fate.device_id:
+                events.append(("started", OutcomeKind.APPLIED, started_s, ""))
+            else:
+                events.append(("started", OutcomeKind.LOST_RACE, started_s, f"it started on {started_on}"))
+        if fate.ended_s:
+            events.append(("ended", OutcomeKind.ENDED, fate.ended_s, fate.end_reason))
+        reported += [
+            Outcome(
+                observation_id=f"{prefix}/{fate.job.history_id}/{name}",
+                job_id=fate.job.id,
+                kind=kind,
+                at_s=at_s,
+                decision_id=fate.decision_id,
+                device_id="" if kind is OutcomeKind.ENDED else fate.device_id,
+                reason=reason,
+            )
+            for name, kind, at_s, reason in events
+        ]
+    return tuple(reported)
+
+
+class Reporter(Generic[J]):
+    """Remembers stays and what was reported of them."""
+
+    def __init__(self, scheduler: str, cluster: str, rules: WindowRules, marks: MarkSource[J], journal: Journal):
+        self._scheduler, self._prefix, self._rules = scheduler, f"{scheduler}/{cluster}", rules
+        self._marks, self._journal, self._stays = marks, journal, Stays[J](rules.lookback_s)
+        self._fates: tuple[Fate[J], ...] = ()
+        self._reported, self._profiled = set[str](), set[tuple[str, str]]()
+        self._journalled: set[tuple[str, str]] = set()
+
+    def see(self, runs: Iterable[Run[J]], fates: Iterable[Fate[J]], now_s: float) -> None:
+        """Take in the jobs of one moment."""
+        self._stays.see(runs, now_s)
+        self._fates = tuple(fates)
+
+    def report(
+        self, client: PolicyClient, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float
+    ) -> Counter[str]:
+        """Report what is new; the number of observations by the server's answer. Raises InterfereError where the
+        server does not answer."""
+        # 1. Windows of constant co-location and outcomes that were not reported yet, and changes rejected just now.
+        complete_until_s = self._marks.complete_until_s(now_s)
+        windows = {
+            window.observation_id(self._prefix): window
+            for window in colocation_windows(self._stays.all(), self._rules, now_s)
+        }
+        measured = [
+            (window, found)
+            for name, window in windows.items()
+            if name not in self._reported and window.end_s <= complete_until_s
+            if (found := progress(window, self._marks, self._rules, self._prefix, now_s)) is not None
+        ]
+        outcome_of = {each.observation_id: each for each in outcomes(self._fates, self._prefix, self._stays.all())}
+        observations: list[Observation] = [found for _, found in measured]
+        observations += [each for name, each in outcome_of.items() if name not in self._reported]
+        observations += self._refusals(decisions, rejected, now_s)
+        # 2. Deliver them; a prediction that is compared with a window must not have learnt from it.
+        self._journal_places(decisions, now_s)
+        results = Counter[str]()
+        if observations:
+            progresses = [found for _, found in measured]
+            predicted = predicted_slowdowns(client, progresses) if self._journal.is_kept else {}
+            for answer in client.observe(observations):
+                results[answer.result.value] += 1
+                self._reported.add(answer.observation_id)
+            for window, found in measured:
+                self._journal_window(window, found, predicted.get(found.observation_id))
+            self._register_profiles(client, [each for each in progresses if not each.company])
+        self._reported &= {*windows, *outcome_of}
+        return results
+
+    def _refusals(
+        self, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float
+    ) -> list[Observation]:
+        """Outcomes of the decisions for a device that the scheduler rejected."""
+        decision_of = {each.job.id: each for each in decisions if each.action.device_id}
+        return [
+            Outcome(
+                observation_id=f"{self._prefix}/{decision.job.history_id}/refused/{decision.decision_id}",
+                job_id=each.job_id,
+                kind=OutcomeKind.LOST_RACE if each.lost_race else OutcomeKind.REFUSED,
+                at_s=now_s,
+                decision_id=decision.decision_id,
+                reason="".join(c for c in each.message if c.isprintable())[:200] or "no reason given",
+            )
+            for each in rejected
+            if (decision := decision_of.get(each.job_id)) is not None
+        ]
+
+    def _journal_places(self, decisions: Sequence[Decision[J]], now_s: float) -> None:
+        """Write the first decision about each job, and where each job ran, once."""
+        for decision in decisions:
+            slowdown = decision.action.slowdown
+            if decision.action.device_id and self._is_first(decision.job, "decision"):
+                self._journal.write(
+                    kind="decision",
+                    at_s=now_s,
+                    job=decision.job.id,
+                    uid=decision.job.history_id,
+                    workload=decision.job.workload,
+                    device=decision.action.device_id,
+                    predicted_slowdown=None if math.isnan(slowdown) else slowdown,
+                    decision=decision.decision_id,
+                )
+        for stay in self._stays.all():
+            if stay.workload and self._is_first(stay.job, "bound"):
+                place = stay.place.device_id
+                self._journal.write(
+                    kind="bound", at_s=stay.start_s, job=stay.job.id, uid=stay.job.history_id, device=place
+                )
+        jobs = [each.job for each in decisions] + [each.job for each in self._fates]
+        present = {job.history_id for job in jobs} | {stay.job.history_id for stay in self._stays.all()}
+        self._journalled = {key for key in self._journalled if key[0] in present}
+
+    def _is_first(self, job: J, kind: str) -> bool:
+        """Whether the journal has no such entry of the job yet; it is taken to have one from now on."""
+        key = job.history_id, kind
+        is_first = key not in self._journalled
+        self._journalled.add(key)
+        return is_first
+
+    def _journal_window(self, window: ColocationWindow[J], found: Progress, predicted: float | None) -> None:
+        self._journal.write(
+            kind="window",
+            at_s=found.end_s,
+            uid=window.stay.job.history_id,
+            workload=found.workload,
+            device_type=found.device_type,
+            company=list(found.company),
+            step_time_s=(found.end_s - found.start_s) / found.steps,
+            predicted_slowdown=predicted,
+        )
+
+    def _register_profiles(self, client: PolicyClient, solo_windows: Sequence[Progress]) -> None:
+        """Register the solo step time of a workload as its first profile: from then on it may be paired."""
+        sums: dict[tuple[str, str], tuple[float, float]] = {}
+        for window in solo_windows:
+            key = window.workload, window.device_type
+            steps, seconds = sums.get(key, (0.0, 0.0))
+            sums[key] = steps + window.steps, seconds + window.end_s - window.start_s
+        for (workload, device_type), (steps, seconds) in sums.items():
+            if (workload, device_type) in self._profiled:
+                continue
+            if not client.list_profiles(workload=workload, device_type=device_type):
+                step_time_s, source = seconds / steps, self._scheduler
+                profile = JobProfile(workload=workload, device_type=device_type, step_time_s=step_time_s, source=source)
+                client.register_profiles([profile])
+            self._profiled.add((workload, device_type))
+
+
+def predicted_slowdowns(client: PolicyClient, windows: Sequence[Progress]) -> dict[str, float]:
+    """The median slowdown beside the company of each window, by observation id; none where the server abstains."""
+    found: dict[str, float] = {}
+    situations = {(each.device_type, each.mode) for each in windows if each.company}
+    for device_type, mode in sorted(situations):
+        own = [each for each in windows if each.company and (each.device_type, each.mode) == (device_type, mode)]
+        jobs, groups = list[str](), list[tuple[int, ...]]()
+        for each in own:
+            groups.append(tuple(range(len(jobs), len(jobs) + 1 + len(each.company))))
+            jobs += [each.workload, *each.company]
+        try:
+            answer = client.predict(jobs, pairs=groups, device_type=device_type, mode=mode)
+        except InterfereError as error:  # the windows are reported all the same
+            _log.warning("no predictions for the journal: %s", " ".join(str(error).split()))
+            continue
+        medians = zip(own, answer.prediction.median, strict=True)
+        found |= {each.observation_id: float(median) for each, median in medians if not math.isnan(median)}
+    return found

@@ -1,0 +1,97 @@
+"""The decision problem of one scope as a port reads it, and what every port needs to make one. Pure functions.
+
+Law: a seat is offered once. A job that was placed counts as a resident of its device until it runs or has lost it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from interfere.errors import InvalidInputError
+from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
+from interfere.records.cluster import DEFAULT_SEATS, HIGHEST_PRIORITY
+from interfere.serving.adapters.settings import GIB, AdapterSettings
+from interfere.serving.adapters.windows import J
+
+STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
+MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Generic[J]):
+    """The decision problem of one scope at one moment."""
+
+    snapshot: Snapshot | None  # None when nothing can be decided
+    candidates: tuple[J, ...]  # pending in the snapshot
+    behind: tuple[J, ...] = ()  # advised jobs too far behind in the queue for the free seats
+    left_out: Counter[str]  # number of jobs that asked for advice and get none, by reason
+
+    @property
+    def candidates_by_id(self) -> dict[str, J]:
+        """The candidates by the ids that decisions call them."""
+        return {job.id: job for job in self.candidates}
+
+
+def first_reason(checks: Mapping[str, bool]) -> str:
+    """The first reason that holds; empty where none does."""
+    return next((reason for reason, holds in checks.items() if holds), "")
+
+
+def horizon(devices: Sequence[Device], settings: AdapterSettings) -> int:
+    """How many jobs, the first of the queue, are decided in one request: `lookahead` for every free seat, and so few
+    that their pairs fit into it. Of n jobs and the residents of m half-full devices these are n²/2 + n m pairs."""
+    free_seats = sum((device.seats or DEFAULT_SEATS) - len(device.residents) for device in devices)
+    singles = sum(len(device.residents) == 1 for device in devices)
+    return max(0, min(free_seats * settings.lookahead, int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles))
+
+
+def job_record(
+    job: J,
+    settings: AdapterSettings,
+    now_s: float,
+    *,
+    priority: float,
+    submitted_s: float,
+    memory_bytes: float,
+    max_slowdown: str,
+    grant_bytes: float = NAN,
+) -> Job | None:
+    """The scheduler's job as decisions see it; None where it names no valid workload or cap.
+
+    Priorities of schedulers are sums of age, size, fair share and the like, which differ between any two jobs: as they
+    stand, each job would go strictly before the next. Whole units of `priority_unit` are levels instead.
+    """
+    level = int(priority // settings.priority_unit) if settings.priority_unit else 0
+    try:
+        return Job(
+            id=job.id,
+            workload=job.workload,
+            memory_peak_bytes=memory_bytes,
+            grant_bytes=grant_bytes,
+            max_slowdown=float(max_slowdown) if max_slowdown else NAN,
+            priority=max(0, min(HIGHEST_PRIORITY, level)),
+            elapsed_s=max(0.0, now_s - submitted_s) if submitted_s else NAN,
+        )
+    except (InvalidInputError, ValueError):
+        return None
+
+
+def memory_of(text: str, default_bytes: float = NAN) -> float:
+    """Bytes of a number of GiB that a user wrote. Raises ValueError."""
+    return float(text) * GIB if text else default_bytes
+
+
+def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
+    """Raise InvalidInputError for a plan about jobs or devices outside the snapshot: it must not reach a scheduler."""
+    pending, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
+    running = {job.id for device in snapshot.devices for job in device.residents}
+    for action in plan.actions:
+        jobs = running if action.kind is ActionKind.END else pending
+        if action.job_id not in jobs or (action.kind in STARTS and action.device_id not in devices):
+            raise InvalidInputError(
+                "the server's plan is about jobs or devices that were not in the request",
+                value=f"{action.job_id!r} on {action.device_id!r}",
+                remedy="check what answers at `server`",
+            )

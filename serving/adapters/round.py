@@ -1,0 +1,206 @@
+"""One round of an adapter: read the scheduler, ask the policy server, change jobs, report measurements.
+
+A scheduler is a port of four steps (`SchedulerPort`); everything else is the same for all. Rounds are stateless: what
+one remembers of earlier ones (places of jobs that ended since, ids already reported) only saves work, or is read again
+after a restart. After any error a round does nothing more, and the scheduler places jobs by itself.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from interfere.client import PolicyClient
+from interfere.errors import InterfereError, InvalidInputError, UnavailableError
+from interfere.records import Action, Limits, Plan
+from interfere.serving.adapters.journal import Journal
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.observations import Decision, Fate, Rejection, Reporter
+from interfere.serving.adapters.problem import Problem, check_plan_subjects
+from interfere.serving.adapters.settings import AdapterSettings
+from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
+
+_log = logging.getLogger("interfere.adapters")
+P = TypeVar("P", bound=Problem[Any])
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(Generic[J, C]):
+    """Everything that a round reads, at one moment."""
+
+    at_s: float
+    scopes: tuple[str, ...]  # decided one after the other
+    runs: tuple[Run[J], ...] = ()
+    fates: tuple[Fate[J], ...] = ()
+    repairs: tuple[C, ...] = ()  # changes of jobs that an earlier round left half done: they come first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders(Generic[J, C]):
+    """What is carried out of a plan, and the changes that do so."""
+
+    decisions: tuple[Decision[J], ...]
+    changes: tuple[C, ...]
+
+
+class SchedulerPort(Protocol[J, P, C]):
+    """A scheduler as the round sees it. `J`, `P`, `C`: its own records of a job, of a decision problem, of a change.
+
+    Every method may raise InterfereError; the next round then reads what was done.
+    """
+
+    name: str  # begins the ids of observations and the names of metrics
+    limits: Limits  # of every request
+    rules: WindowRules  # how windows are cut
+    dry_run: bool  # change nothing, report nothing
+
+    def read(self) -> Reading[J, C]:
+        """Read jobs and devices. The next calls are about what was read now."""
+
+    def problem(self, scope: str) -> P:
+        """The decision problem of one scope; what the orders of an earlier scope take is taken."""
+
+    def orders(self, problem: P, plan: Plan | None) -> Orders[J, C]:
+        """What to carry out of the plan; None where nothing was asked. Changes no job yet."""
+
+    def apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
+        """Carry out changes in order; those that the scheduler did not take. In a dry run nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round(Generic[J, C]):
+    """The report of one round."""
+
+    at_s: float
+    decisions: tuple[Decision[J], ...]
+    changes: tuple[C, ...]
+    rejected: tuple[Rejection, ...]
+    left_out: Counter[str]
+    observations: Counter[str]
+
+
+class Advisor(Generic[J, P, C]):
+    """Advises one cluster, round by round."""
+
+    def __init__(
+        self,
+        port: SchedulerPort[J, P, C],
+        client: PolicyClient,
+        marks: MarkSource[J],
+        settings: AdapterSettings,
+        metrics: AdapterMetrics,
+    ) -> None:
+        self.port, self.client, self.metrics = port, client, metrics
+        self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
+
+    def round(self) -> Round[J, C]:
+        """One round. Raises InterfereError where the scheduler or the server does not answer; the next round completes
+        whatever was interrupted."""
+        # 1. Read the scheduler, and repair what an earlier round left half done.
+        reading = self.port.read()
+        self._reporter.see(reading.runs, reading.fates, reading.at_s)
+        changes, rejected = list(reading.repairs), list(self._apply(reading.repairs))
+        decisions, left_out = list[Decision[J]](), Counter[str]()
+        # 2. Decide and apply, scope by scope.
+        for scope in reading.scopes:
+            problem = self.port.problem(scope)
+            left_out += problem.left_out
+            orders = self.port.orders(problem, self._plan(problem))
+            rejected += self._apply(orders.changes)
+            changes += orders.changes
+            decisions += orders.decisions
+        # 3. Report what was measured.
+        return Round(
+            at_s=reading.at_s,
+            decisions=tuple(decisions),
+            changes=tuple(changes),
+            rejected=tuple(rejected),
+            left_out=left_out,
+            observations=Counter() if self.port.dry_run else self._report(decisions, rejected, reading.at_s),
+        )
+
+    def _plan(self, problem: P) -> Plan | None:
+        if problem.snapshot is None:
+            return None
+        plan = self.client.match(replace(problem.snapshot, limits=self.port.limits))
+        check_plan_subjects(plan, problem.snapshot)
+        return plan
+
+    def _apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
+        return self.port.apply(changes) if changes else ()
+
+    def _report(self, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float) -> Counter[str]:
+        try:
+            results = self._reporter.report(self.client, decisions, rejected, now_s)
+        except InterfereError as error:  # placements stay; a later round reports the windows
+            _log.warning("nothing reported in this round: %s", " ".join(str(error).split()))
+            results = Counter({"undelivered": 1})
+        for result, count in results.items():
+            self.metrics.add("observations_total", "result", result, by=count)
+        return results
+
+
+def decisions_of(actions: Sequence[Action], jobs: dict[str, J], decision_id: str) -> tuple[Decision[J], ...]:
+    """The actions about jobs that may be changed, as decisions."""
+    for action in actions:
+        if action.job_id not in jobs:
+            _log.warning("nothing is done about %s, whose note has no grant; %s", action.job_id, action.reason)
+    known = (action for action in actions if action.job_id in jobs)
+    return tuple(Decision(job=jobs[action.job_id], action=action, decision_id=decision_id) for action in known)
+
+
+def one_round(advisor: Advisor[J, P, C]) -> Round[J, C] | None:
+    """The report of one round; None when it failed: the loop goes on, and the scheduler places jobs by itself."""
+    metrics = advisor.metrics
+    try:
+        done = advisor.round()
+    except InterfereError as error:
+        kinds = {UnavailableError: "unavailable", InvalidInputError: "invalid"}
+        metrics.add("rounds_total", "result", next((v for k, v in kinds.items() if isinstance(error, k)), "refused"))
+        _log.warning("no advice in this round: %s", " ".join(str(error).split()))
+    except Exception:  # a bug of the adapter must not end the advice
+        metrics.add("rounds_total", "result", "bug")
+        _log.exception("a round failed; the loop goes on")
+    else:
+        metrics.add("rounds_total", "result", "ok")
+        metrics.set("last_success_timestamp_seconds", done.at_s)
+        metrics.replace(f"left_to_{advisor.port.name}", "reason", done.left_out)
+        return done
+    return None
+
+
+def run_rounds(
+    advisor: Advisor[J, P, C],
+    interval_s: float,
+    stop: threading.Event,
+    report: Callable[[Round[J, C]], None],
+    *,
+    may_decide: Callable[[], bool] = lambda: True,
+    after: Callable[[], None] = lambda: None,
+) -> None:
+    """Run rounds until `stop` is set; a failed one does not end the loop. `after` is called after each."""
+    while not stop.is_set():
+        start_s = time.monotonic()
+        if may_decide() and (done := one_round(advisor)) is not None:
+            report(done)
+        advisor.metrics.set("round_seconds", time.monotonic() - start_s)
+        after()
+        stop.wait(max(0.0, interval_s - (time.monotonic() - start_s)))
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+    set_on_signals(stop)
+    return stop
+
+
+def set_on_signals(stop: threading.Event) -> None:
+    """Set the event on SIGTERM and Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())

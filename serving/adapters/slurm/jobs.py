@@ -1,0 +1,328 @@
+"""Slurm's jobs, nodes and GPUs as records, read from `squeue --json` and `sinfo --json`, and the note that the advisor
+leaves on a job. Pure functions.
+
+22.05 writes plain numbers and one state; from 23.02 on a number is {"set", "infinite", "number"} and a state a list.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from interfere.errors import InvalidInputError
+
+NOTE = "interfere:"  # begins the AdminComment of every advised job
+STATES = ("deferred", "clearing", "placed", "freed", "ended")
+# Whatever a user or a server wrote and an update repeats: nothing that could begin another word or line of scontrol.
+_SAFE = re.compile(r"[\w.:;=/+-]*", re.ASCII)
+_REQUEST = re.compile(r"gres[:/]shard(?::(?P<type>\d*[A-Za-z_][\w.-]*))?(?::(?P<count>\d{1,4}))?", re.ASCII)
+
+# States and flags of a node on which nothing new starts.
+_AWAY = re.compile(
+    r"down|drain(ing|ed)?|fail(ing)?|maint(enance)?|reserved|not_responding|no_respond|power(ing|ed)?_down"
+    r"|reboot_(requested|issued)|unknown|error|future|planned_drain|invalid_reg"
+)
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
+_ENDED = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE")
+_HELD = re.compile(r"(gpu|shard):([^:,()]+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GpuAddress:
+    """One GPU: its node and the GRES type that only it has there."""
+
+    node: str
+    gres: str
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.gres}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU as `sinfo` knows it."""
+
+    address: GpuAddress
+    index: int  # what SLURM_JOB_GPUS calls it on its node
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node and its GPUs, in the order of their indices."""
+
+    name: str
+    usable: bool  # neither down, drained nor reserved
+    partitions: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The advisor's note in the AdminComment, or behind a | in the comment where a user advises only own jobs.
+
+    `deferred`: submitted, not yet decided.
+    `clearing`: the few milliseconds between two updates, in which a job has no GPU request at all: such a job
+    must never be scheduled (slurmctld 22.05.8 divides by zero).
+    `ended`: cancelled for holding more memory than it was granted; `why` says how much.
+    """
+
+    state: str = "deferred"  # one of STATES
+    to: GpuAddress | None = None
+    tres: str = ""  # what the job asked for before
+    decision: str = ""
+    round_s: int = 0  # when it was decided
+    tries: int = 0
+    grant_bytes: int = 0  # memory that it was granted on its GPU; 0: none
+    why: str = ""  # it was ended
+
+    def __str__(self) -> str:
+        fields = {
+            "to": self.to,
+            "tres": self.tres,
+            "decision": self.decision,
+            "round": self.round_s,
+            "tries": self.tries,
+            "grant": self.grant_bytes,
+            "why": self.why,
+        }
+        return NOTE + ";".join([self.state, *(f"{key}={value}" for key, value in fields.items() if value)])
+
+    @classmethod
+    def parse(cls, text: str) -> "Note | None":
+        """The note in an AdminComment; None for another comment. Fields that cannot be read take their defaults."""
+        if not text.startswith(NOTE) or not is_safe(text):
+            return None
+        state, *rest = text.removeprefix(NOTE).split(";")
+        fields = dict(part.partition("=")[::2] for part in rest)
+        node, _, gres = fields.get("to", "").partition("/")
+        return cls(
+            state=state if state in STATES else "deferred",
+            to=GpuAddress(node, gres) if node and gres else None,
+            tres=fields.get("tres", ""),
+            decision=fields.get("decision", ""),
+            round_s=_whole(fields.get("round", "")),
+            tries=_whole(fields.get("tries", "")),
+            grant_bytes=_whole(fields.get("grant", "")),
+            why=fields.get("why", ""),
+        )
+
+
+def is_safe(text: str) -> bool:
+    """Whether the text may stand in a line for scontrol."""
+    return _SAFE.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """A job as `squeue` knows it. Times in unix seconds; 0 where there is none yet."""
+
+    id: str
+    state: str
+    reason: str = ""
+    comment: str = ""
+    note: Note | None = None
+    note_in: str = "AdminComment"  # or Comment, which needs no rights of an operator
+    tres: str = ""  # tres_per_node
+    special: str = ""  # why the job is not advised; empty for a plain job
+    partition: str = ""
+    user_id: int = 0
+    priority: int = 0
+    submit_s: float = 0.0
+    eligible_s: float = 0.0
+    start_s: float = 0.0
+    end_s: float = 0.0
+    restarts: int = 0
+    node: str = ""  # where it runs or ran
+    held: tuple[tuple[str, str, int], ...] = ()  # what it holds there: (gpu or shard, GRES type, count)
+
+    @property
+    def workload(self) -> str:
+        """From the comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where the job says none."""
+        return self.comment_value("workload")
+
+    @property
+    def run_id(self) -> str:
+        """Begins the ids of its observations: a requeued job begins a run of its own."""
+        return f"{self.id}.{self.restarts}"
+
+    @property
+    def history_id(self) -> str:
+        """As `run_id`."""
+        return self.run_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it holds its devices now."""
+        return self.state in RUNNING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has run, and is over."""
+        return _ENDED.fullmatch(self.state) is not None
+
+    @property
+    def places(self) -> tuple[GpuAddress, ...]:
+        """The GPUs that it holds while it runs, in part or whole."""
+        return (
+            tuple(dict.fromkeys(GpuAddress(self.node, gres) for _, gres, _ in self.held))
+            if "," not in self.node
+            else ()
+        )
+
+    def comment_value(self, key: str) -> str:
+        """One value of the comment."""
+        _, prefix, text = self.comment.partition(NOTE)
+        if not prefix:
+            return ""
+        words = text.partition("|")[0].split()
+        parts = words[0].split(";") if words else []
+        return dict(part.partition("=")[::2] for part in parts).get(key, "")
+
+    @property
+    def shards(self) -> int:
+        """How many shards of one GPU it asks for; 0 when it asks for something else."""
+        request = _REQUEST.fullmatch(self.tres)
+        return int(request["count"] or 1) if request else 0
+
+    @property
+    def typed(self) -> bool:
+        """Whether its request names one GPU already."""
+        request = _REQUEST.fullmatch(self.tres)
+        return request is not None and request["type"] is not None
+
+    def noting(self, note: Note) -> str:
+        """The part of an update that leaves a note on this job."""
+        if self.note_in == "AdminComment":
+            return f"AdminComment={note}"
+        return f"Comment={self.comment.partition('|')[0]}|{note}"
+
+
+def as_word(text: str) -> str:
+    """The text as one word of a note: spaces become `_`, and what a note or scontrol gives a meaning is left out."""
+    return "".join(c for c in "_".join(text.split()) if is_safe(c) and c not in ";=")
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def read_jobs(text: str, only_user: int | None = None) -> tuple[SlurmJob, ...]:
+    """All jobs of `squeue --json`. With `only_user`, notes are read from that user's own comments, and from nowhere
+    else: anybody may write a comment. Raises InvalidInputError when it is not that."""
+    return tuple(_job(row, only_user) for row in _rows(text, "squeue", "jobs"))
+
+
+def read_nodes(text: str) -> tuple[Node, ...]:
+    """All nodes of `sinfo --json`. Raises InvalidInputError when it is not that."""
+    return tuple(map(_node, _rows(text, "sinfo", "nodes")))
+
+
+def _rows(text: str, command: str, key: str) -> Sequence[Mapping[str, Any]]:
+    try:
+        document = json.loads(text)
+        errors, rows = document.get("errors") or [], document[key]
+        if errors:
+            raise ValueError("; ".join(str(one.get("description") or one.get("error")) for one in errors))
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise TypeError(f"{key} is no list of objects")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(
+            f"`{command} --json` did not answer with {key} ({error})",
+            value=repr(text[:80]),
+            remedy=f"run `{command} --json` by hand; it needs the JSON serializer of Slurm 21.08 or later",
+        ) from None
+    return rows  # type: ignore[no-any-return]  # checked above
+
+
+def _job(row: Mapping[str, Any], only_user: int | None) -> SlurmJob:
+    job_id, node = str(_number(row.get("job_id"))), str(row.get("nodes") or "")
+    state = row.get("job_state")
+    states = [state] if isinstance(state, str) else list(state or ["UNKNOWN"])
+    note = _note(row, only_user)
+    return SlurmJob(
+        id=job_id,
+        state="COMPLETING" if "COMPLETING" in states else str(states[0]),
+        reason=str(row.get("state_reason") or ""),
+        comment=str(row.get("comment") or ""),
+        note=note,
+        note_in="AdminComment" if only_user is None else "Comment",
+        tres=str(row.get("tres_per_node") or ""),
+        special=_special(row, job_id, note),
+        partition=str(row.get("partition") or ""),
+        user_id=_number(row.get("user_id")),
+        priority=_number(row.get("priority")),
+        submit_s=float(_number(row.get("submit_time"))),
+        eligible_s=float(_number(row.get("eligible_time"))),
+        start_s=float(_number(row.get("start_time"))),
+        end_s=float(_number(row.get("end_time"))),
+        restarts=_number(row.get("restart_cnt")),
+        node=node,
+        held=tuple(
+            (kind, gres, int(count))
+            for kind, gres, count in _HELD.findall(",".join(map(str, row.get("gres_detail") or [])))
+            if int(count)
+        ),
+    )
+
+
+def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:
+    deferred, comment = Note.parse(str(row.get("admin_comment") or "")), str(row.get("comment") or "")
+    if only_user is None:
+        return deferred
+    own = comment.startswith(NOTE) and all(map(is_safe, comment.split("|"))) and comment.count("|") <= 1
+    if _number(row.get("user_id")) != only_user or not own:
+        return None
+    return Note.parse(comment.partition("|")[2]) or deferred
+
+
+def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
+    """Why a pending job is left to Slurm alone."""
+    checks = {
+        "array": _number(row.get("array_job_id")) != 0 or bool(row.get("array_task_string")),
+        "heterogeneous": _number(row.get("het_job_id")) != 0,
+        "several nodes": _number(row.get("node_count")) > 1,
+        "own choice of nodes": bool(row.get("excluded_nodes")) or (bool(row.get("required_nodes")) and not _to(note)),
+        "features": bool(row.get("features")),
+        "reservation": bool(row.get("resv_name")),
+        "dependency": bool(row.get("dependency")),
+        "several partitions": "," in str(row.get("partition") or ""),
+        "held": str(row.get("state_reason") or "").startswith("JobHeld") or bool(row.get("hold")),
+        "no number": not job_id.isdecimal(),
+    }
+    return next((why for why, holds in checks.items() if holds), "")
+
+
+def _to(note: Note | None) -> GpuAddress | None:
+    return note.to if note else None
+
+
+def _node(row: Mapping[str, Any]) -> Node:
+    name = str(row.get("name") or row.get("hostname") or "")
+    state = row.get("state")
+    words = [state] if isinstance(state, str) else list(state or ["unknown"])
+    words += list(row.get("state_flags") or [])
+    gpus: dict[str, int] = {}
+    shards: dict[str, int] = {}
+    for kind, gres, count in _HELD.findall(str(row.get("gres") or "")):
+        (gpus if kind == "gpu" else shards)[gres] = int(count)
+    partitions = row.get("partitions") or []
+    return Node(
+        name=name,
+        usable=not any(_AWAY.fullmatch(str(word).lower()) for word in words),
+        partitions=tuple(map(str, partitions)),
+        # a type that several GPUs share is the address of none of them: SLURM_JOB_GPUS still counts them
+        gpus=tuple(
+            Gpu(address=GpuAddress(name, gres), index=sum(list(gpus.values())[:k]), shards=shards.get(gres, 0))
+            for k, (gres, count) in enumerate(gpus.items())
+            if count == 1
+        ),
+    )
+
+
+def _number(value: object) -> int:
+    """A number of either version; 0 for none, infinite or unset."""
+    if isinstance(value, Mapping):
+        value = value.get("number") if value.get("set", True) and not value.get("infinite") else 0
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

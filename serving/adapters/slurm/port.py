@@ -1,0 +1,122 @@
+"""Slurm as a port of the round: what a round reads of it, and how decisions become updates of jobs."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from interfere.client import PolicyClient
+from interfere.errors import UnavailableError
+from interfere.records import ActionKind, Plan
+from interfere.serving.adapters.metrics import AdapterMetrics
+from interfere.serving.adapters.observations import Rejection
+from interfere.serving.adapters.problem import STARTS
+from interfere.serving.adapters.round import Advisor, Orders, Reading, decisions_of
+from interfere.serving.adapters.slurm import partition, scontrol
+from interfere.serving.adapters.slurm.history import fates, runs
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob
+from interfere.serving.adapters.slurm.partition import PartitionProblem
+from interfere.serving.adapters.slurm.scontrol import Edit, SlurmCommands
+from interfere.serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.spool import Spool
+
+_log = logging.getLogger("interfere.slurm")
+SETTLE_S = 3.0  # marks are written once a second, and a shared folder shows them a moment later
+MAX_COMPANY = 1  # windows of larger groups are not reported
+
+
+class SlurmPort:
+    """Implements SchedulerPort."""
+
+    name = "slurm"
+
+    def __init__(
+        self, settings: SlurmSettings, slurm: SlurmCommands, metrics: AdapterMetrics, *, dry_run: bool = False
+    ) -> None:
+        self.dry_run = dry_run
+        self.limits = settings.limits(*([ActionKind.END] if settings.grants_memory else []))
+        self.rules = settings.window_rules(settle_s=SETTLE_S, max_company=MAX_COMPANY)
+        self.spool = Spool(settings.spool, settings.lookback_s)
+        self._settings, self._slurm, self._metrics = settings, slurm, metrics
+        self._jobs: tuple[SlurmJob, ...] = ()
+        self._nodes: tuple[Node, ...] = ()
+        self._now_s = 0.0
+
+    def read(self) -> Reading[SlurmJob, Edit]:
+        """Read jobs, nodes and endings. Jobs that were caught between two updates are repaired."""
+        self._jobs, self._nodes, self._now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
+        if not self.dry_run:
+            self.spool.sweep((job.id for job in self._jobs), self._now_s)
+        return Reading(
+            at_s=self._now_s,
+            scopes=partition.partitions(self._jobs),
+            runs=tuple(runs(self._jobs, self._nodes, self._settings, self.spool.endings())),
+            fates=tuple(fates(self._jobs, self._settings, self._now_s)),
+            repairs=tuple(
+                scontrol.repair(job, self._settings.window_s)
+                for job in self._jobs
+                if job.state == "PENDING" and job.note and job.note.state == "clearing"
+            ),
+        )
+
+    def problem(self, scope: str) -> PartitionProblem:
+        """The decision problem of one partition; a job that was placed holds its seat for the next partition."""
+        return partition.build(scope, self._jobs, self._nodes, self._settings, self._now_s)
+
+    def orders(self, problem: PartitionProblem, plan: Plan | None) -> Orders[SlurmJob, Edit]:
+        """Jobs that may start any moment come last: scontrol waits while a job is in transition."""
+        jobs = {job.id: job for job in (*problem.granted, *problem.candidates)}
+        decisions = decisions_of(plan.actions, jobs, plan.decision_id) if plan else ()
+        placed = sorted(
+            (each for each in decisions if each.action.kind in STARTS),
+            key=lambda each: each.job.eligible_s <= self._now_s,
+        )
+        placements = [
+            scontrol.place(
+                each.job,
+                GpuAddress(*each.action.device_id.split("/")),
+                each.decision_id,
+                self._now_s,
+                each.action.grant_bytes,
+            )
+            for each in placed
+        ]
+        ends = [scontrol.end(each.job, each.action.reason) for each in decisions if each.action.kind is ActionKind.END]
+        waiting = [each.job for each in decisions if each.action.kind not in (*STARTS, ActionKind.END)]
+        due = scontrol.due((*problem.behind, *waiting), self._now_s, self._settings.window_s)
+        renewals = scontrol.renew(due, self._settings.window_s)
+        changes = (*map(scontrol.hand_back, problem.returned), *ends, *renewals, *placements)
+        return Orders(decisions=decisions, changes=changes)
+
+    def apply(self, changes: Sequence[Edit]) -> tuple[Rejection, ...]:
+        """Update jobs. The notes of accepted updates are known to the next partition."""
+        rejected: tuple[Rejection, ...] = ()
+        if not self.dry_run:
+            try:
+                rejected = self._slurm.apply(changes)
+            except UnavailableError as error:  # some may have been applied: the next round reads which
+                _log.warning("updates were interrupted: %s", " ".join(str(error).split()))
+                self._metrics.add("races_total", "kind", "timeout")
+            else:
+                for edit in changes:
+                    self._metrics.add("edits_total", "kind", edit.kind, by=len(edit.job_ids))
+                for update in rejected:
+                    self._metrics.add("races_total", "kind", "lost" if update.lost_race else "refused")
+        refused = {update.job_id for update in rejected}
+        decided = [edit for edit in changes if edit.kind != "repair" and edit.job_ids[0] not in refused]
+        notes = {edit.job_ids[0]: edit.note for edit in decided if edit.note}
+        self._jobs = tuple(replace(job, note=notes.get(job.id, job.note)) for job in self._jobs)
+        return rejected
+
+
+def slurm_metrics() -> AdapterMetrics:
+    """The metrics of an advisor of Slurm."""
+    return AdapterMetrics("slurm", {"edits_total": "Updates of jobs by kind."})
+
+
+def slurm_advisor(
+    settings: SlurmSettings, slurm: SlurmCommands, client: PolicyClient, metrics: AdapterMetrics, *, dry_run: bool
+) -> Advisor[SlurmJob, PartitionProblem, Edit]:
+    """An advisor of one Slurm cluster."""
+    port = SlurmPort(settings, slurm, metrics, dry_run=dry_run)
+    return Advisor(port, client, port.spool, settings, metrics)

@@ -1,0 +1,231 @@
+"""Which job ran on which device when, and the windows in which its company did not change.
+
+A run is cut where a co-located job comes or goes, and at whole multiples of `report_every_s`. Schedulers write times in
+whole seconds, so a second at either end of every window is left out. Steps are counted between the first and the last
+mark inside, and only while a co-located job marks steps too, if it ever does: a job that still loads its data slows no
+other job down.
+Law: the id of a window always stands for the same content, so an adapter that restarts reports nothing twice.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+from interfere.errors import InvalidInputError
+from interfere.progress import Mark
+from interfere.records import Progress
+from interfere.sharing_modes import SharingMode
+
+GUARD_S = 1.0  # times of starts and ends are cut to whole seconds
+
+
+class AdvisedJob(Protocol):
+    """What the round must know of a scheduler's own record of a job."""
+
+    @property
+    def id(self) -> str:
+        """The job's id in decisions."""
+
+    @property
+    def workload(self) -> str:
+        """What it runs, as its user named it; empty where the user did not."""
+
+    @property
+    def run_id(self) -> str:
+        """Begins the ids of its windows: another one after each restart."""
+
+    @property
+    def history_id(self) -> str:
+        """Begins the ids of its outcomes."""
+
+
+J = TypeVar("J", bound=AdvisedJob)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One device, as windows name it. Without a known `device_type` nothing is measured there."""
+
+    device_id: str
+    device_type: str = ""
+    mode: SharingMode = SharingMode.TIMESLICE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Generic[J]):
+    """One run of a job as the scheduler shows it now. Unix seconds; `end_s` is infinite while it runs.
+
+    Schedulers forget the device of a job when it ends. `places` is empty then, and the device is taken from an earlier
+    round, else from `noted_places`. Where nobody knows the device, the job may be on any of `possible_places`.
+    """
+
+    job: J
+    start_s: float
+    end_s: float
+    places: tuple[Place, ...]
+    noted_places: tuple[Place, ...] = ()
+    possible_places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay(Generic[J]):
+    """One run of one job on one device. Unix seconds; `end_s` is infinite while it runs."""
+
+    job: J
+    place: Place
+    start_s: float
+    end_s: float = math.inf
+    is_certain: bool = True  # else the job may have been on another device
+
+    @property
+    def workload(self) -> str:
+        """The workload that certainly ran there; empty where it is unknown."""
+        return self.job.workload if self.is_certain else ""
+
+
+class Stays(Generic[J]):
+    """Remembers the stays of all runs seen so far, as long as windows may be cut from them."""
+
+    def __init__(self, lookback_s: float) -> None:
+        self._lookback_s = lookback_s
+        self._stays: dict[str, tuple[Stay[J], ...]] = {}
+
+    def see(self, runs: Iterable[Run[J]], now_s: float) -> None:
+        """Take in all runs of one moment. A run that is missing, and had not ended before, ends now."""
+        current: dict[str, tuple[Stay[J], ...]] = {}
+        for run in runs:
+            earlier = tuple(stay.place for stay in self._stays.get(run.job.run_id, ()) if stay.is_certain)
+            places = run.places or earlier or run.noted_places
+            stays = tuple(
+                Stay(job=run.job, place=place, start_s=run.start_s, end_s=run.end_s, is_certain=bool(places))
+                for place in places or run.possible_places
+            )
+            if stays:
+                current[run.job.run_id] = stays
+        for run_id, stays in self._stays.items():
+            if run_id not in current:
+                current[run_id] = tuple(replace(stay, end_s=min(stay.end_s, now_s)) for stay in stays)
+        oldest_s = now_s - self._lookback_s
+        self._stays = {run_id: stays for run_id, stays in current.items() if stays[0].end_s > oldest_s}
+
+    def all(self) -> tuple[Stay[J], ...]:
+        """Every stay that is remembered."""
+        return tuple(stay for stays in self._stays.values() for stay in stays)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRules:
+    """How windows are cut."""
+
+    report_every_s: float  # a longer co-location is reported in parts
+    least_window_s: float  # shortest time between two marks from which steps are counted
+    lookback_s: float  # older windows are not reported
+    settle_s: float  # marks reach the adapter at most so late
+    max_company: float = math.inf  # co-located jobs of a window that is reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColocationWindow(Generic[J]):
+    """A part of one stay in which the co-located jobs did not change."""
+
+    stay: Stay[J]
+    start_s: float
+    end_s: float
+    company: tuple[Stay[J], ...]
+
+    def observation_id(self, prefix: str) -> str:
+        """The id of the observation that the window becomes: the same after a restart."""
+        return f"{prefix}/{self.stay.job.run_id}/{self.start_s:.0f}"
+
+
+def colocation_windows(stays: Sequence[Stay[J]], rules: WindowRules, now_s: float) -> tuple[ColocationWindow[J], ...]:
+    """All windows that are complete, not too old, and whose co-located jobs are known. A job on several devices has
+    none."""
+    devices_of = Counter(stay.job.run_id for stay in stays)
+    on_device: dict[str, list[Stay[J]]] = {}
+    for stay in stays:
+        on_device.setdefault(stay.place.device_id, []).append(stay)
+    windows: list[ColocationWindow[J]] = []
+    for stay in stays:
+        if stay.workload and devices_of[stay.job.run_id] == 1:
+            others = [each for each in on_device[stay.place.device_id] if each.job.run_id != stay.job.run_id]
+            windows += _windows_of_stay(stay, others, rules, now_s)
+    return tuple(windows)
+
+
+def _windows_of_stay(
+    stay: Stay[J], others: Sequence[Stay[J]], rules: WindowRules, now_s: float
+) -> Iterator[ColocationWindow[J]]:
+    end_s, every_s, oldest_s = min(stay.end_s, now_s), rules.report_every_s, now_s - rules.lookback_s
+    grid = range(math.ceil(max(stay.start_s, oldest_s) / every_s), math.floor(end_s / every_s) + 1)
+    changes = (t for each in others for t in (each.start_s, each.end_s))
+    cuts = {stay.start_s, end_s, *(k * every_s for k in grid), *changes}
+    for start, end in pairwise(sorted(t for t in cuts if stay.start_s <= t <= end_s)):
+        still_open = end == now_s and stay.end_s > now_s
+        if still_open or end > now_s - rules.settle_s or start < oldest_s or end - start <= 2 * GUARD_S:
+            continue
+        company = tuple(each for each in others if each.start_s < end and each.end_s > start)
+        if all(each.workload for each in company) and len(company) <= rules.max_company:
+            yield ColocationWindow(stay=stay, start_s=start + GUARD_S, end_s=end - GUARD_S, company=company)
+
+
+class MarkSource(Protocol[J]):
+    """Where the steps of jobs come from."""
+
+    def marks(self, stay: Stay[J], now_s: float) -> Sequence[Mark]:
+        """Recent marks of a stay, oldest first; none where nothing is known."""
+
+    def complete_until_s(self, now_s: float) -> float:
+        """The time up to which all marks are there: a window that ends later is not measured yet."""
+
+
+class CombinedMarks(Generic[J]):
+    """Of each stay the marks of the first source that has any. Implements MarkSource."""
+
+    def __init__(self, *sources: MarkSource[J]) -> None:
+        self._sources = sources
+
+    def marks(self, stay: Stay[J], now_s: float) -> Sequence[Mark]:
+        """As `MarkSource.marks`."""
+        return next(filter(None, (source.marks(stay, now_s) for source in self._sources)), ())
+
+    def complete_until_s(self, now_s: float) -> float:
+        """As `MarkSource.complete_until_s`; now where there is no source."""
+        return min((source.complete_until_s(now_s) for source in self._sources), default=now_s)
+
+
+def progress(
+    window: ColocationWindow[J], source: MarkSource[J], rules: WindowRules, prefix: str, now_s: float
+) -> Progress | None:
+    """Progress of the job in the window; None where it has too few marks. Processes of one job step together, so the
+    writer of the most steps represents it."""
+    begin_s, end_s, place = window.start_s, window.end_s, window.stay.place
+    if company_marks := [mark for each in window.company for mark in source.marks(each, now_s)]:
+        times_s = [mark.unix_s for mark in company_marks if begin_s <= mark.unix_s <= end_s]
+        begin_s, end_s = (times_s[0], times_s[-1]) if times_s else (math.inf, -math.inf)
+    by_writer: dict[str, list[Mark]] = {}
+    for mark in source.marks(window.stay, now_s):
+        if begin_s <= mark.unix_s <= end_s:
+            by_writer.setdefault(mark.writer, []).append(mark)
+    spans = [(marks[-1].steps - marks[0].steps, marks[0], marks[-1]) for marks in by_writer.values()]
+    steps, first, last = max(spans, key=lambda span: span[0], default=(0.0, None, None))
+    if steps <= 0 or first is None or last is None or last.unix_s - first.unix_s < rules.least_window_s:
+        return None
+    try:
+        return Progress(
+            observation_id=window.observation_id(prefix),
+            job_id=window.stay.job.id,
+            workload=window.stay.workload,
+            device_type=place.device_type,
+            start_s=first.unix_s,
+            end_s=last.unix_s,
+            company=tuple(each.workload for each in window.company),
+            steps=steps,
+            device_id=place.device_id,
+            mode=place.mode,
+        )
+    except InvalidInputError:
+        return None
