@@ -62,6 +62,10 @@ class SpreadsheetOptions:
     source: str = "user"
     campaign: str = ""  # default: file name and digest
 
+    def __post_init__(self) -> None:
+        if self.decimal not in (None, *Decimal):
+            raise InvalidInputError("no decimal sign", value=repr(self.decimal), remedy="a point or a comma")
+
     @property
     def conditions(self) -> Conditions:
         """The conditions of rows that name none. Raises InvalidInputError."""

@@ -53,9 +53,9 @@ class Sheet:
             cells = (row.fields[column] for row in self.rows for column in columns)
             found = (SIGNED_NUMBER.fullmatch(cell) for cell in cells)
             sign = next((Decimal(match["sign"]) for match in found if match), None)
-        if sign is not Decimal.COMMA:
+        if sign != Decimal.COMMA:
             return self
-        return replace(self, rows=tuple(replace(row, decimal=sign) for row in self.rows))
+        return replace(self, rows=tuple(replace(row, decimal=Decimal.COMMA) for row in self.rows))
 
 
 def is_empty(cell: str) -> bool:

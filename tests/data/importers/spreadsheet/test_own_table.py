@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interfere.data.extra_facts import read_extras
 from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.spreadsheet.options import Decimal, SpreadsheetOptions, Victims, parse_map
-from interfere.data.importers.spreadsheet.own_table import read_spreadsheet
+from interfere.data.importers.spreadsheet.own_table import import_spreadsheet, read_spreadsheet
 from interfere.data.tables import Table, check_table, read_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import PairMeasurement, PairStatus
@@ -334,6 +334,9 @@ def test_decimal_commas_of_text_in_a_data_frame_are_read_beside_numbers() -> Non
     frame = pd.DataFrame({"victim": ["a", "b"], "neighbour": ["b", "a"], "slowdown": ["1,5", 2.25]})
     got = read_spreadsheet(frame, None, replace(OPTIONS, decimal=Decimal.COMMA)).imported
     assert [pair.slowdown for pair in got.pairs] == [1.5, 2.25]
+    assert import_spreadsheet(frame, device_type="a100", decimal=",").pairs[0].slowdown == 1.5
+    with pytest.raises(InvalidInputError, match="decimal sign"):
+        import_spreadsheet(frame, device_type="a100", decimal=";")
 
 
 def test_names_keep_their_commas(tmp_path: Path) -> None:
