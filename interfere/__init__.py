@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interfere.client import PolicyClient
-    from interfere.data.importers.spreadsheet.from_python import import_spreadsheet
+    from interfere.data.importers.spreadsheet.own_table import import_spreadsheet
     from interfere.data.loading import load_table
     from interfere.errors import InterfereError
     from interfere.matching.exact import match_pairs
@@ -58,7 +58,7 @@ __all__ = [
 
 _MODULES = {
     "interfere.client": ("PolicyClient",),
-    "interfere.data.importers.spreadsheet.from_python": ("import_spreadsheet",),
+    "interfere.data.importers.spreadsheet.own_table": ("import_spreadsheet",),
     "interfere.data.loading": ("load_table",),
     "interfere.errors": ("InterfereError",),
     "interfere.matching.exact": ("match_pairs",),

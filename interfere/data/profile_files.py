@@ -6,7 +6,7 @@ from pathlib import Path
 
 from interfere.data.importers.spreadsheet.profile_sheet import read_profile_rows
 from interfere.data.importers.spreadsheet.sheet import read_sheet
-from interfere.data.importers.strict_reading import read_json
+from interfere.data.importers.strict_reading import Faults, read_json
 from interfere.data.loading import table_folder
 from interfere.data.tables import read_table
 from interfere.errors import InterfereError, TableError
@@ -18,14 +18,16 @@ def read_profiles(
 ) -> tuple[JobProfile, ...]:
     """The profiles in a file (.csv, .parquet, .json), or what every source says in a table, by folder or name.
 
-    Raises TableError for a broken file, which names row, column and remedy; NotFoundError for a table there is not.
+    Raises TableError with all faults of a broken file, NotFoundError for a table that there is not.
     """
     path = Path(name)
     if not path.is_file():
         return read_table(table_folder(name, work)).profiles
     if path.suffix.lower() == ".json":
         return _profiles_of_json(path)
-    _, rows = read_profile_rows(read_sheet(path), mapping, device_type=device_type, source=source)
+    faults = Faults()
+    _, rows = read_profile_rows(read_sheet(path, faults), mapping, faults, device_type=device_type, source=source)
+    faults.raise_all()
     return tuple(each.profile for each in rows)
 
 

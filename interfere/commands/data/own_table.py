@@ -11,11 +11,18 @@ from rich.table import Table as Grid
 from interfere.commands.data.import_report import check_target_folder, report_document, report_grid, write_and_report
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
-from interfere.data.importers.spreadsheet.pair_layouts import Shape, Victims
+from interfere.data.importers.spreadsheet.options import (
+    Conditions,
+    Decimal,
+    Shape,
+    SpreadsheetOptions,
+    Victims,
+    parse_map,
+)
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
-    from interfere.data.importers.spreadsheet.column_uses import ColumnUse
+    from interfere.data.importers.spreadsheet.columns import ColumnUse
 
 Pairs = Annotated[Path, typer.Argument(help="CSV or Parquet file of pairs, long or as a matrix.")]
 Roles = Annotated[list[str] | None, typer.Argument(metavar="[ROLE=COLUMN]...", help="More of --map.")]
@@ -38,6 +45,10 @@ def table(
     device: Annotated[str, typer.Option(help="Device type, where no column says it.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="Sharing mode, where no column says it.")] = DEFAULT_MODE,
     metric: Annotated[str, typer.Option(help="step_time_mean, latency_p50 or latency_p99. Default: by column.")] = "",
+    decimal: Annotated[
+        Decimal | None,
+        typer.Option(help="Sign before fractions. Default: a point; between semicolons as the first number has it."),
+    ] = None,
     shape: Annotated[
         Shape, typer.Option(help="Long: one row a pair. Wide: a matrix. Auto: by the header.")
     ] = Shape.AUTO,
@@ -54,8 +65,7 @@ def table(
 
     `interfere data template` writes a file to fill; docs/own-tables.md explains every column.
     """
-    from interfere.data.importers.spreadsheet.column_roles import parse_map
-    from interfere.data.importers.spreadsheet.own_table import SpreadsheetOptions, import_spreadsheet
+    from interfere.data.importers.spreadsheet.own_table import read_spreadsheet
 
     target = out or work / "tables" / (name or path.stem)
     if not dry_run:
@@ -66,12 +76,13 @@ def table(
         device_type=device,
         mode=mode,
         metric=metric,
+        decimal=decimal,
         shape=shape,
         value=value,
         victims=victims,
         source=source,
     )
-    result = import_spreadsheet(path, profiles, options)
+    result = read_spreadsheet(path, profiles, options)
     if not dry_run:
         write_and_report(target, result.imported, as_json=as_json)
         return
@@ -106,7 +117,6 @@ def template(
 ) -> None:
     """Write a spreadsheet to fill in: one file of pairs, one of the jobs alone. Cells may stay empty."""
     from interfere.data.importers.device_names import device_type_of_product
-    from interfere.data.importers.spreadsheet.measured_values import Conditions
     from interfere.data.importers.spreadsheet.template import EXAMPLE_JOBS, write_template
 
     conditions = Conditions(device_type=device_type_of_product(device), mode=mode)

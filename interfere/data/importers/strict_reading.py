@@ -11,16 +11,19 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from interfere.data.importers.import_result import SourceFile
 from interfere.data.importers.other_formats import refuse_other_format
-from interfere.errors import TableError
+from interfere.errors import TableError, Violation
 
+T = TypeVar("T")
+D = TypeVar("D")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+MAX_FAULTS_SHOWN = 50  # in the text of an error; all are among its violations
 MAX_INT32 = 2**31 - 1  # the schema stores whole numbers as int32
 FETCH_AGAIN = "fetch the file again (`interfere data sources` lists the addresses)"
 AS_PUBLISHED = "give the file as published: same column names, comma-separated"
@@ -67,6 +70,45 @@ def read_text(path: Path) -> tuple[str, SourceFile]:
     return text, SourceFile(path=path, sha256=hashlib.sha256(content).hexdigest())
 
 
+def fault(place: str, problem: str, value: object, remedy: str) -> TableError:
+    """The error of one place in a file, such as "pairs.csv, row 3, column slowdown"."""
+    violation = Violation(field=place, what=problem, value=str(value), remedy=remedy)
+    return TableError(f"{place}: {problem}", value=value, remedy=remedy, violations=(violation,))
+
+
+class Faults:
+    """Collects the faults of files that a user writes, so that all are told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[TableError] = []
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
+    def read(self, reader: Callable[[], T], default: D) -> T | D:
+        """What `reader` returns; `default` where it raises a TableError, which is kept."""
+        try:
+            return reader()
+        except TableError as error:
+            self._errors.append(error)
+            return default
+
+    def add(self, place: str, problem: str, value: object, remedy: str) -> None:
+        """Keep the fault of one place."""
+        self._errors.append(fault(place, problem, value, remedy))
+
+    def raise_all(self) -> None:
+        """Raise one TableError with every fault as a violation; nothing where there is none."""
+        violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
+        if len(violations) > 1:
+            lines = "".join(f"\n  {violation}" for violation in violations[:MAX_FAULTS_SHOWN])
+            more = f"\n  and {len(violations) - MAX_FAULTS_SHOWN} more" if len(violations) > MAX_FAULTS_SHOWN else ""
+            remedy = "mend them, and import again"
+            raise TableError(f"{len(violations)} faults{lines}{more}", remedy=remedy, violations=violations)
+        if self._errors:
+            raise self._errors[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvRow:
     """One row of a CSV file. Its methods return a field as the type that is asked for, or raise TableError."""
@@ -74,14 +116,13 @@ class CsvRow:
     path: Path
     row_number: int
     fields: dict[str, str]
+    decimal: str = "."  # the sign before the fraction of a number
 
     def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
         """Raise the TableError of one field."""
-        raise TableError(
-            f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}: {problem}",
-            value=f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path,
-            remedy=remedy,
-        )
+        place = f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}"
+        value = f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path
+        raise fault(place, problem, value, remedy)
 
     def text(self, column: str) -> str:
         """A name: not empty, printable, at most 256 characters."""
@@ -189,30 +230,23 @@ def check_columns(
     """Raise TableError for a header that lacks a required column or names one twice."""
     for name in required:
         if name not in columns:
-            raise TableError(
-                f"{path.name}, row {row}, column {name}: missing",
-                value=f"found {', '.join(columns)[:200]} in {path}",
-                remedy=remedy,
-            )
+            value = f"found {', '.join(columns)[:200]} in {path}"
+            raise fault(f"{path.name}, row {row}, column {name}", "missing", value, remedy)
     for name in columns:
         if name and columns.count(name) > 1:
-            raise TableError(f"{path.name}, row {row}, column {name}: named twice", value=path, remedy="drop one")
+            raise fault(f"{path.name}, row {row}, column {name}", "named twice", path, "drop one")
 
 
 def check_width(path: Path, row: int, fields: Sequence[str], columns: Sequence[str]) -> None:
     """Raise TableError for a row with more or fewer fields than the header."""
     if len(fields) < len(columns):
-        raise TableError(
-            f"{path.name}, row {row}, column {columns[len(fields)]}: missing, the row is short",
-            value=f"{len(fields)} of {len(columns)} fields in {path}",
-            remedy=FETCH_AGAIN,
-        )
+        place = f"{path.name}, row {row}, column {columns[len(fields)]}"
+        value = f"{len(fields)} of {len(columns)} fields in {path}"
+        raise fault(place, "missing, the row is short", value, FETCH_AGAIN)
     if len(fields) > len(columns):
-        raise TableError(
-            f"{path.name}, row {row}: more fields than the {len(columns)} columns (a decimal comma?)",
-            value=f"{len(fields)} fields in {path}",
-            remedy="write numbers with a decimal point",
-        )
+        problem = f"more fields than the {len(columns)} columns (a decimal comma?)"
+        remedy = "write numbers with a decimal point"
+        raise fault(f"{path.name}, row {row}", problem, f"{len(fields)} fields in {path}", remedy)
 
 
 def _joined_free_text(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from interfere.commands.data.group import app
 from interfere.data.tables import read_table
-from interfere.errors import ConflictError
+from interfere.errors import ConflictError, TableError
 
 
 def run(*arguments: object) -> dict[str, Any]:
@@ -91,3 +91,16 @@ def test_a_template_never_overwrites(tmp_path: Path) -> None:
     assert isinstance(done.exception, ConflictError)
     assert (tmp_path / "jobs.csv").read_text() == "mine"
     assert not (tmp_path / "pairs.csv").exists()
+
+
+def test_decimal_commas_and_all_faults_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("victim\tneighbour\tslowdown\nx\ty\t1,5\ny\tx\t2,25\n")
+    conditions = ("--device", "t4", "--work", tmp_path)
+    run("import", "table", tmp_path / "p.csv", *conditions, "--decimal", ",")
+    assert [pair.slowdown for pair in read_table(tmp_path / "tables" / "p").pairs] == [1.5, 2.25]
+    refused = CliRunner().invoke(app, ["import", "table", str(tmp_path / "p.csv"), *map(str, conditions)])
+    assert isinstance(refused.exception, TableError)
+    assert [(fault.field, fault.what) for fault in refused.exception.violations] == [
+        (f"p.csv, row {row}, column slowdown", "a number expected") for row in (2, 3)
+    ]
+    assert "--decimal ," in str(refused.exception)

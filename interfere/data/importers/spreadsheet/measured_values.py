@@ -3,12 +3,14 @@
 Both shapes become the same readings: a sheet with one row a pair, and a matrix with one row and one column a job.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.spreadsheet.column_roles import (
+from interfere.data.importers.spreadsheet.columns import (
+    ALONE_WORDS,
     MEASURES,
     ColumnRoles,
     Measure,
@@ -16,31 +18,14 @@ from interfere.data.importers.spreadsheet.column_roles import (
     ValueKind,
     normalised,
 )
-from interfere.data.importers.spreadsheet.pair_layouts import Victims
+from interfere.data.importers.spreadsheet.options import Conditions, SpreadsheetOptions, Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
-from interfere.data.importers.strict_reading import NUMBER, CsvRow
-from interfere.errors import InvalidInputError, TableError
+from interfere.data.importers.strict_reading import CsvRow, Faults, fault
+from interfere.errors import InvalidInputError
 from interfere.records import METRICS
-from interfere.records.checks import check
-from interfere.sharing_modes import MODE_WORDS, OptionalSharingMode, SharingMode, set_sharing_mode
+from interfere.sharing_modes import MODE_WORDS, SharingMode
 
-ALONE_WORDS = frozenset(("alone", "solo"))
 INFEASIBLE_WORDS = frozenset(("infeasible", "oom", "out of memory", "does not fit"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """Device type, sharing mode and metric of a value: from its row, else those given for the whole sheet."""
-
-    device_type: str = ""
-    mode: OptionalSharingMode = ""
-    metric: str = ""
-
-    def __post_init__(self) -> None:
-        if self.mode:
-            check(set_sharing_mode(self))
-        if self.metric and self.metric not in METRICS:
-            raise InvalidInputError("unknown metric", value=repr(self.metric), remedy=f"one of {', '.join(METRICS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +41,7 @@ class Reading:
     solo_column: str = ""  # of the victim's value alone in the same row
     solo_measure: Measure | None = None
     is_own_side: bool = True  # False: the value is that of the row's neighbour, and the names are swapped
+    is_whole: bool = True  # False: its names or conditions are faulty, and only its number is still looked at
 
     @property
     def text(self) -> str:
@@ -68,62 +54,45 @@ class Reading:
         return self.text.lower() in INFEASIBLE_WORDS
 
 
-def number_of(row: CsvRow, column: str) -> float:
-    """The positive number in a cell. Raises TableError, which names row, column and remedy."""
-    text = row.fields[column]
-    if not NUMBER.fullmatch(text):
-        remedy = "write digits with a decimal point; leave the cell empty where nothing was measured, `oom` where it "
-        remedy += "did not fit"
-        if "," in text:
-            remedy = "write a decimal point instead of the comma, and no thousands separators"
-        elif text.endswith("%"):
-            remedy = "write a factor: 35 % slower is a slowdown of 1.35"
-        row.fail(column, "a number expected", remedy)
-    value = float(text)
-    if not 0 < value < float("inf"):
-        row.fail(
-            column,
-            "must be above 0",
-            "leave the cell empty where nothing was measured, write `oom` where the pair does not fit the device",
-        )
-    return value
-
-
-def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions) -> Iterator[Reading]:
-    """The readings of a sheet with one row a pair: one or two of each row."""
+def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faults) -> Iterator[Reading]:
+    """The readings of a sheet with one row a pair: one or two of each row. Raises TableError for missing columns."""
     own, solo = roles.measured(Side.OWN), roles.measured(Side.SOLO)
     neighbours, neighbours_solo = roles.measured(Side.NEIGHBOUR), roles.measured(Side.NEIGHBOUR_SOLO)
-    if own is None:
-        raise TableError(
-            f"{sheet.source.path.name}, row 1: no column holds the measured value",
-            value=f"found {', '.join(sheet.columns)[:200]}",
-            remedy="map one: --map slowdown=COLUMN, or speed, throughput, step_time_s, step_time_ms, latency_p99_ms",
+    missing = [role for role in ("victim", "neighbour") if not roles.column(role)]
+    found = f"found {', '.join(sheet.columns)[:200]}"
+    if missing:
+        remedy = (
+            "map the columns of the two jobs: --map victim=COLUMN --map neighbour=COLUMN; of a matrix, name the rows "
         )
+        remedy += "as the columns"
+        raise fault(f"{sheet.source.path.name}, row 1, column {missing[0]}", "missing", found, remedy)
+    if own is None:
+        remedy = "map one: --map slowdown=COLUMN, or speed, throughput, step_time_s, step_time_ms, latency_p99_ms"
+        raise fault(f"{sheet.source.path.name}, row 1", "no column holds the measured value", found, remedy)
     for row in sheet.rows:
-        victim = _job(row, roles.column("victim"))
-        neighbour = _neighbour(row, roles.column("neighbour"), own[1])
-        conditions = _row_conditions(row, roles, given, own[1])
-        yield _reading(row, (victim, neighbour), own, solo, conditions, is_own_side=True)
+        before = len(faults)
+        victim = faults.read(partial(_job, row, roles.column("victim")), "")
+        neighbour = faults.read(partial(_neighbour, row, roles.column("neighbour"), own[1]), "")
+        conditions = faults.read(partial(_row_conditions, row, roles, given, own[1]), given)
+        make = partial(Reading, row=row, conditions=conditions, is_whole=len(faults) == before)
+        yield _reading(make, (victim, neighbour), own, solo, is_own_side=True)
         if neighbours and neighbour:
-            yield _reading(row, (neighbour, victim), neighbours, neighbours_solo, conditions, is_own_side=False)
+            yield _reading(make, (neighbour, victim), neighbours, neighbours_solo, is_own_side=False)
 
 
 def _reading(
-    row: CsvRow,
+    make: Callable[..., Reading],
     jobs: tuple[str, str],
     value: tuple[str, Measure],
     solo: tuple[str, Measure] | None,
-    conditions: Conditions,
     *,
     is_own_side: bool,
 ) -> Reading:
-    return Reading(
-        row=row,
+    return make(
         column=value[0],
         measure=value[1],
         victim=jobs[0],
         neighbour=jobs[1],
-        conditions=conditions,
         solo_column=solo[0] if solo else "",
         solo_measure=solo[1] if solo else None,
         is_own_side=is_own_side,
@@ -151,56 +120,52 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 
 
 def matrix_readings(
-    sheet: Sheet, roles: ColumnRoles, measure: Measure, given: Conditions, victims: Victims
+    sheet: Sheet, roles: ColumnRoles, measure: Measure, options: SpreadsheetOptions, faults: Faults
 ) -> Iterator[Reading]:
     """The readings of a matrix: one of each cell; a row or column called `alone` holds the values alone."""
-    names = sheet.columns[0]
-    jobs = [column for column in sheet.columns[1:] if roles.role_of[column] not in ("device_type", "mode", "metric")]
+    names, given = sheet.columns[0], options.conditions
     seen: dict[tuple[str, Conditions], int] = {}
     for row in sheet.rows:
-        conditions = _row_conditions(row, roles, given, measure)
+        before = len(faults)
+        conditions = faults.read(partial(_row_conditions, row, roles, given, measure), given)
         name = row.fields[names]
-        key = (name, conditions)
-        if key in seen:
-            row.fail(names, f"the same job as in row {seen[key]}", "keep one row a job; repeats fit the long shape")
-        seen[key] = row.row_number
-        for column in jobs:
-            victim, neighbour = (name, column) if victims is Victims.ROWS else (column, name)
+        if name.lower() not in ALONE_WORDS:
+            name = faults.read(partial(_job, row, names), "")
+        first_row = seen.setdefault((name, conditions), row.row_number)
+        if first_row != row.row_number and len(faults) == before:
+            remedy = "keep one row a job; repeats fit the long shape"
+            faults.read(partial(row.fail, names, f"the same job as in row {first_row}", remedy), None)
+        for column in matrix_columns(sheet, roles):
+            victim, neighbour = (name, column) if options.victims is Victims.ROWS else (column, name)
             if victim.lower() in ALONE_WORDS:
-                row.fail(column, "a value of `alone` beside a job", f"swap the matrix: --victims {_other(victims)}")
-            if neighbour.lower() in ALONE_WORDS:
-                neighbour = ""
-            yield _reading(
-                row, (_checked(row, names, victim), neighbour), (column, measure), None, conditions, is_own_side=True
-            )
+                remedy = f"swap the matrix: --victims {_other(options.victims)}"
+                faults.read(partial(row.fail, column, "a value of `alone` beside a job", remedy), None)
+                continue
+            make = partial(Reading, row=row, conditions=conditions, is_whole=len(faults) == before)
+            jobs = victim, "" if neighbour.lower() in ALONE_WORDS else neighbour
+            yield _reading(make, jobs, (column, measure), None, is_own_side=True)
+
+
+def matrix_columns(sheet: Sheet, roles: ColumnRoles) -> list[str]:
+    """The columns of a matrix that are jobs."""
+    return [column for column in sheet.columns[1:] if roles.role_of[column] not in ("device_type", "mode", "metric")]
 
 
 def _other(victims: Victims) -> str:
     return (Victims.COLUMNS if victims is Victims.ROWS else Victims.ROWS).value
 
 
-def _job(row: CsvRow, column: str) -> str:
-    if not column:
-        raise TableError(
-            f"{row.path.name}, row 1, column victim: missing",
-            value=f"found {', '.join(row.fields)[:200]}",
-            remedy="map the columns of the two jobs: --map victim=COLUMN --map neighbour=COLUMN; of a matrix, name the "
-            "rows as the columns",
-        )
-    return _checked(row, column, row.fields[column])
-
-
 def _neighbour(row: CsvRow, column: str, measure: Measure) -> str:
     """The neighbour of a row; "" where the row is the victim alone."""
-    if not column:
-        _job(row, "")
     text = row.fields[column]
     if text.lower() in ALONE_WORDS or (not text and measure.needs_solo):
         return ""
-    return _checked(row, column, text)
+    return _job(row, column)
 
 
-def _checked(row: CsvRow, column: str, name: str) -> str:
+def _job(row: CsvRow, column: str) -> str:
+    """The name of a job. Raises TableError."""
+    name = row.fields[column]
     if is_empty(name) or len(name) > 256 or not name.isprintable():
         row.fail(column, "the name of a job expected", "write 1 to 256 printable characters")
     return name
@@ -231,4 +196,4 @@ def _missing(row: CsvRow, roles: ColumnRoles, role: str, remedy: str) -> NoRetur
     column = roles.column(role)
     if column:
         row.fail(column, f"no known {role}", remedy)
-    raise TableError(f"{row.path.name}: no {role} is known", value=row.path, remedy=remedy)
+    raise fault(row.path.name, f"no {role} is known", row.path, remedy)

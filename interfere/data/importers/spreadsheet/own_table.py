@@ -1,50 +1,45 @@
 """Imports a spreadsheet of own measurements: pairs, in long or matrix shape, and facts of the jobs alone.
 
 The result is the same table whatever the form (CSV, Parquet, DataFrame) and shape, up to the name of the file. A cell
-that cannot be read is an error with row, column and remedy; a row that becomes no measurement is counted by reason.
+that cannot be read is a fault with row, column, value and remedy, and all faults of the sheets are told at once; a row
+that becomes no measurement is counted by reason.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from interfere.data.extra_facts import ExtraFact
 from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, Treatment, nonempty_notices
 from interfere.data.importers.spreadsheet import slowdowns
-from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, assign_roles
-from interfere.data.importers.spreadsheet.column_uses import ColumnUse, uses_of_matrix, uses_of_pairs, uses_of_profiles
+from interfere.data.importers.spreadsheet.columns import (
+    ColumnRoles,
+    ColumnUse,
+    assign_roles,
+    uses_of_matrix,
+    uses_of_pairs,
+    uses_of_profiles,
+)
 from interfere.data.importers.spreadsheet.measured_values import (
-    Conditions,
     Reading,
     is_matrix,
     long_readings,
+    matrix_columns,
     matrix_measure,
     matrix_readings,
 )
-from interfere.data.importers.spreadsheet.pair_layouts import Shape, Victims
+from interfere.data.importers.spreadsheet.options import Shape, SpreadsheetOptions
 from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
+from interfere.data.importers.strict_reading import Faults
 from interfere.errors import TableError
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 FORMAT = "table"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadsheetOptions:
-    """What the user says about a spreadsheet beside its columns."""
-
-    mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the pairs
-    profile_mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the jobs
-    device_type: str = ""
-    mode: SharingMode = DEFAULT_MODE
-    metric: str = ""
-    shape: Shape = Shape.AUTO
-    value: str = ""  # what the cells of a matrix mean
-    victims: Victims = Victims.ROWS
-    source: str = "user"
-    campaign: str = ""  # default: file name and digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,27 +50,31 @@ class SpreadsheetImport:
     columns: tuple[ColumnUse, ...]
 
 
-def import_spreadsheet(
+def read_spreadsheet(
     pairs: SpreadsheetSource, profiles: "SpreadsheetSource | None", options: SpreadsheetOptions
 ) -> SpreadsheetImport:
-    """Import pairs, and the facts of the jobs where given. Raises TableError and InvalidInputError."""
+    """Import pairs, and the facts of the jobs where given.
+
+    Raises TableError with every fault of the sheets among its violations, and InvalidInputError for wrong options.
+    """
+    faults = Faults()
     # 1. Read the jobs alone.
-    job_sheet = read_sheet(profiles) if profiles is not None else None
-    job_roles: ColumnRoles | None = None
-    job_rows: tuple[ProfileRow, ...] = ()
-    if job_sheet:
-        job_roles, job_rows = read_profile_rows(
-            job_sheet, options.profile_mapping, device_type=options.device_type, source=options.source
-        )
+    jobs_alone = faults.read(partial(_read_jobs, profiles, options, faults), None) if profiles is not None else None
+    job_sheet, job_roles, job_rows = jobs_alone or (None, None, ())
     # 2. Read the pairs: each cell with its jobs and conditions.
-    sheet = read_sheet(pairs)
-    roles, readings, uses = _read_pairs(sheet, options)
+    read = faults.read(partial(_read_pairs, pairs, options, faults), None)
+    if read is None:
+        faults.raise_all()
+    assert read is not None
+    sheet, roles, readings, uses = read
     # 3. Turn values into slowdowns.
     dropped = slowdowns.DroppedRows()
     step_times = {(each.profile.workload, each.profile.device_type): each.profile.step_time_s for each in job_rows}
-    solo = slowdowns.solo_step_times(readings, step_times)
+    solo = slowdowns.solo_step_times(readings, step_times, faults)
     source = slowdowns.PairSource(name=options.source, campaign=options.campaign or sheet.source.campaign)
-    measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped)
+    measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped, faults)
+    row_solo = slowdowns.row_solo_step_times(readings, faults)
+    faults.raise_all()
     if not measured and not any(not reading.neighbour for reading in readings):
         raise TableError(
             f"{sheet.source.path.name}: no row has a value",
@@ -83,7 +82,7 @@ def import_spreadsheet(
             remedy="fill in the measured values: interfere data import table FILE --dry-run shows what is read",
         )
     # 4. Complete the profiles: every job of a pair has one.
-    jobs, bare = _profiles(readings, measured, job_rows, solo, options.source)
+    jobs, bare = _profiles((solo, row_solo), measured, job_rows, options.source)
     sheets = (sheet, *((job_sheet,) if job_sheet else ()))
     uses += uses_of_profiles(job_sheet, job_roles) if job_sheet and job_roles else ()
     imported = ImportResult(
@@ -98,31 +97,51 @@ def import_spreadsheet(
     return SpreadsheetImport(imported=imported, columns=uses)
 
 
+def _read_jobs(
+    source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
+) -> tuple[Sheet, ColumnRoles, tuple[ProfileRow, ...]]:
+    """The sheet of the jobs alone, the roles of its columns, and its profiles."""
+    sheet = read_sheet(source, faults, options.decimal)
+    roles, rows = read_profile_rows(
+        sheet,
+        options.profile_mapping,
+        faults,
+        device_type=options.device_type,
+        source=options.source,
+        decimal=options.decimal,
+    )
+    return sheet, roles, rows
+
+
 def _read_pairs(
-    sheet: Sheet, options: SpreadsheetOptions
-) -> tuple[ColumnRoles, tuple[Reading, ...], tuple[ColumnUse, ...]]:
-    """The roles of the columns, the readings, and how each column was understood."""
-    given = Conditions(device_type=options.device_type, mode=options.mode, metric=options.metric)
+    source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
+) -> tuple[Sheet, ColumnRoles, tuple[Reading, ...], tuple[ColumnUse, ...]]:
+    """The sheet of the pairs, the roles of its columns, its readings, and how each column was understood."""
+    given = options.conditions
+    sheet = read_sheet(source, faults, options.decimal)
     roles = assign_roles(sheet.source.path, sheet.columns, options.mapping)
-    matrix = options.shape is Shape.WIDE or (options.shape is Shape.AUTO and is_matrix(sheet, roles))
-    if not matrix:
-        return roles, tuple(long_readings(sheet, roles, given)), uses_of_pairs(sheet, roles, given)
-    measure = matrix_measure(sheet, options.value)
-    readings = tuple(matrix_readings(sheet, roles, measure, given, options.victims))
-    return roles, readings, uses_of_matrix(sheet, roles, measure, given, options.victims)
+    if options.shape is Shape.WIDE or (options.shape is Shape.AUTO and is_matrix(sheet, roles)):
+        measure = matrix_measure(sheet, options.value)
+        sheet = sheet.with_decimal(matrix_columns(sheet, roles), options.decimal)
+        readings = tuple(matrix_readings(sheet, roles, measure, options, faults))
+        return sheet, roles, readings, uses_of_matrix(sheet, roles, measure, given, options.victims)
+    sheet = sheet.with_decimal(roles.number_columns, options.decimal)
+    return sheet, roles, tuple(long_readings(sheet, roles, given, faults)), uses_of_pairs(sheet, roles, given)
 
 
 def _profiles(
-    readings: Sequence[Reading],
+    solo: "tuple[Mapping[slowdowns.SoloKey, float], Mapping[slowdowns.SoloKey, list[float]]]",
     measured: Sequence[PairMeasurement],
     job_rows: Sequence[ProfileRow],
-    solo: Mapping[slowdowns.SoloKey, float],
     source: str,
 ) -> tuple[tuple[JobProfile, ...], tuple[str, ...]]:
-    """(one profile of each job, by name; the names of those of which no fact is known)."""
+    """(one profile of each job, by name; the names of those of which no fact is known).
+
+    `solo` holds the step times alone: of rows of jobs alone and of profiles, then those of solo columns.
+    """
     jobs = {(each.profile.workload, each.profile.device_type): each.profile for each in job_rows}
     step_times: dict[tuple[str, str], list[float]] = {}
-    for of_rows in (solo, slowdowns.row_solo_step_times(readings)):
+    for of_rows in solo:
         for (name, conditions), value in of_rows.items():
             if conditions.metric == "step_time_mean":
                 values = value if isinstance(value, list) else [value]
@@ -138,7 +157,7 @@ def _profiles(
                 workload=name, device_type=device_type, step_time_s=step_time_s, source=source
             )
             bare += [] if values_s else [name]
-        elif known.step_time_s != known.step_time_s and values_s:
+        elif math.isnan(known.step_time_s) and values_s:
             jobs[name, device_type] = replace(known, step_time_s=step_time_s)
     return tuple(jobs[key] for key in sorted(jobs)), tuple(dict.fromkeys(bare))
 
@@ -222,3 +241,34 @@ def _notices(sheets: Sequence[Sheet], measured: Sequence[PairMeasurement], bare:
         count=other,
         reason="kept and shown; models are trained on step times alone",
     )
+
+
+def import_spreadsheet(
+    pairs: SpreadsheetSource,
+    profiles: "SpreadsheetSource | None" = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    out: Path | None = None,
+    **options: Any,
+) -> ImportResult:
+    """Return the jobs and ordered pairs of a CSV or Parquet file or a DataFrame; write them as a table to `out`.
+
+    `columns` gives the role of columns by their name; `options` are fields of `SpreadsheetOptions`: `device_type`,
+    `mode`, `metric`, `value` (of a matrix) and more. `docs/own-tables.md` explains the roles. Raises TableError, which
+    names row, column and remedy, and InvalidInputError.
+
+    >>> import pandas as pd
+    >>> from interfere import import_spreadsheet
+    >>> frame = pd.DataFrame({"job_a": ["bert"], "job_b": ["gpt"], "slowdown": [1.4]})
+    >>> roles = {"job_a": "victim", "job_b": "neighbour"}
+    >>> imported = import_spreadsheet(frame, columns=roles, device_type="a100-80gb", mode="mps")
+    >>> [(pair.victim, pair.neighbour, pair.slowdown) for pair in imported.pairs]
+    [('bert', 'gpt', 1.4)]
+    """
+    chosen = SpreadsheetOptions(mapping=dict(columns or {}), **options)
+    imported = read_spreadsheet(pairs, profiles, chosen).imported
+    if out is not None:
+        from interfere.data.importers.import_writer import write_import
+
+        write_import(out, imported)
+    return imported

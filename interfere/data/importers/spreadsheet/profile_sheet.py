@@ -1,48 +1,23 @@
 """Reads the facts of jobs alone from a spreadsheet: one row a job and device type, one column a fact.
 
-A column is a number of `JobProfile` by its name. Memory may be given in MiB or GiB instead of bytes, shares in percent,
-times in ms or us, the step time as a throughput; a column that is no fact is kept as an extra.
+`columns.PROFILE_ROLES` says which columns are facts; the others are kept as extras.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, assign_roles
-from interfere.data.importers.spreadsheet.measured_values import number_of
-from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
-from interfere.data.importers.strict_reading import NUMBER, CsvRow
+from interfere.data.importers.spreadsheet.columns import FACT_OF_ROLE, PROFILE_ROLES, ColumnRoles, assign_roles
+from interfere.data.importers.spreadsheet.options import Decimal
+from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty, number_of
+from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.data.rows.checks import job_range_violations
-from interfere.errors import InvalidInputError, TableError
+from interfere.errors import InvalidInputError
 from interfere.records import JobProfile
-
-NUMBERS = tuple(each.name for each in fields(JobProfile) if each.type in ("float", float))
-_UNITS = {
-    "_bytes": {"_bytes": 1.0, "_mib": 2.0**20, "_gib": 2.0**30, "_mb": 1e6, "_gb": 1e9},
-    "_frac": {"_frac": 1.0, "_percent": 0.01, "_pct": 0.01},
-    "_s": {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6},
-}
-
-
-def _unit_names() -> Iterator[tuple[str, tuple[str, float]]]:
-    for name in NUMBERS:
-        if name == "measured_at_s":
-            yield name, (name, 1.0)
-            continue
-        ending = next((ending for ending in _UNITS if name.endswith(ending)), "")
-        for unit, scale in _UNITS.get(ending, {"": 1.0}).items():
-            yield name.removesuffix(ending) + unit, (name, scale)
-
-
-FACT_OF_ROLE: dict[str, tuple[str, float]] = dict(_unit_names())  # (field of JobProfile, what one unit is in it)
-ROLES = {role: role for role in ("workload", "device_type", "family", "throughput", *FACT_OF_ROLE)} | {
-    **dict.fromkeys(("job", "victim", "name"), "workload"),
-    **dict.fromkeys(("device", "gpu", "gpu_type"), "device_type"),
-    **dict.fromkeys(("steps_per_s", "steps_per_second", "requests_per_s", "solo_throughput"), "throughput"),
-    **{f"solo_step_time_{unit}": f"step_time_{unit}" for unit in ("s", "ms", "us")},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,57 +29,68 @@ class ProfileRow:
 
 
 def read_profile_rows(
-    sheet: Sheet, mapping: Mapping[str, str], *, device_type: str, source: str
+    sheet: Sheet,
+    mapping: Mapping[str, str],
+    faults: Faults,
+    *,
+    device_type: str,
+    source: str,
+    decimal: Decimal | None = None,
 ) -> tuple[ColumnRoles, tuple[ProfileRow, ...]]:
-    """The roles of the columns, and the profile of each row. Raises TableError, which names row, column and remedy."""
-    roles = assign_roles(sheet.source.path, sheet.columns, mapping, ROLES)
+    """The roles of the columns, and the profile of each row that has no fault. Raises TableError for wrong columns."""
+    # 1. Find the column of each fact.
+    roles = assign_roles(sheet.source.path, sheet.columns, mapping, PROFILE_ROLES)
     if not roles.column("workload"):
-        raise TableError(
-            f"{sheet.source.path.name}, row 1, column workload: missing",
-            value=f"found {', '.join(sheet.columns)[:200]}",
-            remedy="name the column of the jobs: workload",
-        )
-    facts = [column for column, role in roles.role_of.items() if role in FACT_OF_ROLE or role == "throughput"]
-    of_facts: dict[str, str] = {}
-    for column in facts:
-        role = roles.role_of[column]
-        fact = "step_time_s" if role == "throughput" else FACT_OF_ROLE[role][0]
-        if fact in of_facts:
-            raise TableError(
-                f"{sheet.source.path.name}, row 1, columns {of_facts[fact]} and {column}: both mean {fact}",
-                value=sheet.source.path,
-                remedy="keep one of the two",
-            )
-        of_facts[fact] = column
+        found = f"found {', '.join(sheet.columns)[:200]}"
+        place = f"{sheet.source.path.name}, row 1, column workload"
+        raise fault(place, "missing", found, "name the column of the jobs: workload")
+    columns: dict[str, str] = {}  # by fact
+    for column, role in roles.role_of.items():
+        fact = "step_time_s" if role == "throughput" else FACT_OF_ROLE.get(role, ("", 0.0))[0]
+        if fact and fact in columns:
+            place = f"{sheet.source.path.name}, row 1, columns {columns[fact]} and {column}"
+            raise fault(place, f"both mean {fact}", sheet.source.path, "keep one of the two")
+        if fact:
+            columns[fact] = column
+    # 2. Read the rows.
     seen: dict[tuple[str, str], int] = {}
-    found: list[ProfileRow] = []
-    for row in sheet.rows:
-        profile = _profile(row, roles, of_facts, device_type, source)
-        key = (profile.workload, profile.device_type)
-        if key in seen:
-            row.fail(roles.column("workload"), f"the same job and device type as row {seen[key]}", "keep one row")
-        seen[key] = row.row_number
-        found.append(ProfileRow(row=row, profile=profile))
-    return roles, tuple(found)
+    rows: list[ProfileRow] = []
+    for row in sheet.with_decimal(tuple(columns.values()), decimal).rows:
+        profile = _profile(row, roles, columns, faults, device_type, source)
+        if profile is None:
+            continue
+        first_row = seen.setdefault((profile.workload, profile.device_type), row.row_number)
+        if first_row != row.row_number:
+            problem = f"the same job and device type as row {first_row}"
+            faults.read(partial(row.fail, roles.column("workload"), problem, "keep one row"), None)
+        rows.append(ProfileRow(row=row, profile=profile))
+    return roles, tuple(rows)
 
 
-def _profile(row: CsvRow, roles: ColumnRoles, of_facts: Mapping[str, str], device_type: str, source: str) -> JobProfile:
+def _profile(
+    row: CsvRow, roles: ColumnRoles, columns: Mapping[str, str], faults: Faults, device_type: str, source: str
+) -> JobProfile | None:
+    """The profile of a row, of which `columns` are those of its facts; None where it has a fault."""
+
     def text(role: str) -> str:
         column = roles.column(role)
         return "" if not column or is_empty(row.fields[column]) else row.fields[column]
 
+    def fail(field: str, problem: str, remedy: str) -> None:
+        column = columns.get(field) or roles.column(field) or roles.column("workload")
+        faults.read(partial(row.fail, column, f"{field} {problem}", remedy), None)
+
+    before = len(faults)
     device = text("device_type") or device_type
     if not device:
-        row.fail(roles.column("device_type"), "no device type is known", "name it: --device, or a column device_type")
-    values: dict[str, Any] = {}
-    for fact, column in of_facts.items():
-        if is_empty(row.fields[column]):
-            continue
-        role = roles.role_of[column]
-        scale = 1.0 if role == "throughput" else FACT_OF_ROLE[role][1]
-        value = _non_negative(row, column) if fact != "step_time_s" else number_of(row, column)
-        values[fact] = 1.0 / value if role == "throughput" else value * scale
-    values.setdefault("step_time_s", math.nan)
+        problem, remedy = "no device type is known", "name it: --device, or a column device_type"
+        faults.read(partial(row.fail, roles.column("device_type"), problem, remedy), None)
+    values: dict[str, Any] = {"step_time_s": math.nan}
+    for fact, column in columns.items():
+        if not is_empty(row.fields[column]):
+            values[fact] = faults.read(partial(_fact, row, roles, fact, column), math.nan)
+    if len(faults) > before:
+        return None
     try:
         profile = JobProfile(
             workload=text("workload"),
@@ -114,19 +100,17 @@ def _profile(row: CsvRow, roles: ColumnRoles, of_facts: Mapping[str, str], devic
             **values,
         )
     except InvalidInputError as error:
-        first = error.violations[0]
-        column = of_facts.get(first.field) or roles.column(first.field) or roles.column("workload")
-        row.fail(column, f"{first.field} {first.what}", first.remedy)
+        for violation in error.violations:
+            fail(violation.field, violation.what, violation.remedy)
+        return None
     for violation in job_range_violations(profile):
-        row.fail(of_facts[violation.field], f"{violation.field} is {violation.what}", violation.remedy)
-    return profile
+        fail(violation.field, f"is {violation.what}", violation.remedy)
+    return profile if len(faults) == before else None
 
 
-def _non_negative(row: CsvRow, column: str) -> float:
-    text = row.fields[column]
-    return 0.0 if NUMBER.fullmatch(text) and float(text) == 0 else number_of(row, column)
-
-
-def fact_names() -> Sequence[str]:
-    """Every column name that means a fact of a job alone."""
-    return tuple(FACT_OF_ROLE)
+def _fact(row: CsvRow, roles: ColumnRoles, fact: str, column: str) -> float:
+    """The fact in a cell, in the unit of the profile. Raises TableError."""
+    is_zero = fact != "step_time_s" and re.fullmatch(r"0+([.,]0*)?", row.fields[column])
+    value = 0.0 if is_zero else number_of(row, column)
+    role = roles.role_of[column]
+    return 1.0 / value if role == "throughput" else value * FACT_OF_ROLE[role][1]

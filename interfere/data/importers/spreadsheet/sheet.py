@@ -3,19 +3,26 @@
 Law 1: the same numbers give the same rows in every form: a number is written with the digits that give it back.
 Law 2: rows of a CSV file are numbered as an editor shows them (the header is row 1), rows of the other forms from 1.
 Empty rows, as spreadsheet programs append them, are left out and counted.
+
+Numbers have a decimal point or a decimal comma, and no thousands separators. Law 3: where the user does not say which,
+a comma is a decimal sign only in a file that semicolons separate, and only where the first number with a sign has one;
+a number with the other sign is then a fault, never another number.
 """
 
 import csv
 import hashlib
 import io
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interfere.data.importers.import_result import SourceFile
-from interfere.data.importers.strict_reading import CsvRow, check_columns, check_width, read_text
+from interfere.data.importers.spreadsheet.options import Decimal
+from interfere.data.importers.strict_reading import NUMBER, CsvRow, Faults, check_columns, check_width, fault, read_text
 from interfere.errors import TableError
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 SpreadsheetSource: TypeAlias = "Path | str | pd.DataFrame"
 
 DELIMITERS = (",", ";", "\t")
+SIGNED_NUMBER = re.compile(r"[+-]?\d*(?P<sign>[.,])\d+([eE][+-]?\d+)?", re.ASCII)
 FRAME_NAME = Path("DataFrame")
 EMPTY_CELLS = frozenset(("", "-", "–", "na", "n/a", "nan", "none", "null"))
 
@@ -36,6 +44,18 @@ class Sheet:
     columns: tuple[str, ...]
     rows: tuple[CsvRow, ...]
     empty_rows: tuple[int, ...] = ()
+    delimiter: str = ""  # of a CSV file
+
+    def with_decimal(self, columns: Sequence[str], given: Decimal | None) -> "Sheet":
+        """The sheet whose numbers, in `columns`, have the sign that is given, or else the one that Law 3 finds."""
+        sign = given
+        if sign is None and self.delimiter == ";":
+            cells = (row.fields[column] for row in self.rows for column in columns)
+            found = (SIGNED_NUMBER.fullmatch(cell) for cell in cells)
+            sign = next((Decimal(match["sign"]) for match in found if match), None)
+        if sign != Decimal.COMMA:
+            return self
+        return replace(self, rows=tuple(replace(row, decimal=Decimal.COMMA) for row in self.rows))
 
 
 def is_empty(cell: str) -> bool:
@@ -43,19 +63,49 @@ def is_empty(cell: str) -> bool:
     return cell.lower() in EMPTY_CELLS
 
 
-def read_sheet(source: SpreadsheetSource) -> Sheet:
-    """Read a .csv, .tsv or .parquet file, or a pandas DataFrame. Raises TableError, which names file and row."""
+def number_of(row: CsvRow, column: str) -> float:
+    """The positive number in a cell. Raises TableError, which names row, column and remedy."""
+    text = row.fields[column]
+    has_other_sign = row.decimal == Decimal.COMMA and "." in text
+    plain = text.replace(row.decimal, ".")
+    if has_other_sign or not NUMBER.fullmatch(plain):
+        remedy = "write digits with a decimal point; leave the cell empty where nothing was measured, `oom` where it "
+        remedy += "did not fit"
+        if has_other_sign:
+            remedy = "write a decimal comma and no thousands separators; where points are the decimal sign: --decimal ."
+        elif "," in text:
+            remedy = "write a decimal point and no thousands separators; where commas are the decimal sign: --decimal ,"
+        elif text.endswith("%"):
+            remedy = "write a factor: 35 % slower is a slowdown of 1.35"
+        row.fail(column, "a number expected", remedy)
+    value = float(plain)
+    if not 0 < value < float("inf"):
+        row.fail(
+            column,
+            "must be above 0",
+            "leave the cell empty where nothing was measured, write `oom` where the pair does not fit the device",
+        )
+    return value
+
+
+def read_sheet(source: SpreadsheetSource, faults: Faults, decimal: Decimal | None = None) -> Sheet:
+    """Read a .csv, .tsv or .parquet file, or a pandas DataFrame.
+
+    A row of another width than the header is added to `faults`. Raises TableError for a file without usable columns.
+    """
     if not isinstance(source, str | Path):
-        return _sheet_of_frame(source)
+        return _sheet_of_frame(source, faults, decimal)
     path = Path(source)
     if path.suffix.lower() in (".xlsx", ".xls", ".ods"):
         raise TableError(
             f"{path.name}: a workbook is not read", value=path, remedy="save the sheet as CSV (UTF-8) and give that"
         )
-    return _sheet_of_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _sheet_of_csv(path)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _sheet_of_parquet(path, faults, decimal)
+    return _sheet_of_csv(path, faults)
 
 
-def _sheet_of_csv(path: Path) -> Sheet:
+def _sheet_of_csv(path: Path, faults: Faults) -> Sheet:
     text, source = read_text(path)
     header = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=header.count)
@@ -68,10 +118,10 @@ def _sheet_of_csv(path: Path) -> Sheet:
         raise TableError(
             f"{path.name}, row {reader.line_num}: not valid CSV ({error})", value=path, remedy="close the quotes"
         ) from None
-    return _sheet(source, columns, rows)
+    return _sheet(source, columns, rows, faults, delimiter)
 
 
-def _sheet_of_parquet(path: Path) -> Sheet:
+def _sheet_of_parquet(path: Path, faults: Faults, decimal: Decimal | None) -> Sheet:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -82,28 +132,34 @@ def _sheet_of_parquet(path: Path) -> Sheet:
         raise TableError(
             f"{path.name} cannot be read as Parquet", value=f"{path}: {error}"[:200], remedy="give a .parquet file"
         ) from None
-    columns = [[_cell(value) for value in column.to_pylist()] for column in table.columns]
+    columns = [[_cell(value, decimal) for value in column.to_pylist()] for column in table.columns]
     rows = enumerate(map(list, zip(*columns, strict=True)), start=1)
-    return _sheet(SourceFile(path=path, sha256=digest), tuple(table.column_names), rows)
+    return _sheet(SourceFile(path=path, sha256=digest), tuple(table.column_names), rows, faults)
 
 
-def _sheet_of_frame(frame: "pd.DataFrame") -> Sheet:
+def _sheet_of_frame(frame: "pd.DataFrame", faults: Faults, decimal: Decimal | None) -> Sheet:
     columns = tuple(str(name).strip() for name in frame.columns)
-    cells = [[_cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    cells = [[_cell(value, decimal) for value in row] for row in frame.itertuples(index=False, name=None)]
     content = "\n".join("\t".join(row) for row in [list(columns), *cells])
     source = SourceFile(path=FRAME_NAME, sha256=hashlib.sha256(content.encode()).hexdigest())
-    return _sheet(source, columns, enumerate(cells, start=1))
+    return _sheet(source, columns, enumerate(cells, start=1), faults)
 
 
-def _sheet(source: SourceFile, columns: tuple[str, ...], rows: Iterable[tuple[int, list[str]]]) -> Sheet:
-    """The sheet of numbered rows of cells. Raises TableError for a bad header and a row of another width."""
+def _sheet(
+    source: SourceFile,
+    columns: tuple[str, ...],
+    rows: Iterable[tuple[int, list[str]]],
+    faults: Faults,
+    delimiter: str = "",
+) -> Sheet:
+    """The sheet of numbered rows of cells, without those of another width. Raises TableError for a bad header."""
     path = source.path
     while columns and not columns[-1]:
         columns = columns[:-1]
     check_columns(path, columns, ())
     for k, name in enumerate(columns[1:], start=2):
         if not name:
-            raise TableError(f"{path.name}, row 1, column {k}: has no name", value=path, remedy="name it or delete it")
+            raise fault(f"{path.name}, row 1, column {k}", "has no name", path, "name it or delete it")
     kept: list[CsvRow] = []
     empty: list[int] = []
     for number, row_cells in rows:
@@ -113,18 +169,21 @@ def _sheet(source: SourceFile, columns: tuple[str, ...], rows: Iterable[tuple[in
             continue
         while len(cells) > len(columns) and not cells[-1]:
             cells = cells[:-1]
-        check_width(path, number, cells, columns)
+        if len(cells) != len(columns):
+            faults.read(partial(check_width, path, number, cells, columns), None)
+            continue
         kept.append(CsvRow(path=path, row_number=number, fields=dict(zip(columns, cells, strict=True))))
     if not kept:
+        faults.raise_all()
         raise TableError(f"{path.name}: no rows below the header", value=path, remedy="fill in one row a pair")
-    return Sheet(source=source, columns=columns, rows=tuple(kept), empty_rows=tuple(empty))
+    return Sheet(source=source, columns=columns, rows=tuple(kept), empty_rows=tuple(empty), delimiter=delimiter)
 
 
-def _cell(value: Any) -> str:
-    """The text of a value; "" for an absent one."""
+def _cell(value: Any, decimal: Decimal | None) -> str:
+    """The text of a value, a number with the decimal sign of the sheet; "" for an absent one."""
     if value is None or value is getattr(value, "NaT", ()) or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
-        return repr(float(value))
+        return repr(float(value)).replace(".", decimal or Decimal.POINT)
     text = str(value).strip()
     return "" if text in ("NaT", "<NA>") else text

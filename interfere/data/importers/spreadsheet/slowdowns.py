@@ -9,13 +9,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from interfere.data.importers.import_result import Notice, Treatment
-from interfere.data.importers.spreadsheet.column_roles import ColumnRoles, ValueKind
-from interfere.data.importers.spreadsheet.measured_values import Conditions, Reading, number_of
-from interfere.data.importers.spreadsheet.sheet import is_empty
+from interfere.data.importers.spreadsheet.columns import ColumnRoles, ValueKind
+from interfere.data.importers.spreadsheet.measured_values import Reading
+from interfere.data.importers.spreadsheet.options import Conditions
+from interfere.data.importers.spreadsheet.sheet import is_empty, number_of
+from interfere.data.importers.strict_reading import Faults
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
-from interfere.sharing_modes import DEFAULT_MODE
 
 INFEASIBLE_REASON = "marked in the spreadsheet as not fitting the device together"
 SoloKey = tuple[str, Conditions]  # job, conditions
@@ -59,15 +61,17 @@ NO_SOLO = "the value alone: give a solo column, a row of the job alone, or its s
 ALONE_BY_DEFINITION = "a neighbour: a job alone has a slowdown of 1 by definition"
 
 
-def solo_step_times(readings: Sequence[Reading], profiles: Mapping[tuple[str, str], float]) -> dict[SoloKey, float]:
+def solo_step_times(
+    readings: Sequence[Reading], profiles: Mapping[tuple[str, str], float], faults: Faults
+) -> dict[SoloKey, float]:
     """Seconds of one step alone, from rows of a job alone; `profiles` have it by (workload, device type)."""
     measured: dict[SoloKey, list[float]] = defaultdict(list)
     for reading in readings:
         if reading.neighbour or not reading.measure.needs_solo or is_empty(reading.text):
             continue
-        measured[reading.victim, reading.conditions].append(
-            reading.measure.step_time_s(number_of(reading.row, reading.column))
-        )
+        value = faults.read(partial(number_of, reading.row, reading.column), None)
+        if value is not None:
+            measured[reading.victim, reading.conditions].append(reading.measure.step_time_s(value))
     solo = {key: _geometric_mean(values) for key, values in measured.items()}
     for reading in readings:
         key = (reading.victim, reading.conditions)
@@ -77,11 +81,11 @@ def solo_step_times(readings: Sequence[Reading], profiles: Mapping[tuple[str, st
     return solo
 
 
-def row_solo_step_times(readings: Iterable[Reading]) -> dict[SoloKey, list[float]]:
+def row_solo_step_times(readings: Iterable[Reading], faults: Faults) -> dict[SoloKey, list[float]]:
     """Seconds of one step alone as the solo columns of the rows give it, every one of them."""
     found: dict[SoloKey, list[float]] = defaultdict(list)
     for reading in readings:
-        step_time_s = _row_solo(reading)
+        step_time_s = faults.read(partial(_row_solo, reading), NAN)
         if not math.isnan(step_time_s):
             found[reading.victim, reading.conditions].append(step_time_s)
     return found
@@ -93,8 +97,9 @@ def pair_measurements(
     solo: Mapping[SoloKey, float],
     source: PairSource,
     dropped: DroppedRows,
+    faults: Faults,
 ) -> tuple[PairMeasurement, ...]:
-    """The measurement of each ordered pair; what becomes none is added to `dropped`."""
+    """The measurement of each ordered pair; what becomes none is added to `dropped`, or to `faults`."""
     repeats: dict[PairKey, list[tuple[Reading, float]]] = defaultdict(list)  # NaN: infeasible or unstable
     for reading in readings:
         number = reading.row.row_number
@@ -102,10 +107,11 @@ def pair_measurements(
             if not reading.measure.needs_solo:
                 dropped.add(ALONE_BY_DEFINITION, number)
             continue
-        slowdown = _slowdown(reading, roles, solo, dropped)
-        if slowdown is not None:
+        slowdown = faults.read(partial(_slowdown, reading, roles, solo, dropped), None)
+        if slowdown is not None and reading.is_whole:
             repeats[reading.victim, reading.neighbour, reading.conditions].append((reading, slowdown))
-    return tuple(_measurement(key, found, roles, source) for key, found in repeats.items())
+    made = (faults.read(partial(_measurement, key, found, roles, source), None) for key, found in repeats.items())
+    return tuple(measurement for measurement in made if measurement is not None)
 
 
 def _slowdown(
@@ -180,7 +186,7 @@ def _measurement(
         victim=victim,
         neighbour=neighbour,
         device_type=conditions.device_type,
-        mode=conditions.mode or DEFAULT_MODE,
+        mode=conditions.mode,
         metric=conditions.metric,
         slowdown=slowdown,
         lower=lower,

@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from interfere.data.importers.spreadsheet.column_roles import MEASURES
-from interfere.data.importers.spreadsheet.pair_layouts import Shape
+from interfere.data.importers.spreadsheet.columns import MEASURES
+from interfere.data.importers.spreadsheet.options import Shape
 from interfere.errors import ConflictError, InvalidInputError
 from interfere.file_writing import write_atomically
 from interfere.sharing_modes import SharingMode

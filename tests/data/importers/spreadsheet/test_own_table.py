@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from interfere.data.extra_facts import read_extras
 from interfere.data.importers.import_writer import write_import
-from interfere.data.importers.spreadsheet.column_roles import parse_map
-from interfere.data.importers.spreadsheet.own_table import SpreadsheetOptions, import_spreadsheet
-from interfere.data.importers.spreadsheet.pair_layouts import Victims
+from interfere.data.importers.spreadsheet.options import Decimal, SpreadsheetOptions, Victims, parse_map
+from interfere.data.importers.spreadsheet.own_table import import_spreadsheet, read_spreadsheet
 from interfere.data.tables import Table, check_table, read_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import PairMeasurement, PairStatus
@@ -116,10 +115,8 @@ def test_every_shape_and_form_imports_to_equal_tables(tmp_path: Path, name: str,
     elif form != "frame":
         source = write(tmp_path / "pairs.csv", rows, ";" if form == "semicolons" else ",")
     profiles = write(tmp_path / "jobs.csv", PROFILES)
-    got = import_spreadsheet(source, profiles, replace(OPTIONS, **options)).imported
-    expected = import_spreadsheet(
-        write(tmp_path / "plain.csv", SHEETS["long slowdowns"][0]), profiles, OPTIONS
-    ).imported
+    got = read_spreadsheet(source, profiles, replace(OPTIONS, **options)).imported
+    expected = read_spreadsheet(write(tmp_path / "plain.csv", SHEETS["long slowdowns"][0]), profiles, OPTIONS).imported
     assert comparable(got.pairs) == comparable(expected.pairs)
     assert len(got.pairs) == 9
     assert all(pair.slowdown == pytest.approx(SLOWDOWN[pair.victim, pair.neighbour]) for pair in got.pairs)
@@ -164,7 +161,7 @@ def test_a_wrong_sheet_names_row_column_and_remedy(tmp_path: Path, text: str, pl
     path = tmp_path / "pairs.csv"
     path.write_text(text)
     with pytest.raises(TableError) as error:
-        import_spreadsheet(path, None, OPTIONS)
+        read_spreadsheet(path, None, OPTIONS)
     assert place in error.value.what
     assert "pairs.csv" in error.value.what
     assert remedy in error.value.remedy
@@ -174,20 +171,20 @@ def test_what_is_not_known_of_the_sheet_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text(HEAD + "a,b,1.5\n")
     with pytest.raises(TableError, match="no device_type is known"):
-        import_spreadsheet(path, None, SpreadsheetOptions())
+        read_spreadsheet(path, None, SpreadsheetOptions())
     for options, problem in (
         ({"mapping": {"cost": "slowdown"}}, "column cost: missing"),
         ({"mapping": {"victim": "job_time"}}, "no such role"),
         ({"mode": "shared"}, "unknown sharing mode"),
     ):
         with pytest.raises((TableError, InvalidInputError), match=problem):
-            import_spreadsheet(path, None, replace(OPTIONS, **options))
+            read_spreadsheet(path, None, replace(OPTIONS, **options))
     path.write_text(",a,b\na,1,2\n")
     with pytest.raises(InvalidInputError, match="what the cells of the matrix mean"):
-        import_spreadsheet(path, None, OPTIONS)
+        read_spreadsheet(path, None, OPTIONS)
     (tmp_path / "pairs.xlsx").write_bytes(b"PK\x03\x04")
     with pytest.raises(TableError, match="workbook"):
-        import_spreadsheet(tmp_path / "pairs.xlsx", None, OPTIONS)
+        read_spreadsheet(tmp_path / "pairs.xlsx", None, OPTIONS)
 
 
 def test_dropped_rows_are_counted_with_their_numbers(tmp_path: Path) -> None:
@@ -200,7 +197,7 @@ def test_dropped_rows_are_counted_with_their_numbers(tmp_path: Path) -> None:
         ["c", "a", "n/a", 10],
         ["c", "b", "OOM", ""],
     ]
-    got = import_spreadsheet(write(tmp_path / "pairs.csv", rows), None, OPTIONS).imported
+    got = read_spreadsheet(write(tmp_path / "pairs.csv", rows), None, OPTIONS).imported
     assert {(p.victim, p.neighbour): p.status for p in got.pairs} == {
         ("a", "b"): PairStatus.OK,
         ("c", "b"): PairStatus.INFEASIBLE,
@@ -222,13 +219,13 @@ def test_repeats_are_kept_and_averaged_and_latencies_stay_apart(tmp_path: Path) 
         ["a", "b", 8, ""],
         ["a", "b", 3, "latency_p99"],
     ]
-    got = import_spreadsheet(write(tmp_path / "pairs.csv", rows), None, OPTIONS).imported
+    got = read_spreadsheet(write(tmp_path / "pairs.csv", rows), None, OPTIONS).imported
     by_metric = {pair.metric: pair for pair in got.pairs}
     assert by_metric["step_time_mean"].slowdown == pytest.approx(4.0)
     assert by_metric["step_time_mean"].passes == (2.0, 8.0)
     assert by_metric["latency_p99"].slowdown == 3.0
     latency = [["victim", "neighbour", "latency_p99_ms", "solo_latency_p99_ms"], ["a", "b", 30, 20]]
-    (pair,) = import_spreadsheet(write(tmp_path / "latency.csv", latency), None, OPTIONS).imported.pairs
+    (pair,) = read_spreadsheet(write(tmp_path / "latency.csv", latency), None, OPTIONS).imported.pairs
     assert (pair.metric, pair.slowdown) == ("latency_p99", 1.5)
 
 
@@ -240,7 +237,7 @@ def test_facts_of_jobs_are_read_in_their_units_and_other_columns_are_kept(tmp_pa
         ["b", "", "", 50, "", "", "", ""],
     ]
     files = write(tmp_path / "pairs.csv", pairs), write(tmp_path / "jobs.csv", jobs)
-    got = import_spreadsheet(*files, OPTIONS)
+    got = read_spreadsheet(*files, OPTIONS)
     a, b = got.imported.jobs
     assert (a.step_time_s, a.memory_peak_bytes, a.family, a.power_w) == (0.05, 2 * 2.0**30, "BERT", 250.0)
     assert a.gpu_util_frac == pytest.approx(0.97)
@@ -268,7 +265,7 @@ def test_a_wrong_profile_names_row_and_column(tmp_path: Path, row: str, place: s
     (tmp_path / "pairs.csv").write_text(HEAD + "a,b,1.5\n")
     (tmp_path / "jobs.csv").write_text(f"workload,step_time_ms,gpu_util_frac\n{row}\n")
     with pytest.raises(TableError) as error:
-        import_spreadsheet(tmp_path / "pairs.csv", tmp_path / "jobs.csv", OPTIONS)
+        read_spreadsheet(tmp_path / "pairs.csv", tmp_path / "jobs.csv", OPTIONS)
     assert place in error.value.what
 
 
@@ -284,7 +281,7 @@ def test_any_slowdowns_come_back_exactly(values: dict[tuple[str, str], float]) -
     frame = pd.DataFrame(
         [[*pair, value] for pair, value in values.items()], columns=["victim", "neighbour", "slowdown"]
     )
-    got = import_spreadsheet(frame, None, OPTIONS).imported
+    got = read_spreadsheet(frame, None, OPTIONS).imported
     assert {(pair.victim, pair.neighbour): pair.slowdown for pair in got.pairs} == values
 
 
@@ -303,10 +300,121 @@ def test_any_cells_import_or_are_one_error(
     path = write(tmp_path_factory.mktemp("any") / "pairs.csv", [head, *(row[: len(head)] for row in rows)])
     for profiles in (None, path):
         try:
-            got = import_spreadsheet(path, profiles, OPTIONS).imported
+            got = read_spreadsheet(path, profiles, OPTIONS).imported
         except (TableError, InvalidInputError) as error:
             problem = error
         else:
             check_table(Table(name="t", jobs=got.jobs, pairs=got.pairs), path)
             continue
         assert problem.remedy
+
+
+def numbers_with_commas(rows: Rows) -> Rows:
+    """The rows as a German spreadsheet writes them."""
+    return [[str(cell).replace(".", ",") if isinstance(cell, float) else cell for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("name", SHEETS)
+@pytest.mark.parametrize(
+    ("delimiter", "decimal"), [(";", None), (";", Decimal.COMMA), ("\t", Decimal.COMMA), (",", Decimal.COMMA)]
+)
+def test_decimal_commas_where_semicolons_separate_or_where_they_are_named(
+    tmp_path: Path, name: str, delimiter: str, decimal: Decimal | None
+) -> None:
+    rows, options = SHEETS[name]
+    commas = write(tmp_path / "commas.csv", numbers_with_commas(rows), delimiter)
+    jobs = write(tmp_path / "jobs.csv", numbers_with_commas(PROFILES), delimiter)
+    got = read_spreadsheet(commas, jobs, replace(OPTIONS, decimal=decimal, **options)).imported
+    points = write(tmp_path / "points.csv", rows), write(tmp_path / "point_jobs.csv", PROFILES)
+    expected = read_spreadsheet(*points, replace(OPTIONS, **options)).imported
+    assert (got.pairs, got.jobs) == (expected.pairs, expected.jobs)
+
+
+def test_decimal_commas_of_text_in_a_data_frame_are_read_beside_numbers() -> None:
+    frame = pd.DataFrame({"victim": ["a", "b"], "neighbour": ["b", "a"], "slowdown": ["1,5", 2.25]})
+    got = read_spreadsheet(frame, None, replace(OPTIONS, decimal=Decimal.COMMA)).imported
+    assert [pair.slowdown for pair in got.pairs] == [1.5, 2.25]
+    assert import_spreadsheet(frame, device_type="a100", decimal=",").pairs[0].slowdown == 1.5
+    with pytest.raises(InvalidInputError, match="decimal sign"):
+        import_spreadsheet(frame, device_type="a100", decimal=";")
+
+
+def test_names_keep_their_commas(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.csv", [["victim", "neighbour", "slowdown"], ["bert 1,5", "1,5", "1,5"]], ";")
+    (pair,) = read_spreadsheet(path, None, OPTIONS).imported.pairs
+    assert (pair.victim, pair.neighbour, pair.slowdown) == ("bert 1,5", "1,5", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "decimal", "cells", "remedy"),
+    [
+        (";", None, ("1,5", "1.5"), "--decimal"),  # one of them is a thousands separator, or the file is of two makers
+        (";", Decimal.COMMA, ("1,5", "1.5"), "decimal comma"),
+        (";", Decimal.COMMA, ("1,5", "1.234,5"), "thousands"),
+        (";", Decimal.POINT, ("1.5", "1,5"), "--decimal ,"),
+        ("\t", None, ("1.5", "1,5"), "--decimal ,"),
+    ],
+)
+def test_what_a_number_is_is_never_guessed_from_both(
+    tmp_path: Path, delimiter: str, decimal: Decimal | None, cells: tuple[str, str], remedy: str
+) -> None:
+    rows = [["victim", "neighbour", "slowdown"], ["a", "b", cells[0]], ["b", "a", cells[1]]]
+    with pytest.raises(TableError) as caught:
+        read_spreadsheet(write(tmp_path / "pairs.csv", rows, delimiter), None, replace(OPTIONS, decimal=decimal))
+    assert "row 3, column slowdown" in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_all_faults_of_the_sheets_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text(
+        "victim,neighbour,slowdown,mode,lower,upper,status\n"
+        "a,b,35%,shared,,,\n"
+        ",c,150,,,,\n"
+        "a,c\n"
+        "a,c,1.5,,1.9,2,\n"
+        "b,c,1.2,,,,fine\n"
+        "c,b,1.2,,,,\n"
+    )
+    (tmp_path / "jobs.csv").write_text("workload,step_time_ms,gpu_util_percent\na,fast,97\nb,5,400\nc,6,5\nc,6,5\n")
+    with pytest.raises(TableError) as caught:
+        read_spreadsheet(tmp_path / "pairs.csv", tmp_path / "jobs.csv", OPTIONS)
+    faults = {(fault.field, fault.value.split(" in ")[0]) for fault in caught.value.violations}
+    assert faults == {
+        ("pairs.csv, row 2, column slowdown", "'35%'"),
+        ("pairs.csv, row 2, column mode", "'shared'"),
+        ("pairs.csv, row 3, column victim", "''"),
+        ("pairs.csv, row 3, column slowdown", "'150'"),
+        ("pairs.csv, row 4, column slowdown", "2 of 7 fields"),
+        ("pairs.csv, row 5, column lower", "'1.9'"),
+        ("pairs.csv, row 6, column status", "'fine'"),
+        ("jobs.csv, row 2, column step_time_ms", "'fast'"),
+        ("jobs.csv, row 3, column gpu_util_percent", "'400'"),
+        ("jobs.csv, row 5, column workload", "'c'"),
+    }
+    assert all(fault.remedy for fault in caught.value.violations)
+    text = str(caught.value)
+    assert "10 faults" in text
+    assert all(fault.field.split(", ", 1)[1] in text and fault.remedy in text for fault in caught.value.violations)
+
+
+def test_all_faults_of_the_columns_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("victim,job,step time,slowdown\na,b,5,1.5\n")
+    mapping = {"cost": "speed", "load": "status"}
+    with pytest.raises(TableError) as caught:
+        read_spreadsheet(tmp_path / "pairs.csv", None, replace(OPTIONS, mapping=mapping))
+    problems = [fault.what for fault in caught.value.violations]
+    assert problems == ["missing", "missing", "both mean victim", "a time without a unit"]
+
+
+@given(st.sets(st.integers(0, 19), min_size=1))
+@settings(max_examples=30, deadline=None)
+def test_every_faulty_cell_is_told_and_no_other(tmp_path_factory: pytest.TempPathFactory, faulty: set[int]) -> None:
+    rows = [
+        ["victim", "neighbour", "slowdown"],
+        *([f"a{k}", f"b{k}", "fast" if k in faulty else 1.5] for k in range(20)),
+    ]
+    path = write(tmp_path_factory.mktemp("faults") / "pairs.csv", rows)
+    with pytest.raises(TableError) as caught:
+        read_spreadsheet(path, None, OPTIONS)
+    places = {fault.field for fault in caught.value.violations} or {caught.value.what.rpartition(":")[0]}
+    assert places == {f"pairs.csv, row {k + 2}, column slowdown" for k in faulty}

@@ -1,0 +1,327 @@
+"""What a column of a spreadsheet can mean: its role, found by its name or given by the user.
+
+A measured column holds a slowdown, a speed (1 / slowdown), a throughput or a time of one step or request; times carry
+their unit in the role, as in `step_time_ms`. Prefixes say whose value it is: `solo_` alone, `neighbour_` that of the
+other job of the row, `neighbour_solo_` that of the other job alone. Of jobs alone, a column is a number of `JobProfile`
+by its name: memory may be given in MiB or GiB instead of bytes, shares in percent, times in ms or us.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+
+from interfere.data.importers.spreadsheet.options import Conditions, Victims
+from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
+from interfere.data.importers.strict_reading import Faults, fault
+from interfere.errors import InvalidInputError
+from interfere.records import JobProfile
+
+ALONE_WORDS = frozenset(("alone", "solo"))  # in place of a neighbour
+TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+METRIC_OF_TIME = {"step_time": "step_time_mean", "latency_p50": "latency_p50", "latency_p99": "latency_p99"}
+EXTRA = "extra"  # the role of a column that is no known fact: kept under its own name
+
+
+class ValueKind(StrEnum):
+    """How an interference measurement is written down."""
+
+    SLOWDOWN = "slowdown"  # metric beside the neighbour / metric alone
+    SPEED = "speed"  # 1 / slowdown
+    THROUGHPUT = "throughput"  # steps (or requests) per second
+    TIME = "time"  # of one step or request
+
+
+class Side(StrEnum):
+    """Whose value a measured column holds; the value is the prefix of the role."""
+
+    OWN = ""
+    SOLO = "solo_"
+    NEIGHBOUR = "neighbour_"
+    NEIGHBOUR_SOLO = "neighbour_solo_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """The meaning of a measured value: its kind, the unit of a time, and the metric where the name says one."""
+
+    kind: ValueKind
+    seconds: float = 1.0  # of one unit of a time
+    metric: str = ""
+
+    @property
+    def needs_solo(self) -> bool:
+        """Whether a slowdown needs the value alone too."""
+        return self.kind in (ValueKind.THROUGHPUT, ValueKind.TIME)
+
+    def step_time_s(self, value: float) -> float:
+        """Seconds of one step, from a throughput or a time."""
+        return 1.0 / value if self.kind is ValueKind.THROUGHPUT else value * self.seconds
+
+
+MEASURES = {
+    "slowdown": Measure(kind=ValueKind.SLOWDOWN),
+    "speed": Measure(kind=ValueKind.SPEED),
+    "throughput": Measure(kind=ValueKind.THROUGHPUT),
+    **{
+        f"{time}_{unit}": Measure(kind=ValueKind.TIME, seconds=seconds, metric=metric)
+        for time, metric in METRIC_OF_TIME.items()
+        for unit, seconds in TIME_UNITS.items()
+    },
+}
+_SIDED = {
+    f"{side.value}{name}": (side, measure)
+    for side in Side
+    for name, measure in MEASURES.items()
+    if measure.needs_solo or side in (Side.OWN, Side.NEIGHBOUR)
+}
+DESCRIPTIONS = {
+    "victim": "the job that is slowed down",
+    "neighbour": "the job beside it; empty or `alone` where the row is the job alone",
+    "device_type": "device type, such as a100-80gb",
+    "mode": "sharing mode",
+    "metric": "metric of the values",
+    "status": "ok, unstable or infeasible",
+    "reason": "why a row is not ok",
+    "lower": "lower end of the 95 % interval of the slowdown",
+    "upper": "upper end of the 95 % interval of the slowdown",
+    "device_name": "the very device",
+    "campaign": "name of the measuring campaign",
+    "measured_at_s": "unix time of the measurement",
+}
+PAIR_ROLES = (*DESCRIPTIONS, *_SIDED)
+_ALIASES = {
+    "victim": ("job", "workload", "victim_job"),
+    "neighbour": ("partner", "co_runner", "beside", "neighbour_job", "aggressor"),
+    "device_type": ("device", "gpu", "gpu_type"),
+    "mode": ("sharing_mode", "sharing"),
+    "speed": ("relative_speed", "normalised_speed", "normalized_speed"),
+    "throughput": ("steps_per_s", "steps_per_second", "requests_per_s"),
+}
+_ROLE_OF_NAME = {role: role for role in PAIR_ROLES} | {
+    alias: role for role, names in _ALIASES.items() for alias in names
+}
+_UNITLESS = re.compile(r"(solo_|neighbour_|neighbour_solo_)?(step_time|latency_p50|latency_p99|latency|time)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRoles:
+    """The role of every column of a sheet, and the columns by role."""
+
+    path: Path
+    role_of: dict[str, str]  # by column
+
+    def column(self, role: str) -> str:
+        """The column of a role; "" where there is none."""
+        return next((column for column, each in self.role_of.items() if each == role), "")
+
+    def measured(self, side: Side) -> tuple[str, Measure] | None:
+        """(column, meaning) of the measured values of a side. Raises TableError where two columns hold them."""
+        found = [
+            (column, _SIDED[role][1])
+            for column, role in self.role_of.items()
+            if role in _SIDED and _SIDED[role][0] is side
+        ]
+        if len(found) > 1:
+            place = f"{self.path.name}, row 1, columns {' and '.join(column for column, _ in found)}"
+            remedy = f"keep all but one as extras: --map {EXTRA}={found[-1][0]}"
+            raise fault(place, "two measured values of one job", self.path, remedy)
+        return found[0] if found else None
+
+    @property
+    def number_columns(self) -> tuple[str, ...]:
+        """The columns that hold numbers."""
+        numbers = (*_SIDED, "lower", "upper", "measured_at_s")
+        return tuple(column for column, role in self.role_of.items() if role in numbers)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The columns that are no known fact."""
+        return tuple(column for column, role in self.role_of.items() if role == EXTRA)
+
+
+def normalised(name: str) -> str:
+    """A column name in lower case, with underscores, in British spelling."""
+    return re.sub(r"[\s\-/]+", "_", name.strip().lower()).replace("neighbor", "neighbour").replace("alone_", "solo_")
+
+
+def assign_roles(
+    path: Path,
+    columns: Sequence[str],
+    mapping: Mapping[str, str],
+    roles: Mapping[str, str] | None = None,
+) -> ColumnRoles:
+    """The role of each column: as mapped, else by its name, else an extra.
+
+    `roles` are the known roles by the names that mean them; those of a sheet of pairs by default. Raises TableError,
+    with the faults of all columns, and InvalidInputError for a role that there is not.
+    """
+    known, faults = _ROLE_OF_NAME if roles is None else roles, Faults()
+    for column, role in mapping.items():
+        if role != EXTRA and role not in known.values():
+            names = ", ".join(dict.fromkeys((*known.values(), EXTRA)))
+            raise InvalidInputError("no such role of a column", value=role, remedy=f"one of {names}")
+        if column not in columns:
+            faults.add(
+                f"{path.name}, row 1, column {column}",
+                "missing",
+                f"found {', '.join(columns)[:200]}",
+                "map a column that the file has",
+            )
+    mapped = {role for role in mapping.values() if role != EXTRA}
+    role_of: dict[str, str] = {}
+    for column in columns:
+        by_name = known.get(normalised(column), EXTRA)
+        role = mapping.get(column, EXTRA if by_name in mapped else by_name)
+        if role != EXTRA and role in role_of.values():
+            other = next(name for name, each in role_of.items() if each == role)
+            place = f"{path.name}, row 1, columns {other} and {column}"
+            faults.add(place, f"both mean {role}", path, f"keep one as an extra: --map {EXTRA}={column}")
+        if role == EXTRA and column not in mapping and _UNITLESS.fullmatch(normalised(column)) and roles is None:
+            remedy = f"name its unit: --map step_time_ms={column} (or latency_p99_ms, with _s or _us), or keep it: "
+            remedy += f"--map {EXTRA}={column}"
+            faults.add(f"{path.name}, row 1, column {column}", "a time without a unit", path, remedy)
+        role_of[column] = role
+    faults.raise_all()
+    return ColumnRoles(path=path, role_of=role_of)
+
+
+def describe(role: str) -> str:
+    """What a role means, in words."""
+    if role not in _SIDED:
+        return DESCRIPTIONS.get(role, role)
+    side, measure = _SIDED[role]
+    whose = {
+        Side.OWN: "of the victim beside the neighbour",
+        Side.SOLO: "of the victim alone",
+        Side.NEIGHBOUR: "of the neighbour beside the victim",
+        Side.NEIGHBOUR_SOLO: "of the neighbour alone",
+    }[side]
+    unit = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}[measure.seconds]
+    what = {
+        ValueKind.SLOWDOWN: "slowdown",
+        ValueKind.SPEED: "speed, 1 / slowdown,",
+        ValueKind.THROUGHPUT: "throughput, steps/s,",
+        ValueKind.TIME: f"{measure.metric or 'time'} in {unit}",
+    }[measure.kind]
+    return f"{what} {whose}"
+
+
+# --- facts of jobs alone ------------------------------------------------------------------------------------------
+
+NUMBERS = tuple(each.name for each in fields(JobProfile) if each.type in ("float", float))
+_UNITS = {
+    "_bytes": {"_bytes": 1.0, "_mib": 2.0**20, "_gib": 2.0**30, "_mb": 1e6, "_gb": 1e9},
+    "_frac": {"_frac": 1.0, "_percent": 0.01, "_pct": 0.01},
+    "_s": {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6},
+}
+
+
+def _unit_names() -> Iterator[tuple[str, tuple[str, float]]]:
+    for name in NUMBERS:
+        if name == "measured_at_s":
+            yield name, (name, 1.0)
+            continue
+        ending = next((ending for ending in _UNITS if name.endswith(ending)), "")
+        for unit, scale in _UNITS.get(ending, {"": 1.0}).items():
+            yield name.removesuffix(ending) + unit, (name, scale)
+
+
+FACT_OF_ROLE: dict[str, tuple[str, float]] = dict(_unit_names())  # (field of JobProfile, what one unit is in it)
+PROFILE_ROLES = {role: role for role in ("workload", "device_type", "family", "throughput", *FACT_OF_ROLE)} | {
+    **dict.fromkeys(("job", "victim", "name"), "workload"),
+    **dict.fromkeys(("device", "gpu", "gpu_type"), "device_type"),
+    **dict.fromkeys(("steps_per_s", "steps_per_second", "requests_per_s", "solo_throughput"), "throughput"),
+    **{f"solo_step_time_{unit}": f"step_time_{unit}" for unit in ("s", "ms", "us")},
+}
+
+
+# --- how each column was understood: what a dry run prints and the card keeps --------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnUse:
+    """One column, or one property that holds for the whole sheet (`column` is "" then)."""
+
+    file: str
+    column: str
+    role: str
+    meaning: str
+    values: int  # cells that hold something
+    example: str
+
+    def text(self) -> str:
+        """The use in one line."""
+        where = f"{self.file}, column `{self.column}`" if self.column else f"{self.file}, every row"
+        return f"{where}: {self.role} ({self.meaning}), {self.values} values, such as {self.example or 'none'}"
+
+
+def uses_of_pairs(sheet: Sheet, roles: ColumnRoles, given: Conditions) -> tuple[ColumnUse, ...]:
+    """The columns of a sheet with one row a pair, then what holds for all its rows."""
+    columns = tuple(
+        _column_use(sheet, column, role, "kept under its own name" if role == EXTRA else describe(role))
+        for column, role in roles.role_of.items()
+    )
+    return (*columns, *_for_every_row(sheet, roles, given))
+
+
+def uses_of_matrix(
+    sheet: Sheet, roles: ColumnRoles, measure: Measure, given: Conditions, victims: Victims
+) -> tuple[ColumnUse, ...]:
+    """The first column and the job columns of a matrix, then what holds for all its rows."""
+    kind = f"{measure.metric or measure.kind.value}" if measure.kind is ValueKind.TIME else measure.kind.value
+    unit = f", unit {measure.seconds:g} s" if measure.kind is ValueKind.TIME else ""
+    named, of_row = ("victim", "neighbour") if victims is Victims.ROWS else ("neighbour", "victim")
+    uses = [_column_use(sheet, sheet.columns[0], named, "name of the job")]
+    for column in sheet.columns[1:]:
+        role = roles.role_of[column]
+        if role in ("device_type", "mode", "metric"):
+            uses.append(_column_use(sheet, column, role, describe(role)))
+        elif column.lower() in ALONE_WORDS:
+            uses.append(_column_use(sheet, column, "alone", f"{kind}{unit} of the job of the row alone"))
+        else:
+            uses.append(_column_use(sheet, column, of_row, f"{kind}{unit} of the victim beside the neighbour"))
+    return (*uses, *_for_every_row(sheet, roles, given))
+
+
+def uses_of_profiles(sheet: Sheet, roles: ColumnRoles) -> tuple[ColumnUse, ...]:
+    """The columns of a sheet of jobs alone."""
+
+    def meaning(role: str) -> str:
+        if role == EXTRA:
+            return "kept under its own name"
+        if role == "throughput":
+            return "steps/s alone, step_time_s = 1 / throughput"
+        fact, scale = FACT_OF_ROLE.get(role, (role, 1.0))
+        return fact if scale == 1.0 else f"{fact} = {scale:g} x the value"
+
+    return tuple(_column_use(sheet, column, role, meaning(role)) for column, role in roles.role_of.items())
+
+
+def _for_every_row(sheet: Sheet, roles: ColumnRoles, given: Conditions) -> tuple[ColumnUse, ...]:
+    values = (("device_type", given.device_type), ("mode", given.mode), ("metric", given.metric))
+    return tuple(
+        ColumnUse(
+            file=sheet.source.path.name,
+            column="",
+            role=role,
+            meaning=f"{describe(role)}, for rows that name none",
+            values=len(sheet.rows),
+            example=value,
+        )
+        for role, value in values
+        if value and not roles.column(role)
+    )
+
+
+def _column_use(sheet: Sheet, column: str, role: str, meaning: str) -> ColumnUse:
+    cells = [row.fields[column] for row in sheet.rows if not is_empty(row.fields[column])]
+    return ColumnUse(
+        file=sheet.source.path.name,
+        column=column,
+        role=role,
+        meaning=meaning,
+        values=len(cells),
+        example=cells[0] if cells else "",
+    )
