@@ -29,13 +29,9 @@ from interfere.predict.transfer.pair_belief import PairBelief
 from interfere.predict.transfer.process import all_pairs
 from interfere.predict.transfer.site_belief import site_belief, site_profiles
 from interfere.predict.transfer.suggestions import Suggestion
-from interfere.profiling.campaign import CampaignProgress, Report
-from interfere.profiling.programs.campaign import (
-    CommandFailure,
-    ProgramCampaignConfig,
-    ProgramCampaignResult,
-    run_program_campaign,
-)
+from interfere.profiling.measurer import JobFailure, MeasuredTable, MeasuringProgress, Report
+from interfere.profiling.measurer import measure as measure_jobs
+from interfere.profiling.programs.config import CommandConfig
 from interfere.records import PairBatch, Source
 from interfere.sharing_modes import SharingMode
 
@@ -159,7 +155,7 @@ NEXT = 3  # pairs that the summary suggests
 class OnboardingConfig:
     """What to bring in, how long it may take, and when it is good enough."""
 
-    campaign: ProgramCampaignConfig  # its `pairs` are ignored: they are chosen here
+    campaign: CommandConfig  # its `pairs` are ignored: they are chosen here
     model: Path  # that predicts before anything is measured
     budget_s: float = math.inf  # of measuring, over all runs in the folder
     target: float = 0.0  # expected mean absolute error of speed at which it stops; 0: never
@@ -199,7 +195,7 @@ class Measured:
     """What an onboarding measured, and what it would measure next."""
 
     table: Table
-    failures: tuple[CommandFailure, ...]
+    failures: tuple[JobFailure, ...]
     assessments: tuple[Assessment, ...]
     reason: str  # why it stopped
     next_pairs: tuple[Suggestion, ...]
@@ -227,15 +223,15 @@ class Measured:
         ]
 
 
-MeasureCampaign = Callable[[ProgramCampaignConfig, Report], ProgramCampaignResult]
-"""Measures what is missing of a campaign's commands and pairs."""
+MeasureJobs = Callable[[CommandConfig, Report], MeasuredTable]
+"""Measures what is missing of the commands and pairs."""
 
 
 def measure_site(
     config: OnboardingConfig,
     report: Report,
     note: Callable[[str], None],
-    measure: MeasureCampaign = run_program_campaign,
+    measure: MeasureJobs = measure_jobs,
 ) -> Measured:
     """Measure the commands alone and the chosen pairs. Raises UnfitError where fewer than two can be measured."""
     batches = read_batches(config.campaign.out)
@@ -275,11 +271,11 @@ def suggestion_text(suggestion: Suggestion) -> str:
     )
 
 
-def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: MeasureCampaign) -> ProgramCampaignResult:
+def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: MeasureJobs) -> MeasuredTable:
     """Measure what is missing of the commands and the chosen pairs, and count the time."""
     start_s = time.monotonic()
 
-    def spent(progress: CampaignProgress) -> None:
+    def spent(progress: MeasuringProgress) -> None:
         nonlocal start_s
         now_s = time.monotonic()
         batches.spent_s, start_s = batches.spent_s + now_s - start_s, now_s

@@ -13,30 +13,35 @@ from interfere.records import GroupMeasurement, PairMeasurement
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
 CARD_FILE = "card.md"
-CPU_PROTOCOL = """\
-Block = A · AB · B · AB on persistent pinned processes, edges cut, whole steps only; random order of the pairs and
-swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ step time alone, geometric mean over
-blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when the other loop ran 95 % of the time or
-less, with too few steps, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and repeated
-twice; a pair that still lacks a block of a pass that all pairs get is `unstable` and never imputed."""
+SLICE_PROTOCOL = """\
+`slowdown` = step time beside the neighbour ÷ step time alone, over whole steps and the slices that count; of several
+blocks the geometric mean, a disturbed block weighing less. A fixed piece of work beside each slice measures the clock
+of the core, and the CPU time of all processes tells what third ones took: both are divided or subtracted out, and a
+slice that is more disturbed than the others is dropped. `lower`, `upper` = 95 % interval, from the differences between
+slices and between blocks; it is wide where much had to be corrected. A row is `unstable`, and never imputed, only where
+a job did not run."""
+CPU_PROTOCOL = f"""\
+Block = four rounds of A · AB · B · AB in slices of .12 s or three steps, in random order, on persistent pinned
+processes; random order of the pairs and swapped roles from pass to pass.
+{SLICE_PROTOCOL}"""
 
-COMMAND_PROTOCOL = """\
+COMMAND_PROTOCOL = f"""\
 Programs that are not ours, restarted for every block. Block = A · AB · B: one alone, the other started and warmed up
-beside it, the first ended; start-up and warm-up cut, whole steps between step marks only; random order of the pairs and
-swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ step time alone, geometric mean over
-blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when a command ended or left the core, with
-under 20 steps in a window, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and
-repeated twice; a pair that still lacks a block is `unstable` and never imputed. On other devices than a CPU core
-clock and third processes are not watched. A GPU is pinned by CUDA_VISIBLE_DEVICES, and nvidia-smi gives utilisation,
-power and memory while a command runs alone; this was never run on a GPU by the authors of this release."""
+beside it, the first ended; start-up and warm-up cut, windows cut in slices of .5 s, whole steps between step marks
+only; random order of the pairs and swapped roles from pass to pass. A block is refused and repeated twice when a
+command ended or left the core, or made under 20 steps in a window.
+{SLICE_PROTOCOL}
+On other devices than a CPU core clock and third processes are not watched. A GPU is pinned by CUDA_VISIBLE_DEVICES, and
+nvidia-smi gives utilisation, power and memory while a command runs alone; this was never run on a GPU by the authors of
+this release."""
 IMPORT_PROTOCOL = (
     "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
 )
 GROUP_PROTOCOL = """\
-Groups of three and more: half of the jobs alone, all together, the other jobs alone, all together (A · ABC · B · C ·
-ABC), so that each slowdown is a ratio of windows seconds apart; shared windows grow with the number of jobs. The groups
-are a greedy balanced design: jobs, and pairs of jobs in a group, self pairs included, are measured alike often. Gates,
-repeats and intervals are those of pairs. Copies of a workload are one row, with the slowdown of each in every block."""
+Groups of three and more: a round holds a slice of each job alone and two of all together (A · ABC · B · C · ABC) in
+random order; shared slices grow with the number of jobs. The groups are a greedy balanced design: jobs, and pairs of
+jobs in a group, self pairs included, are measured alike often. What counts, repeats and intervals are those of pairs.
+Copies of a workload are one row, with the slowdown of each in every block."""
 PROTOCOL_BY_SOURCE = {"cpu": CPU_PROTOCOL, "command": COMMAND_PROTOCOL}
 
 

@@ -9,18 +9,18 @@ of the same jobs in the table.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from interfere.data.dataset_card import write_card
 from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import write_rows
-from interfere.data.quality import block_slowdowns
 from interfere.data.schema import raw_groups_schema, raw_schema
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
-from interfere.profiling.intervals import geometric_mean, log_half_width
-from interfere.profiling.schedule import is_unstable
+from interfere.devices import CPU_CORE
+from interfere.profiling.intervals import BlockEstimate, log_half_width, mean_slowdown, scale_factor
+from interfere.profiling.schedule import block_estimates, estimates_per_side
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
@@ -31,12 +31,12 @@ from interfere.records import (
     PairMeasurement,
     PairStatus,
 )
+from interfere.records.checks import check
 from interfere.records.measurements import IMPORTANT
-from interfere.sharing_modes import SharingMode
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 RAW_FILE, RAW_GROUPS_FILE = "raw.parquet", "raw_groups.parquet"
 STARVED = f"made too few steps beside the important job to tell a slowdown up to {MAX_SLOWDOWN:g}"
-Row = TypeVar("Row", PairMeasurement, GroupMeasurement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,14 @@ class CampaignLabels:
     source: str
     mode: SharingMode = SharingMode.TIMESLICE
 
+    def __post_init__(self) -> None:
+        check(set_sharing_mode(self))
+
+    @property
+    def on_cpu_core(self) -> bool:
+        """Whether the device is a CPU core, to which jobs are pinned."""
+        return self.device_type == CPU_CORE.name
+
 
 def write_campaign_table(
     folder: Path,
@@ -56,23 +64,23 @@ def write_campaign_table(
     blocks_of_groups: Sequence[Sequence[MeasuredBlock]],
     labels: CampaignLabels,
     *,
-    passes: int,
     note: str,
     command: str = "",
 ) -> Table:
     """Write the table, its raw rows and its card into `folder`, and return the table as it reads back.
 
-    `blocks_of_groups` holds the blocks of one pair or larger group an entry; `passes` is how many of them each must
-    have; `note` says in the card how the measuring went, `command` which command line measures the same again.
+    `blocks_of_groups` holds the blocks of one pair or larger group an entry; `note` says in the card how the measuring
+    went, `command` which command line measures the same again.
     """
     of_pairs = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) == 2]
     of_groups = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) > 2]
+    scale = scale_factor(blocks for group in blocks_of_groups for blocks in _meaningful(estimates_per_side(group)))
     combined = combine_profiles((*_facts_of_other_sources(folder, profiles), *profiles))
     table = Table(
         name=folder.name,
         jobs=combined.jobs,
-        pairs=tuple(row for blocks in of_pairs for row in pair_rows(blocks, labels, passes=passes)),
-        groups=tuple(row for blocks in of_groups for row in group_rows(blocks, labels, passes=passes)),
+        pairs=tuple(row for blocks in of_pairs for row in pair_rows(blocks, labels, scale=scale)),
+        groups=tuple(row for blocks in of_groups for row in group_rows(blocks, labels, scale=scale)),
         sources=combined.sources,
     )
     write_table(folder, table)
@@ -94,71 +102,78 @@ def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> lis
     return [part for part in parts if (part.workload, part.device_type) in own and part.source not in sources]
 
 
-def pair_rows(blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, passes: int) -> tuple[PairMeasurement, ...]:
+def _meaningful(sides: Iterable[Sequence[BlockEstimate]]) -> list[Sequence[BlockEstimate]]:
+    """The sides that have a slowdown in every block: not those of jobs that an important one starved."""
+    return [blocks for blocks in sides if all(_in_range(block.slowdown) for block in blocks)]
+
+
+def _in_range(slowdown: float) -> bool:
+    return MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
+
+
+def pair_rows(
+    blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, scale: float = 1.0
+) -> tuple[PairMeasurement, ...]:
     """The rows of one pair from its blocks: one for each direction, a single one for a self pair.
 
-    In mode `priority` the two jobs of a self pair differ, and each has a row.
+    In mode `priority` the two jobs of a self pair differ, and each has a row. `scale` is that of the table's errors.
     """
+    names = [side.workload for side in blocks[0].sides]
     if labels.mode.properties.orders_jobs:
-        places: tuple[tuple[int, ...], ...] = ((0,), (1,))
-    else:
-        places = _places_by_workload(blocks[0])
-    rows = []
-    for k in places:
-        victim, neighbour = blocks[0].sides[k[0]].workload, blocks[0].sides[1 - k[0]].workload
-        row = PairMeasurement(
-            victim=victim,
-            neighbour=neighbour,
-            important=IMPORTANT[k[0]] if labels.mode.properties.orders_jobs else "",
-            **_columns(blocks, labels, passes, victim, k if labels.mode.properties.orders_jobs else None),
+        return tuple(
+            PairMeasurement(
+                victim=names[k],
+                neighbour=names[1 - k],
+                important=IMPORTANT[k],
+                **_columns(blocks, labels, (k,), scale),
+            )
+            for k in range(2)
         )
-        rows.append(_with_interval(row))
-    return tuple(rows)
+    return tuple(
+        PairMeasurement(victim=victim, neighbour=neighbour, **_columns(blocks, labels, victim, scale))
+        for victim, neighbour in dict.fromkeys((tuple(names), tuple(reversed(names))))
+    )
 
 
-def group_rows(blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, passes: int) -> tuple[GroupMeasurement, ...]:
+def group_rows(
+    blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, scale: float = 1.0
+) -> tuple[GroupMeasurement, ...]:
     """The rows of one group from its blocks: one for each distinct workload, in the company of the other jobs."""
     members = blocks[0].key
     rows = []
     for victim in dict.fromkeys(members):
         company = list(members)
         company.remove(victim)
-        row = GroupMeasurement(victim=victim, company=tuple(company), **_columns(blocks, labels, passes, victim))
-        rows.append(_with_interval(row))
+        columns = _columns(blocks, labels, victim, scale)
+        rows.append(GroupMeasurement(victim=victim, company=tuple(company), **columns))
     return tuple(rows)
 
 
-def _places_by_workload(block: MeasuredBlock) -> tuple[tuple[int, ...], ...]:
-    """For each distinct workload of a block, the places in which it runs."""
-    names = [side.workload for side in block.sides]
-    return tuple(tuple(k for k, name in enumerate(names) if name == each) for each in dict.fromkeys(names))
-
-
 def _columns(
-    blocks: Sequence[MeasuredBlock],
-    labels: CampaignLabels,
-    passes: int,
-    victim: str,
-    places: tuple[int, ...] | None = None,
+    blocks: Sequence[MeasuredBlock], labels: CampaignLabels, job: str | tuple[int, ...], scale: float
 ) -> dict[str, Any]:
-    """What the blocks say of one victim: of all its sides, or of those at `places` alone."""
+    """What the blocks say of one victim, by its name or by its places in the group."""
     accepted = [block for block in blocks if block.accepted]
     sides = [
         side
         for block in accepted
         for k, side in enumerate(block.sides)
-        if side.workload == victim and (places is None or k in places)
+        if (side.workload == job if isinstance(job, str) else k in job)
     ]
-    slowdowns = tuple(side.slowdown for side in sides)
-    starved = not all(MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN for slowdown in slowdowns)  # beside an important job
-    unstable = is_unstable(blocks, passes) or not accepted or starved
+    starved = not all(_in_range(side.slowdown) for side in sides)  # beside an important job
+    unstable = not accepted or starved
+    estimates = () if unstable else block_estimates(accepted, job)
+    slowdown = mean_slowdown(estimates) if estimates else NAN
+    half_width = log_half_width(estimates, scale)
     reason = STARVED if starved else next((block.reason for block in reversed(blocks) if block.reason), "")
     return {
         "device_type": labels.device_type,
         "mode": labels.mode,
-        "passes": () if starved else slowdowns,
+        "passes": () if starved else tuple(side.slowdown for side in sides),
         "status": PairStatus.UNSTABLE if unstable else PairStatus.OK,
-        "slowdown": NAN if unstable else geometric_mean(slowdowns),
+        "slowdown": slowdown,
+        "lower": slowdown * math.exp(-half_width) if estimates else NAN,
+        "upper": slowdown * math.exp(half_width) if estimates else NAN,
         "reason": reason if unstable else "",
         "overlap_frac": min(1.0, sum(side.overlap_frac for side in sides) / len(sides)) if sides else NAN,
         "steal_frac": sum(block.steal_frac for block in accepted) / len(accepted) if accepted else NAN,
@@ -169,31 +184,23 @@ def _columns(
     }
 
 
-def _with_interval(row: Row) -> Row:
-    """The row with the 95 % interval of its blocks; without one where it has no slowdown or too few blocks."""
-    half_width = log_half_width(block_slowdowns(row))
-    if row.status is not PairStatus.OK or not math.isfinite(half_width):
-        return row
-    return replace(row, lower=row.slowdown * math.exp(-half_width), upper=row.slowdown * math.exp(half_width))
-
-
 def raw_rows(blocks_of_groups: Iterable[Sequence[MeasuredBlock]]) -> list[dict[str, object]]:
-    """One row a block and side, without its chunks: those stay in `raw/blocks.jsonl`."""
+    """One row a block and side, without its slices: those stay in `raw/blocks.jsonl`."""
     rows = []
     for block in (block for blocks in blocks_of_groups for block in blocks):
-        block_facts = {name: value for name, value in asdict(block).items() if name not in ("sides", "chunks", "mode")}
+        block_facts = {name: value for name, value in asdict(block).items() if name not in ("sides", "mode")}
         for k, side in enumerate(block.sides):
             others = sorted(other.workload for place, other in enumerate(block.sides) if place != k)
-            side_facts = asdict(side)
+            side_facts = asdict(side) | {"slices": len(side.slices)}
             row: dict[str, object] = {"victim": side_facts.pop("workload")}
             if len(others) > 1:
                 row["company"] = others
             else:
                 row |= {"neighbour": others[0], "important": IMPORTANT[k] if block.mode.properties.orders_jobs else ""}
             row |= block_facts | side_facts
-            rows.append({name: None if _is_nan(value) else value for name, value in row.items()})
+            rows.append({name: None if _is_unknown(value) else value for name, value in row.items()})
     return rows
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_unknown(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -1,14 +1,19 @@
-"""Confidence intervals of a mean slowdown over blocks, and the stopping rule that is made of them.
+"""Combines the slowdowns of several blocks into one with its 95 % interval, and decides when that is narrow enough.
 
-Slowdowns are ratios, so means and intervals are taken of their logarithms.
+Every block says how well it knows its slowdown, so a disturbed block weighs little. Whether blocks agree as well as
+they say is known better from all rows of a table than from the two or three blocks of one: the scale factor of a row's
+error (Particle Data Group, Review of Particle Physics, section 5.2.2; Birge 1932) is estimated over the table, and that
+of a row is drawn to it with the weight of `PRIOR_BLOCKS` further blocks. Slowdowns are ratios, so means and intervals
+are taken of their logarithms.
 """
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 TARGET_HALF_WIDTH = 0.03  # of the mean log slowdown: no further block is measured below it
+BLOCK_ERROR = 0.01  # of every block on top of what its slices say: blocks minutes apart differ by it on a quiet machine
+PRIOR_BLOCKS = 8
 
 # 97.5 % quantiles of Student's t, degrees of freedom 1-30 (any statistics text, e.g. NIST handbook 1.3.6.7.2).
 T_975 = (
@@ -19,19 +24,56 @@ T_975 = (
 NORMAL_975 = 1.96  # the same quantile beyond the table
 
 
+@dataclass(frozen=True, slots=True)
+class BlockEstimate:
+    """The slowdown of one job in one block."""
+
+    slowdown: float  # of copies of the job, the geometric mean
+    log_error: float  # standard error of its logarithm, as its slices say
+
+    @property
+    def weight(self) -> float:
+        """Weight in a mean over blocks: the inverse variance."""
+        return 1.0 / (self.log_error**2 + BLOCK_ERROR**2)
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """Exponential of the mean logarithm; NaN for no values."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def log_half_width(values: Sequence[float]) -> float:
-    """Half the width of the 95 % t interval of the mean logarithm; infinite below two values."""
-    if len(values) < 2:
+def mean_slowdown(blocks: Sequence[BlockEstimate]) -> float:
+    """Geometric mean over blocks, weighted by how well each knows its slowdown; NaN for none."""
+    total = sum(block.weight for block in blocks)
+    if not total:
+        return math.nan
+    return math.exp(sum(block.weight * math.log(block.slowdown) for block in blocks) / total)
+
+
+def _squared_deviations(blocks: Sequence[BlockEstimate]) -> float:
+    """Sum of squared deviations of the blocks from their mean, in units of their errors (chi square)."""
+    centre = math.log(mean_slowdown(blocks)) if blocks else 0.0
+    return sum(block.weight * (math.log(block.slowdown) - centre) ** 2 for block in blocks)
+
+
+def scale_factor(rows: Iterable[Sequence[BlockEstimate]]) -> float:
+    """How many times larger the differences between blocks are than their errors say, over a table; 1 at least."""
+    rows = [blocks for blocks in rows if len(blocks) > 1]
+    degrees = sum(len(blocks) - 1 for blocks in rows)
+    squares = sum(map(_squared_deviations, rows))
+    return max(1.0, math.sqrt((squares + PRIOR_BLOCKS) / (degrees + PRIOR_BLOCKS)))
+
+
+def log_half_width(blocks: Sequence[BlockEstimate], scale: float = 1.0) -> float:
+    """Half the width of the 95 % interval of the mean logarithm; infinite for no blocks."""
+    if not blocks:
         return math.inf
-    quantile = T_975[len(values) - 2] if len(values) - 1 <= len(T_975) else NORMAL_975
-    return quantile * float(np.std(np.log(values), ddof=1)) / math.sqrt(len(values))
+    degrees = PRIOR_BLOCKS + len(blocks) - 1
+    row_scale = math.sqrt((PRIOR_BLOCKS * scale**2 + _squared_deviations(blocks)) / degrees)
+    quantile = T_975[degrees - 1] if degrees <= len(T_975) else NORMAL_975
+    return quantile * max(1.0, row_scale) / math.sqrt(sum(block.weight for block in blocks))
 
 
-def has_converged(slowdowns_per_side: Sequence[Sequence[float]]) -> bool:
-    """Whether the interval of every side's slowdowns, one value a block, is narrower than the target."""
-    return all(log_half_width(slowdowns) < TARGET_HALF_WIDTH for slowdowns in slowdowns_per_side)
+def has_converged(blocks_per_side: Sequence[Sequence[BlockEstimate]]) -> bool:
+    """Whether the interval of every side is narrower than the target."""
+    return all(log_half_width(blocks) < TARGET_HALF_WIDTH for blocks in blocks_per_side)

@@ -6,6 +6,7 @@ folder continues only the campaign with which it was started.
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,20 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from interfere.errors import ConflictError, TableError, UnfitError
-from interfere.records import BlockSide, JobProfile, MeasuredBlock, WorkloadGroup
+from interfere.file_writing import write_atomically
+from interfere.records import BlockSide, JobProfile, MeasuredBlock, SideSlice, WorkloadGroup
 from interfere.sharing_modes import DEFAULT_MODE
 
 BlocksByGroup = dict[WorkloadGroup, list[MeasuredBlock]]  # keyed by MeasuredBlock.key
-OLDER_IDENTITY = {"mode": DEFAULT_MODE}  # settings that a folder of an earlier release does not name
+# Settings that a folder of an earlier release does not name.
+OLDER_IDENTITY = {"mode": DEFAULT_MODE, "protocol": "windows"}
 
 
 class MeasurementLog:
-    """The raw folder of one campaign: `campaign.json`, `blocks.jsonl`, `solo.jsonl`."""
+    """The raw folder of one campaign: `campaign.json`, `commands.json`, `blocks.jsonl`, `solo.jsonl`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.blocks_path, self.profiles_path = folder / "blocks.jsonl", folder / "solo.jsonl"
-        self.identity_path = folder / "campaign.json"
+        self.identity_path, self.jobs_path = folder / "campaign.json", folder / "commands.json"
 
     def bind_campaign(self, identity: dict[str, Any], *, resume: bool) -> None:
         """Start a campaign in this folder, or continue the one that was started here.
@@ -52,6 +55,35 @@ class MeasurementLog:
                     value=self.folder.parent,
                     remedy="repeat its settings, or choose another folder",
                 )
+
+    def check_jobs(self, jobs: dict[str, dict[str, Any]]) -> None:
+        """Raise ConflictError when a name was measured as another job, whose record differs."""
+        known = self._recorded_jobs()
+        for name, record in jobs.items():
+            earlier = known.get(name, record)
+            if changed := [field for field, value in record.items() if earlier.get(field) != value]:
+                raise ConflictError(
+                    f"the name {name} stands for another command in this folder: its {', '.join(changed)} differs",
+                    value=f"{self.folder.parent}: {shlex.join(earlier['argv'])}",
+                    remedy="choose another name or folder (--name, --out)",
+                )
+
+    def record_job(self, name: str, record: dict[str, Any]) -> None:
+        """Keep what a measured name stands for; a job that failed is not kept and may be corrected."""
+        if not record:
+            return
+        text = json.dumps({**self._recorded_jobs(), name: record}, indent=2) + "\n"
+        write_atomically(self.jobs_path, lambda temporary: Path(temporary).write_text(text))
+
+    def _recorded_jobs(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.jobs_path.read_text())) if self.jobs_path.exists() else {}
+        except ValueError as error:
+            raise TableError(
+                f"{self.jobs_path.name} is not a file that the profiler wrote",
+                value=f"{self.jobs_path}: {error}",
+                remedy="delete it; commands are then known by their names alone",
+            ) from None
 
     def append_block(self, block: MeasuredBlock) -> None:
         """Write one block; it is on disk when the call returns."""
@@ -158,13 +190,17 @@ def _parse_object(path: Path, text: str) -> dict[str, Any]:
 def _parse_block(path: Path, line: str) -> MeasuredBlock:
     record = _parse_object(path, line)
     try:
-        sides = tuple(BlockSide(**side) for side in record.pop("sides"))
-        chunks = tuple(tuple(tuple(chunk) for chunk in side) for side in record.pop("chunks"))
-        if not 2 <= len(sides) == len(chunks):
-            raise ValueError(f"{len(sides)} sides with the chunks of {len(chunks)}")
-        return MeasuredBlock(sides=sides, chunks=chunks, **record)
+        sides = tuple(_parse_side(side) for side in record.pop("sides"))
+        if len(sides) < 2:
+            raise ValueError(f"{len(sides)} sides")
+        return MeasuredBlock(sides=sides, **record)
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign_line(path, error) from None
+
+
+def _parse_side(record: dict[str, Any]) -> BlockSide:
+    slices = tuple(SideSlice(**each) for each in record.pop("slices"))
+    return BlockSide(slices=slices, **record)
 
 
 def _foreign_line(path: Path, error: Exception) -> TableError:

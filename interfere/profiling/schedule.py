@@ -1,9 +1,8 @@
 """The schedule of a campaign: which block of which group is measured next, and which groups are unstable.
 
 Laws: the schedule is a pure function of the seed and of the blocks measured so far, so a resumed campaign continues as
-it would have gone on; a rejected block is repeated at the end of its pass, at most twice. A group is unstable when the
-block of one of its first `passes` passes was rejected every time; a group that lost only a later block keeps the blocks
-it has and gets no more.
+it would have gone on; a rejected block is repeated at the end of its pass, at most twice. A group that lost the block
+of a pass keeps the blocks it has and gets no more; it is unstable when it has none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +11,17 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from interfere.profiling.intervals import geometric_mean, has_converged
-from interfere.profiling.quality_gates import MAX_RETRIES
-from interfere.records import BlockRequest, MeasuredBlock, WorkloadGroup, WorkloadPair, group_key
+from interfere.profiling.intervals import BlockEstimate, geometric_mean, has_converged
+from interfere.records import (
+    BlockRequest,
+    MeasuredBlock,
+    WorkloadGroup,
+    WorkloadPair,
+    group_key,
+)
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+
+MAX_RETRIES = 2  # of a rejected block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +76,7 @@ def next_attempt(schedule: BlockSchedule, blocks: Sequence[MeasuredBlock], pass_
     attempts = [block for block in blocks if block.pass_index == pass_index]
     if any(block.accepted for block in attempts):
         return None
-    if not attempts and pass_index >= schedule.passes and has_converged(slowdowns_per_side(blocks)):
+    if not attempts and pass_index >= schedule.passes and has_converged(estimates_per_side(blocks)):
         return None
     return len(attempts)
 
@@ -85,26 +91,38 @@ def remaining_blocks(
         if lost_passes(blocks):
             continue
         accepted = sum(block.accepted for block in blocks)
-        may_take_more = accepted >= 2 and not has_converged(slowdowns_per_side(blocks))
+        may_take_more = accepted >= 2 and not has_converged(estimates_per_side(blocks))
         wanted = schedule.max_blocks if may_take_more else schedule.passes
         remaining[members] = max(0, wanted - accepted)
     return remaining
 
 
-def slowdowns_per_side(blocks: Sequence[MeasuredBlock]) -> tuple[tuple[float, ...], ...]:
-    """Slowdowns of each distinct job of a group, sorted by name, one for each accepted block.
+def estimates_per_side(blocks: Sequence[MeasuredBlock]) -> tuple[tuple[BlockEstimate, ...], ...]:
+    """The slowdown of each distinct job of a group, sorted by name, in each accepted block.
 
-    Copies of a workload count as one side, whose slowdowns are the geometric means of theirs. In mode `priority` each
-    job is a side, the important one first.
+    In mode `priority` each job is a side, the important one first.
     """
     accepted = [block for block in blocks if block.accepted]
-    if accepted and accepted[0].mode.properties.orders_jobs:
-        return tuple(tuple(block.sides[k].slowdown for block in accepted) for k in range(len(accepted[0].sides)))
-    names = sorted({side.workload for block in accepted for side in block.sides})
-    return tuple(
-        tuple(geometric_mean([side.slowdown for side in block.sides if side.workload == name]) for block in accepted)
-        for name in names
-    )
+    if not accepted:
+        return ()
+    if accepted[0].mode.properties.orders_jobs:
+        return tuple(block_estimates(accepted, (k,)) for k in range(len(accepted[0].sides)))
+    return tuple(block_estimates(accepted, name) for name in sorted({side.workload for side in accepted[0].sides}))
+
+
+def block_estimates(blocks: Sequence[MeasuredBlock], job: str | tuple[int, ...]) -> tuple[BlockEstimate, ...]:
+    """The slowdown of one job, by its name or its places in the group, in each accepted block.
+
+    Copies of a job are one estimate, as disturbances hit them together.
+    """
+    estimates = []
+    for block in (block for block in blocks if block.accepted):
+        sides = [
+            side for k, side in enumerate(block.sides) if (side.workload == job if isinstance(job, str) else k in job)
+        ]
+        error = sum(side.log_error**2 for side in sides) / len(sides)
+        estimates.append(BlockEstimate(geometric_mean([side.slowdown for side in sides]), error**0.5))
+    return tuple(estimates)
 
 
 def lost_passes(blocks: Sequence[MeasuredBlock]) -> tuple[int, ...]:
@@ -113,6 +131,6 @@ def lost_passes(blocks: Sequence[MeasuredBlock]) -> tuple[int, ...]:
     return tuple(sorted(index for index in set(rejected) if rejected.count(index) > MAX_RETRIES))
 
 
-def is_unstable(blocks: Sequence[MeasuredBlock], passes: int) -> bool:
-    """Whether a block that every group must have was lost."""
-    return any(index < passes for index in lost_passes(blocks))
+def is_unstable(blocks: Sequence[MeasuredBlock]) -> bool:
+    """Whether a group was given up without one accepted block."""
+    return bool(lost_passes(blocks)) and not any(block.accepted for block in blocks)

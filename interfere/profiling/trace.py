@@ -11,7 +11,6 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-CHUNK_S = 0.02  # a chunk is the fewest steps that last this long: 20 of them fit in a quick block's shared windows
 Trace = NDArray[np.float64]  # float64[e, 4]: wall seconds, CPU seconds, steps, Event
 Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
 
@@ -96,29 +95,26 @@ def covered_s(intervals: Intervals, start_s: float, end_s: float) -> float:
     return float(total_s)
 
 
+def first_start_s(trace: Trace, start_s: float, end_s: float) -> float:
+    """When the loop first started in a time window; `start_s` where it did not start in it."""
+    starts = trace[(trace[:, 3] == Event.START) & (trace[:, 0] >= start_s) & (trace[:, 0] <= end_s), 0]
+    return float(starts[0]) if len(starts) else start_s
+
+
 def busy_and_idle_durations(trace: Trace, limit: int = 200) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Seconds of consecutive busy intervals and of the idle time after each; at most `limit` of both.
 
-    The idle time after the last busy interval is unknown, so that interval is left out. A job that never waits has one
-    busy interval, followed by 0 s of idle time.
+    The loop may have been stopped in between: the idle time after the last busy interval of each run is unknown, so
+    that interval is left out. A job that never waits has one busy interval, as long as its longest run, and 0 s of idle
+    time.
     """
-    busy = busy_intervals(trace)
-    if len(busy) == 1:
-        return (float(busy[0, 1] - busy[0, 0]),), (0.0,)
-    idle_s = busy[1:, 0] - busy[:-1, 1]
-    busy_s = (busy[:, 1] - busy[:, 0])[:-1]
-    return tuple(map(float, busy_s[:limit])), tuple(map(float, idle_s[:limit]))
-
-
-def step_chunks(trace: Trace, start_s: float, end_s: float) -> NDArray[np.float64]:
-    """float64[c, 4]: start, wall seconds, CPU seconds and steps of each chunk of whole steps inside a time window."""
-    step_ends = trace[(trace[:, 3] == Event.STEP) | (trace[:, 3] == Event.START)]
-    step_ends = step_ends[(step_ends[:, 0] >= start_s) & (step_ends[:, 0] <= end_s)]
-    chunks: list[tuple[float, float, float, float]] = []
-    first = 0
-    for k in range(1, len(step_ends)):
-        if step_ends[k, 0] - step_ends[first, 0] >= CHUNK_S:
-            wall_s, cpu_s, steps = step_ends[k, :3] - step_ends[first, :3]
-            chunks.append((float(step_ends[first, 0]), float(wall_s), float(cpu_s), float(steps)))
-            first = k
-    return np.array(chunks, dtype=np.float64).reshape(-1, 4)
+    busy, running = busy_intervals(trace), running_intervals(trace)
+    busy_s: list[float] = []
+    idle_s: list[float] = []
+    for start_s, end_s in running:
+        run = busy[(busy[:, 0] >= start_s) & (busy[:, 1] <= end_s)]
+        busy_s += map(float, (run[:, 1] - run[:, 0])[:-1])
+        idle_s += map(float, run[1:, 0] - run[:-1, 1])
+    if not busy_s:
+        return (float((busy[:, 1] - busy[:, 0]).max()),), (0.0,)
+    return tuple(busy_s[:limit]), tuple(idle_s[:limit])

@@ -1,8 +1,9 @@
 """The worker processes of a campaign: `python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...`.
 
 One process imports the heavy libraries once and forks a child for each workload. A child builds its workload, waits for
-commands on its pipe, and runs steps while its flag in shared memory is set. Laws: a worker that does not run uses no
-CPU; a worker whose controller is gone ends by itself (its pipe closes); no code of the user's runs in the controller.
+commands on its pipe, and runs steps while its flag in shared memory is set, counting them there. Laws: a worker that
+does not run uses no CPU; a worker whose controller is gone ends by itself (its pipe closes); no code of the user's runs
+in the controller.
 """
 
 import gc
@@ -20,7 +21,6 @@ from typing import NoReturn, Self
 import numpy as np
 
 from interfere.profiling import affinity, facts, workloads
-from interfere.profiling.clock_probe import probe_s
 from interfere.profiling.trace import Event
 
 WARM_STEPS, WARM_S = 3, 0.25
@@ -34,7 +34,7 @@ class WorkerCommand(StrEnum):
     BUILD = "build"  # make the workload resident and warm it up; the answer is the process id
     RUN = "run"  # run steps while the flag is set; the answer is the time of the last event
     COLLECT = "collect"  # the trace since the last COLLECT
-    PROBE = "probe"  # CPU seconds of the clock probe
+    SPIN = "spin"  # CPU seconds of a short piece of fixed work
     FACTS = "facts"  # StepFacts of the workload
 
 
@@ -59,21 +59,49 @@ class WorkerSlot:
         return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name)
 
 
-class Worker:
-    """One workload in its process, with a pipe to the controller and the flag at `index` of the shared map."""
+class SharedState:
+    """A flag and a count of steps of each worker, in memory that controller and workers share."""
 
-    def __init__(self, index: int, slot: "WorkerSlot", run_flags: mmap.mmap) -> None:
-        self.index, self.name, self.pipe, self.run_flags = index, slot.name, Connection(slot.pipe_fd), run_flags
+    def __init__(self, file: int, workers: int) -> None:
+        self._cells = memoryview(mmap.mmap(file, self.size_bytes(workers))).cast("q")  # flag, steps; flag, steps; ...
+
+    @staticmethod
+    def size_bytes(workers: int) -> int:
+        """Bytes of the shared memory."""
+        return 16 * workers
+
+    def set_running(self, index: int, running: bool) -> None:
+        """Let a worker's loop run on, or end with its present step."""
+        self._cells[2 * index] = int(running)
+
+    def is_running(self, index: int) -> bool:
+        """Whether a worker's loop shall run on."""
+        return bool(self._cells[2 * index])
+
+    def publish_steps(self, index: int, steps: int) -> None:
+        """Tell the controller how many steps were finished in all."""
+        self._cells[2 * index + 1] = steps
+
+    def steps(self, index: int) -> int:
+        """Steps that a worker has finished in all."""
+        return self._cells[2 * index + 1]
+
+
+class Worker:
+    """One workload in its process, with a pipe to the controller and its place in the shared state."""
+
+    def __init__(self, index: int, slot: "WorkerSlot", shared: SharedState) -> None:
+        self.index, self.name, self.pipe, self.shared = index, slot.name, Connection(slot.pipe_fd), shared
         self.core, self.yields = slot.core, slot.yields
         self.events: list[tuple[float, float, float, float]] = []
-        self.steps = 0.0
+        self.steps = 0
         self.workload: workloads.Workload | None = None
         self.step: workloads.Step | None = None
         self.memory = facts.MemoryFacts()
 
     def record(self, event: Event) -> None:
         """Append an event to the trace, now."""
-        self.events.append((time.monotonic(), time.process_time(), self.steps, float(event)))
+        self.events.append((time.monotonic(), time.process_time(), float(self.steps), float(event)))
 
     def pause(self, seconds: float) -> None:
         """Wait as the job itself asked to; the wait is recorded."""
@@ -113,10 +141,11 @@ class Worker:
         assert self.step is not None
         self.record(Event.START)
         orphan_checked_s = time.monotonic()
-        while self.run_flags[self.index]:
+        while self.shared.is_running(self.index):
             self.step(self.pause)
             self.steps += 1
             self.record(Event.STEP)
+            self.shared.publish_steps(self.index, self.steps)
             now_s = self.events[-1][0]
             if now_s - orphan_checked_s > ORPHAN_CHECK_S:
                 orphan_checked_s = now_s
@@ -136,8 +165,8 @@ class Worker:
             case WorkerCommand.COLLECT:
                 trace, self.events = np.array(self.events, dtype=np.float64).reshape(-1, 4), []
                 return trace
-            case WorkerCommand.PROBE:
-                return probe_s()
+            case WorkerCommand.SPIN:
+                return affinity.spin_s()
             case WorkerCommand.FACTS:
                 assert self.workload is not None
                 assert self.step is not None
@@ -170,7 +199,7 @@ def main(arguments: list[str]) -> NoReturn:
         import torch
 
         torch.set_num_threads(1)
-    run_flags = mmap.mmap(int(flags_fd), len(slots))
+    shared = SharedState(int(flags_fd), len(slots))
     gc.collect()
     gc.freeze()  # pages of the imports stay shared between the children
     # 2. Fork the workers; each keeps its own pipe alone.
@@ -179,7 +208,7 @@ def main(arguments: list[str]) -> NoReturn:
             for other in slots:
                 if other is not slot:
                     os.close(other.pipe_fd)
-            Worker(index, slot, run_flags).serve()
+            Worker(index, slot, shared).serve()
             os._exit(0)  # no exit handlers of the user's libraries: they may hang
     # 3. Close the pipes here, so that the workers alone hold them, and wait.
     for slot in slots:

@@ -5,12 +5,12 @@ whatever workers print goes to a log file, never to our standard output.
 """
 
 import contextlib
-import mmap
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
@@ -21,11 +21,11 @@ from typing import Any, Self
 import numpy as np
 
 from interfere.errors import UnfitError
-from interfere.profiling.block_analysis import MeasurementWindow, window_plan
 from interfere.profiling.design.placement import Layout
 from interfere.profiling.facts import StepFacts
+from interfere.profiling.slices import CLOCKS_KEPT, MIN_SLICE_STEPS, Recording, Slice, usual_clock_s
 from interfere.profiling.trace import Trace
-from interfere.profiling.worker import WorkerCommand, WorkerSlot
+from interfere.profiling.worker import SharedState, WorkerCommand, WorkerSlot
 from interfere.records import WorkloadGroup
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S, END_TIMEOUT_S = 180.0, 60.0, 5.0
@@ -33,14 +33,17 @@ WORKER_BYTES = 150 << 20  # measured: a built-in keeps 20-140 MB of its own; the
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRun:
-    """The traces of one block, its windows, and the change of the core's clock over it."""
+POLL_S = 0.004
+MAX_SLICE_S = 10.0  # a slice in which a job made too few steps ends here
 
-    traces: tuple[Trace, ...]
-    windows: tuple[MeasurementWindow, ...]
-    drift_frac: float  # of several cores that of the worst
-    cores: tuple[int, ...]  # of each job
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicedRun:
+    """What was recorded of each job over consecutive slices, and the usual clock of each job's core."""
+
+    recordings: tuple[Recording, ...]
+    slices: tuple[Slice, ...]
+    usual_clocks_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,9 +57,9 @@ class InstanceKey:
 class WorkerHandle:
     """One worker as the controller sees it: its loop stands still until it is started."""
 
-    def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, run_flags: mmap.mmap, log: Path) -> None:
+    def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, shared: SharedState, log: Path) -> None:
         self.name, self.core, self.index = slot.name, slot.core, index
-        self.pipe, self.run_flags, self.log = pipe, run_flags, log
+        self.pipe, self.shared, self.log = pipe, shared, log
         self.pid = 0  # 0: the workload is not built yet
 
     def send(self, command: WorkerCommand) -> None:
@@ -97,25 +100,21 @@ class WorkerHandle:
 
     def start_loop(self) -> None:
         """Start or continue the step loop; returns at once."""
-        self.run_flags[self.index] = 1
+        self.shared.set_running(self.index, True)
         self.send(WorkerCommand.RUN)
 
     def ask_to_stop(self) -> None:
         """Let the step loop end with its present step; returns at once."""
-        self.run_flags[self.index] = 0
+        self.shared.set_running(self.index, False)
 
-    def stop_loop(self) -> None:
-        """Stop the step loop; returns when its last step is over."""
-        self.ask_to_stop()
-        self.receive()
+    @property
+    def steps(self) -> int:
+        """Steps that the loop has finished in all."""
+        return self.shared.steps(self.index)
 
     def collect_trace(self) -> Trace:
         """The trace since the last call."""
         return np.asarray(self.ask(WorkerCommand.COLLECT))
-
-    def probe_clock_s(self) -> float:
-        """CPU seconds of the clock probe in the worker's process."""
-        return float(self.ask(WorkerCommand.PROBE))
 
     def step_facts(self) -> StepFacts:
         """What one step of the workload does."""
@@ -146,6 +145,7 @@ class WorkerPool:
         self.names, self.layout, self.log = tuple(names), layout, log
         self.workers: dict[InstanceKey, WorkerHandle] = {}
         self.process: subprocess.Popen[bytes] | None = None
+        self._clocks_s = {core: deque[float](maxlen=CLOCKS_KEPT) for core in layout.cores}
 
     def __enter__(self) -> Self:
         _check_free_memory(len(self.names))
@@ -163,9 +163,9 @@ class WorkerPool:
 
     def _start_workers(self) -> None:
         with tempfile.TemporaryFile() as file, self.log.open("ab") as log:
-            # 1. One flag byte and one pipe for each worker.
-            file.truncate(len(self.keys))
-            run_flags = mmap.mmap(file.fileno(), len(self.keys))
+            # 1. One place in the shared state and one pipe for each worker.
+            file.truncate(SharedState.size_bytes(len(self.keys)))
+            shared = SharedState(file.fileno(), len(self.keys))
             worker_ends: list[Connection] = []
             slots: list[WorkerSlot] = []
             for index, key in enumerate(self.keys):
@@ -175,8 +175,8 @@ class WorkerPool:
                 slots.append(
                     WorkerSlot(pipe_fd=worker_end.fileno(), core=place.core, yields=place.yields, name=key.name)
                 )
-                self.workers[key] = WorkerHandle(slots[-1], index, controller_end, run_flags, self.log)
-            # 2. Start the process that forks them; it inherits the file of flags and its ends of the pipes.
+                self.workers[key] = WorkerHandle(slots[-1], index, controller_end, shared, self.log)
+            # 2. Start the process that forks them; it inherits the shared file and its ends of the pipes.
             fds = [file.fileno(), *(slot.pipe_fd for slot in slots)]
             self.process = subprocess.Popen(
                 [
@@ -199,7 +199,7 @@ class WorkerPool:
     def close(self) -> None:
         """End every worker: stop its loop, close its pipe, and kill those that are still there after a while."""
         for worker in self.workers.values():
-            worker.run_flags[worker.index] = 0
+            worker.ask_to_stop()
             worker.pipe.close()
         if self.process is None:
             return
@@ -222,49 +222,62 @@ class WorkerPool:
             worker.build()
         return workers
 
-    def run_alone(self, name: str, seconds: float) -> tuple[Trace, MeasurementWindow]:
-        """Run one workload alone for a while; its trace, and the window in which it ran."""
-        worker = self.workers[InstanceKey(name, 0)]
-        start_s = time.monotonic()
-        worker.start_loop()
-        time.sleep(seconds)
-        end_s = time.monotonic()
-        worker.stop_loop()
-        return worker.collect_trace(), MeasurementWindow(running=frozenset({0}), start_s=start_s, end_s=end_s)
+    def run_slices(self, members: Sequence[str], plan: Sequence[frozenset[int]], alone_s: float) -> SlicedRun:
+        """Run a group slice by slice: `plan` says which of its jobs run in each.
 
-    def run_block(self, members: Sequence[str], *, alone_s: float, shared_s: float) -> BlockRun:
-        """Run one block of a group: windows of `alone_s` of each job and two of `shared_s` with all."""
+        A slice lasts `alone_s`, longer in proportion to its jobs where several share the device, and until every job
+        has made enough steps. The clock of every core is measured between slices.
+        """
         workers = self.group_workers(members)
-        one_per_core = {worker.core: worker for worker in reversed(workers)}.values()
-        windows: list[MeasurementWindow] = []
-        clock_before_s = [worker.probe_clock_s() for worker in one_per_core]
-        running: frozenset[int] = frozenset()
-        for wanted in window_plan(len(workers)):
-            _change_running(workers, running, wanted)
-            running = wanted
-            start_s = time.monotonic()
-            time.sleep(alone_s if len(wanted) == 1 else shared_s)
-            windows.append(MeasurementWindow(running=wanted, start_s=start_s, end_s=time.monotonic()))
-        _change_running(workers, running, frozenset())
-        drifts = [
-            worker.probe_clock_s() / before_s - 1 for worker, before_s in zip(one_per_core, clock_before_s, strict=True)
-        ]
-        return BlockRun(
-            traces=tuple(worker.collect_trace() for worker in workers),
-            windows=tuple(windows),
-            drift_frac=max(drifts, key=abs),
-            cores=tuple(worker.core for worker in workers),
+        slices: list[Slice] = []
+        clocks_s = self._measure_clocks(workers)
+        for running in plan:
+            chosen = [workers[k] for k in sorted(running)]
+            important = chosen[:1] if self.layout.ordered else chosen  # the other may wait all the time
+            start_s, end_s = _run_slice(chosen, important, alone_s * max(1.0, len(chosen) / 2))
+            before_s, clocks_s = clocks_s, self._measure_clocks(workers)
+            clocks = tuple((before_s[worker.core], clocks_s[worker.core]) for worker in workers)
+            slices.append(Slice(running=running, start_s=start_s, end_s=end_s, clocks=clocks))
+        return SlicedRun(
+            recordings=tuple(
+                Recording(name=name, trace=worker.collect_trace(), core=worker.core)
+                for name, worker in zip(members, workers, strict=True)
+            ),
+            slices=tuple(slices),
+            usual_clocks_s=tuple(usual_clock_s(self._clocks_s[worker.core]) for worker in workers),
         )
 
+    def _measure_clocks(self, workers: Sequence[WorkerHandle]) -> dict[int, float]:
+        """CPU seconds of a fixed piece of work on each core, measured at the same time."""
+        one_per_core = {worker.core: worker for worker in reversed(workers)}
+        for worker in one_per_core.values():
+            worker.send(WorkerCommand.SPIN)
+        clocks_s = {core: float(worker.receive()) for core, worker in one_per_core.items()}
+        for core, clock_s in clocks_s.items():
+            self._clocks_s[core].append(clock_s)
+        return clocks_s
 
-def _change_running(workers: Sequence[WorkerHandle], running: frozenset[int], wanted: frozenset[int]) -> None:
-    """Stop the loops that are not wanted any more, all at once, and start those that are wanted and do not run."""
-    for k in sorted(running - wanted):
-        workers[k].ask_to_stop()
-    for k in sorted(running - wanted):
-        workers[k].receive()
-    for k in sorted(wanted - running):
-        workers[k].start_loop()
+
+def _run_slice(workers: Sequence[WorkerHandle], counted: Sequence[WorkerHandle], seconds: float) -> tuple[float, float]:
+    """Run some loops for a while, and until each of `counted` has made enough steps; when that began and ended."""
+    steps_before = [worker.steps for worker in counted]
+    for worker in workers:
+        worker.start_loop()
+    start_s = now_s = time.monotonic()
+    while now_s - start_s < MAX_SLICE_S:
+        time.sleep(max(POLL_S, start_s + seconds - now_s))
+        now_s = time.monotonic()
+        steps = [worker.steps - before for worker, before in zip(counted, steps_before, strict=True)]
+        if now_s - start_s >= seconds and min(steps) >= MIN_SLICE_STEPS:
+            break
+        for worker in workers:
+            if worker.pipe.poll(0):  # the workload raised, or its process ended
+                worker.receive()
+    for worker in workers:
+        worker.ask_to_stop()
+    for worker in workers:
+        worker.receive()
+    return start_s, now_s
 
 
 def _check_free_memory(workloads: int) -> None:

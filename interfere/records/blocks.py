@@ -1,19 +1,20 @@
 """What a profiler measures before rows are made of it: a workload alone, and one block of a pair or a group.
 
-A block measures all jobs of a group alone and together within a few seconds, so that slow changes of the machine touch
-both sides of a slowdown alike. Its fields are those of a line in `raw/blocks.jsonl`.
+A block measures all jobs of a group alone and together within a few seconds, in slices of a fraction of a second, so
+that slow changes of the machine touch both sides of a slowdown alike. Its fields are those of a line in
+`raw/blocks.jsonl`.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from interfere.records.checks import check
 from interfere.records.facts import JobProfile
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode, set_sharing_mode
 
 WorkloadPair = tuple[str, str]  # names of two workloads
 WorkloadGroup = tuple[str, ...]  # names of two or more workloads, one as often as it takes part
-StepChunk = tuple[float, float, float, float, float]  # window index, start since the block's, wall s, CPU s, steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,27 @@ class SoloMeasurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SideSlice:
+    """What one job did in one slice, over whole steps. The wall time is pauses, CPU time, and waiting for the core."""
+
+    alone: bool
+    start_s: float  # since the start of the block
+    steps: int
+    wall_s: float
+    paused_s: float  # the job waited of its own accord
+    cpu_s: float  # NaN where the device is no CPU core
+    taken_s: float  # of the waiting, what third processes caused
+    clock_before: float  # CPU seconds of a fixed piece of work on the same core before the slice; NaN: not measured
+    clock_after: float
+    overlap_s: float  # of the wall time, how long the loops of all other jobs ran
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSide:
-    """What one job of the group did in one block: sums over whole steps, alone and beside the others."""
+    """What one job of the group did in one block: sums over the slices that count, alone and beside the others.
+
+    Wall times are undisturbed ones: without what third processes took, at the usual clock of the core.
+    """
 
     workload: str
     steps_alone: int
@@ -35,20 +55,27 @@ class BlockSide:
     steps_shared: int
     wall_shared_s: float
     cpu_shared_s: float
-    chunks_shared: int
+    slices_counted: int  # of `slices`; the others were disturbed
+    log_error: float  # standard error of the logarithm of the slowdown
     overlap_frac: float  # share of the shared time in which the others' loops ran: of several, the least
+    slices: tuple[SideSlice, ...] = ()
 
     @property
     def slowdown(self) -> float:
-        """Step time beside the others over step time alone; NaN where a window held no whole step."""
+        """Step time beside the others over step time alone; NaN where no slice held a whole step."""
         if not (self.steps_alone and self.steps_shared):
             return math.nan
         return (self.wall_shared_s / self.steps_shared) / (self.wall_alone_s / self.steps_alone)
 
+    @property
+    def dropped_frac(self) -> float:
+        """Share of the slices that were too disturbed to count."""
+        return 1.0 - self.slices_counted / len(self.slices) if self.slices else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredBlock:
-    """One measured block of a pair or a group. `reason` is empty for an accepted block, else the gate that it failed.
+    """One measured block of a pair or a group. `reason` is empty unless its slowdowns have no meaning.
 
     In a mode that orders jobs (`priority`) the first side is the important job.
     """
@@ -56,13 +83,15 @@ class MeasuredBlock:
     pass_index: int
     attempt: int
     started_at_s: float  # unix time
-    window_s: float  # of each window in which one job runs alone
+    window_s: float  # of each slice in which one job runs alone
     sides: tuple[BlockSide, ...]  # one of each job of the group
-    steal_frac: float
-    drift_frac: float
+    steal_frac: float  # share of the time in which third processes had the core while a job of the group wanted it
+    drift_frac: float  # slowest over fastest clock of the core, less one
     reason: str
-    chunks: tuple[tuple[StepChunk, ...], ...]  # of each side
     mode: SharingMode = DEFAULT_MODE
+
+    def __post_init__(self) -> None:
+        check(set_sharing_mode(self))
 
     @property
     def key(self) -> WorkloadGroup:
@@ -71,7 +100,7 @@ class MeasuredBlock:
 
     @property
     def accepted(self) -> bool:
-        """Whether the block passed every quality gate."""
+        """Whether the slowdowns of the block have a meaning."""
         return not self.reason
 
 
@@ -86,5 +115,5 @@ class BlockRequest:
 
     members: WorkloadGroup  # in the order in which the jobs are started
     pass_index: int
-    attempt: int = 0  # 0, then one more for each block of this group and pass that a gate rejected
+    attempt: int = 0  # 0, then one more for each block of this group and pass that was rejected
     earlier: tuple[MeasuredBlock, ...] = ()  # of the same group, from which a profiler may learn how long to measure

@@ -6,7 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.profiling.trace import Event
-from interfere.records import BlockSide, MeasuredBlock
+from interfere.records import BlockSide, MeasuredBlock, SideSlice
+
+SIDE_SLICE = SideSlice(
+    alone=True,
+    start_s=0.0,
+    steps=10,
+    wall_s=0.1,
+    paused_s=0.0,
+    cpu_s=0.1,
+    taken_s=0.0,
+    clock_before=1e-5,
+    clock_after=1e-5,
+    overlap_s=0.1,
+)
 
 
 def steady(
@@ -37,7 +50,7 @@ def joined(*traces: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def side(workload: str, slowdown: float, *, steps: int = 100) -> BlockSide:
-    """A side with steps of 10 ms alone, and enough chunks from a hundred steps on."""
+    """A side with steps of 10 ms alone."""
     return BlockSide(
         workload=workload,
         steps_alone=steps,
@@ -46,8 +59,10 @@ def side(workload: str, slowdown: float, *, steps: int = 100) -> BlockSide:
         steps_shared=steps,
         wall_shared_s=0.01 * steps * slowdown,
         cpu_shared_s=0.9,
-        chunks_shared=40 if steps >= 100 else 0,
+        slices_counted=1,
+        log_error=0.01,
         overlap_frac=1.0,
+        slices=(SIDE_SLICE,),
     )
 
 
@@ -71,7 +86,6 @@ def block(
         steal_frac=0.01,
         drift_frac=0.001,
         reason=reason,
-        chunks=(((0.0, 0.03, 0.02, 0.02, 2.0),), ()),
     )
 
 
@@ -86,4 +100,4 @@ def group_block(
     """A measured block of any number of jobs."""
     sides = tuple(map(side, names, slowdowns))
     first = block(names[0], names[1], slowdowns[:2], pass_index=pass_index, attempt=attempt, reason=reason)  # type: ignore[arg-type]
-    return replace(first, sides=sides, chunks=((),) * len(sides))
+    return replace(first, sides=sides)

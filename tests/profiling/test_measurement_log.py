@@ -38,7 +38,7 @@ def test_a_torn_last_line_is_dropped_and_the_log_goes_on(tmp_path: Path, cut: in
     assert tuple(log.blocks()) == BLOCKS
 
 
-@pytest.mark.parametrize("line", ["garbage", "[1]", '{"sides": []}', '{"pass_index": 1, "sides": [], "chunks": []}'])
+@pytest.mark.parametrize("line", ["garbage", "[1]", '{"sides": []}', '{"pass_index": 1, "sides": [], "mode": "mps"}'])
 def test_a_line_that_is_not_ours_is_named_and_nothing_is_lost(tmp_path: Path, line: str) -> None:
     log = MeasurementLog(tmp_path)
     log.append_block(BLOCKS[0])

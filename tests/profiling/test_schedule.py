@@ -77,7 +77,7 @@ def test_a_rejected_block_is_repeated_twice_at_the_end_of_its_pass() -> None:
         visited.append((request.members, request.attempt))
     assert visited[6:] == [(("a", "b"), 1), (("a", "b"), 2)]
     assert lost_passes(measured[("a", "b")]) == (0,)
-    assert is_unstable(measured[("a", "b")], 1)
+    assert is_unstable(measured[("a", "b")])
     assert next_attempt(SCHEDULE, measured[("a", "b")], 1) is None
     assert sum(remaining_blocks(schedule, measured).values()) == 0
 
@@ -85,5 +85,5 @@ def test_a_rejected_block_is_repeated_twice_at_the_end_of_its_pass() -> None:
 def test_a_pair_that_lost_only_an_extra_block_is_stable_and_gets_no_more() -> None:
     good = [block("a", "b", (1.4, 1.2), pass_index=k) for k in range(2)]
     lost = [block("a", "b", (3.0, 3.0), pass_index=2, attempt=k, reason="clock") for k in range(3)]
-    assert not is_unstable([*good, *lost], 2)
+    assert not is_unstable([*good, *lost])
     assert next_attempt(SCHEDULE, [*good, *lost], 3) is None

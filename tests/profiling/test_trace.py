@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from interfere.profiling.trace import (
-    CHUNK_S,
     busy_and_idle_durations,
     busy_intervals,
     covered_s,
     cpu_time_s,
     running_intervals,
-    step_chunks,
     whole_steps,
 )
 from tests.profiling.sample_blocks import joined, steady
@@ -48,6 +46,15 @@ def test_stretches_of_a_job_that_pauses() -> None:
     assert len(busy_and_idle_durations(trace, limit=3)[0]) == 3
 
 
+def test_stretches_of_several_runs_leave_out_the_time_between_them() -> None:
+    paused = [steady(start_s, start_s + 0.5, step_s=0.1, pause_s=0.06) for start_s in (0.0, 7.0)]
+    lengths, idle = busy_and_idle_durations(joined(*paused))
+    assert lengths == pytest.approx([0.04] * 10)
+    assert idle == pytest.approx([0.06] * 10)
+    busy = [steady(start_s, start_s + 0.5, step_s=0.1) for start_s in (0.0, 7.0)]
+    assert busy_and_idle_durations(joined(*busy)) == (pytest.approx((0.5,)), (0.0,))
+
+
 def test_a_job_that_never_waits_is_one_stretch() -> None:
     lengths, idle = busy_and_idle_durations(steady(0.0, 0.5, step_s=0.1))
     assert lengths == pytest.approx((0.5,))
@@ -64,13 +71,3 @@ def test_cpu_is_linear_between_events() -> None:
     trace = steady(0.0, 1.0, step_s=0.1, cpu_frac=0.5)
     assert cpu_time_s(trace, 0.25, 0.75) == pytest.approx(0.25)
     assert cpu_time_s(trace[:0], 0.0, 1.0) == 0.0
-
-
-@pytest.mark.parametrize("step_s", [0.003, 0.05])
-def test_chunks_are_the_fewest_steps_that_last_long_enough(step_s: float) -> None:
-    rows = step_chunks(steady(0.0, 1.0, step_s=step_s), 0.1, 0.9)
-    assert (rows[:, 1] >= CHUNK_S).all()
-    assert (rows[:, 1] - step_s < CHUNK_S).all()
-    assert rows[:, 1] == pytest.approx(rows[:, 3] * step_s)
-    assert (rows[:, 0] >= 0.1).all()
-    assert step_chunks(steady(0.0, 1.0, step_s=step_s), 0.5, 0.5).shape == (0, 4)

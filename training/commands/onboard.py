@@ -59,10 +59,10 @@ def onboard(
     and run again, it goes on where it stopped. Several devices: one call and one --table for each, at the same time if
     you like; --gpu says which of several GPUs.
     """
-    from interfere.commands.profile.console import campaign_progress
+    from interfere.commands.profile.console import measuring_progress
     from interfere.commands.profile.programs import gpu_of
     from interfere.config import load_settings
-    from interfere.profiling.programs.campaign import ProgramCampaignConfig
+    from interfere.profiling.programs.config import CommandConfig
     from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
     from interfere.training.onboarding import OnboardingConfig, believed_answers, measure_site, published_answers
 
@@ -71,7 +71,7 @@ def onboard(
     out = settings.work / "tables" / table
     commands, found = read_commands(spec), gpu_of(device, gpu)
     config = OnboardingConfig(
-        campaign=ProgramCampaignConfig(
+        campaign=CommandConfig(
             out=out,
             commands=tuple(pinned_to_gpu(each, found.uuid) for each in commands) if found else commands,
             pairs=(),
@@ -92,7 +92,7 @@ def onboard(
         max_pairs=pairs,
         seed=seed,
     )
-    with campaign_progress(out) as report:
+    with measuring_progress(out) as report:
         measured = measure_site(config, report, progress_note)
     tables = [*(beside if beside is not None else ["cpu"] if device == "cpu-core" else []), str(out)]
     trained = _train(tables, settings.work, measured, seed, tracking)

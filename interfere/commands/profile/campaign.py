@@ -10,9 +10,10 @@ from rich.table import Table as Grid
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit
 from interfere.commands.profile.console import (
-    campaign_progress,
+    block_documents,
     group_documents,
     measurement_cells,
+    measuring_progress,
     pair_cells,
     pair_documents,
 )
@@ -20,7 +21,8 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.tables import Table
-    from interfere.profiling.design.campaign_config import CampaignConfig
+    from interfere.profiling.measurer import MeasuredTable
+    from interfere.profiling.workload_config import WorkloadConfig
 
 
 GROUP_COUNT = 120  # of each size, unless told otherwise
@@ -71,10 +73,10 @@ def solo(
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
-    from interfere.profiling.design.campaign_config import CampaignConfig
+    from interfere.profiling.workload_config import WorkloadConfig
     from interfere.profiling.workloads import expand_names
 
-    config = CampaignConfig(
+    config = WorkloadConfig(
         out=out or work / "tables" / name,
         workloads=expand_names(workloads),
         pairs=(),
@@ -102,10 +104,10 @@ def pairs(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a few chosen pairs, and profile their workloads first."""
-    from interfere.profiling.design.campaign_config import CampaignConfig
+    from interfere.profiling.workload_config import WorkloadConfig
 
     chosen_pairs = tuple(parse_pair(text) for text in pair)
-    config = CampaignConfig(
+    config = WorkloadConfig(
         out=out or work / "tables" / name,
         workloads=tuple(dict.fromkeys(workload for both in chosen_pairs for workload in both)),
         pairs=chosen_pairs,
@@ -141,11 +143,11 @@ def campaign(
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
-    from interfere.profiling.design.campaign_config import CampaignConfig
+    from interfere.profiling.workload_config import WorkloadConfig
     from interfere.profiling.workloads import expand_names
 
     names = expand_names(workloads)
-    config = CampaignConfig(
+    config = WorkloadConfig(
         out=out or work / "tables" / name,
         workloads=names,
         mode=mode,
@@ -197,20 +199,23 @@ def workloads(as_json: JsonFlag = False) -> None:
     emit({"workloads": rows}, grid, as_json=as_json)
 
 
-def _measure(config: "CampaignConfig", *, as_json: bool) -> None:
-    from interfere.profiling.campaign import run_campaign
+def _measure(config: "WorkloadConfig", *, as_json: bool) -> None:
+    from interfere.profiling.measurer import measure
 
-    with campaign_progress(config.out) as report:
-        table = run_campaign(config, report)
-    emit(_document(config, table), _grid(config, table), as_json=as_json)
+    with measuring_progress(config.out) as report:
+        measured = measure(config, report)
+    emit(_document(config, measured), _grid(config, measured.table), as_json=as_json)
+    if measured.failures:
+        raise typer.Exit(1)
 
 
-def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
+def _document(config: "WorkloadConfig", measured: "MeasuredTable") -> dict[str, object]:
     from dataclasses import asdict
 
     from interfere.data.quality import group_quality, table_quality
     from interfere.data.tables import table_digest
 
+    table = measured.table
     figures = asdict(table_quality(table))
     figures["rows_by_status"] = dict(figures["rows_by_status"])
     fields = ("workload", "step_time_s", "step_time_sd_s", "busy_frac")
@@ -224,10 +229,12 @@ def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
         "group_quality": [
             asdict(each) | {"rows_by_status": dict(each.rows_by_status)} for each in group_quality(table)
         ],
+        "blocks": block_documents(measured.blocks),
+        "failures": [asdict(failure) for failure in measured.failures],
     }
 
 
-def _grid(config: "CampaignConfig", table: "Table") -> Grid:
+def _grid(config: "WorkloadConfig", table: "Table") -> Grid:
     """Return the pairs as people read them; the jobs where no pair was measured."""
     caption = f"{config.mode.properties.cpu_setting} · wrote {config.out}"
     if config.groups:

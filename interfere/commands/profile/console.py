@@ -12,16 +12,16 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from interfere.commands.output import err, progress_note
 
 if TYPE_CHECKING:
-    from interfere.profiling.campaign import CampaignProgress
-    from interfere.records import GroupMeasurement, PairMeasurement
+    from interfere.profiling.measurer import MeasuringProgress
+    from interfere.records import GroupMeasurement, MeasuredBlock, PairMeasurement
 
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
 _FIELDS = ("slowdown", "lower", "upper", "status", "reason")
 
 
 @contextmanager
-def campaign_progress(out: Path) -> Iterator[Callable[["CampaignProgress"], None]]:
-    """Show a campaign's progress on standard error: a bar with the time left, or a line every `NOTE_EVERY_S`.
+def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], None]]:
+    """Show the progress of measuring on standard error: a bar with the time left, or a line every `NOTE_EVERY_S`.
 
     Yields the function that takes the progress. Ctrl-C goes on to the caller, after a line that says how to resume.
     """
@@ -30,7 +30,7 @@ def campaign_progress(out: Path) -> Iterator[Callable[["CampaignProgress"], None
         task: TaskID = bar.add_task("starting", total=1)
         last_note_s = -NOTE_EVERY_S
 
-        def report(progress: "CampaignProgress") -> None:
+        def report(progress: "MeasuringProgress") -> None:
             nonlocal last_note_s
             minutes, seconds = divmod(int(progress.seconds_left), 60)
             text = f"{minutes}:{seconds:02d} left · {progress.text}"
@@ -57,6 +57,22 @@ def pair_documents(pairs: Sequence["PairMeasurement"]) -> list[dict[str, object]
 def group_documents(groups: Sequence["GroupMeasurement"]) -> list[dict[str, object]]:
     """Return the rows of measured groups for programs, without their passes and provenance."""
     return [{name: getattr(row, name) for name in ("victim", "company", *_FIELDS)} for row in groups]
+
+
+def block_documents(blocks: Sequence["MeasuredBlock"]) -> list[dict[str, object]]:
+    """Return for programs how each measurement was disturbed: by other programs, and how many slices were dropped."""
+    return [
+        {
+            "jobs": [side.workload for side in block.sides],
+            "pass": block.pass_index + 1,
+            "taken_frac": block.steal_frac,
+            "clock_range": block.drift_frac,
+            "slices": sum(len(side.slices) for side in block.sides),
+            "slices_counted": sum(side.slices_counted for side in block.sides),
+            "reason": block.reason,
+        }
+        for block in blocks
+    ]
 
 
 def pair_cells(pair: "PairMeasurement") -> tuple[str, str, str, str, str]:

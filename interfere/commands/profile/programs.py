@@ -9,13 +9,14 @@ from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.commands.profile.console import campaign_progress, pair_cells, pair_documents
+from interfere.commands.profile.console import block_documents, measuring_progress, pair_cells, pair_documents
 from interfere.errors import InvalidInputError
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
+    from interfere.profiling.measurer import MeasuredTable
     from interfere.profiling.nvidia_smi import Gpu
-    from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
+    from interfere.profiling.programs.config import CommandConfig
     from interfere.profiling.programs.spec import Command
 
 
@@ -60,7 +61,7 @@ def command(
     with lines like [train], command = "python train.py", step_regex = 'step (\\d+)', cwd, env, warm_steps, warm_s.
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
-    from interfere.profiling.programs.campaign import ProgramCampaignConfig
+    from interfere.profiling.programs.config import CommandConfig
     from interfere.profiling.programs.spec import pinned_to_gpu
 
     warm_up: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
@@ -69,7 +70,7 @@ def command(
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
     device_type = "cpu-core" if device == "cpu" else device
     found = gpu_of(device_type, gpu)
-    config = ProgramCampaignConfig(
+    config = CommandConfig(
         out=out or work / "tables" / table,
         commands=tuple(pinned_to_gpu(each, found.uuid) for each in commands) if found else commands,
         pairs=None if spec and not pair and not alone else tuple(parse_pair(text) for text in pair or ()),
@@ -132,17 +133,17 @@ def _commands(
     return read_commands(spec)
 
 
-def _measure(config: "ProgramCampaignConfig", *, as_json: bool) -> None:
-    from interfere.profiling.programs.campaign import run_program_campaign
+def _measure(config: "CommandConfig", *, as_json: bool) -> None:
+    from interfere.profiling.measurer import measure
 
-    with campaign_progress(config.out) as report:
-        result = run_program_campaign(config, report)
+    with measuring_progress(config.out) as report:
+        result = measure(config, report)
     emit(_document(config, result), _grid(config, result), as_json=as_json)
     if result.failures:
         raise typer.Exit(1)
 
 
-def _document(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> dict[str, object]:
+def _document(config: "CommandConfig", result: "MeasuredTable") -> dict[str, object]:
     from interfere.data.tables import table_digest
 
     fields = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
@@ -151,11 +152,12 @@ def _document(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") 
         "sha256": table_digest(config.out),
         "jobs": [{name: getattr(job, name) for name in fields} for job in result.table.jobs],
         "pairs": pair_documents(result.table.pairs),
+        "blocks": block_documents(result.blocks),
         "failures": [{"name": failure.name, "reason": failure.reason} for failure in result.failures],
     }
 
 
-def _grid(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> Grid:
+def _grid(config: "CommandConfig", result: "MeasuredTable") -> Grid:
     device = config.mode.properties.cpu_setting if config.on_core else f"{config.device_type}, {config.mode}"
     headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
     grid = Grid(*headings, caption=f"{device} · wrote {config.out}")

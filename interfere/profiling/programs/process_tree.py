@@ -41,6 +41,7 @@ class TreeSample:
 
     monotonic_s: float
     cpu_s: float  # of all that ever lived
+    wait_s: float | None  # for a core, of the threads that live; None where the kernel does not say
     private_bytes: int  # resident pages of no file and no shared memory; after a fork they count for both processes
     core_busy_s: float | None  # of the measured core, whoever used it
     count: int
@@ -86,6 +87,7 @@ def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
     now_s = time.monotonic()
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s, private_bytes, strayed = ended.ru_utime + ended.ru_stime, 0, 0
+    wait_s: float | None = 0.0
     listed, processes = [], descendants()
     for process in processes:
         with contextlib.suppress(psutil.Error, ProcessLookupError), process.oneshot():  # it may end meanwhile
@@ -93,6 +95,8 @@ def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
             own_s = times.user + times.system
             cpu_s += own_s + times.children_user + times.children_system
             private_bytes += max(0, memory.rss - memory.shared)
+            own_wait_s = wait_for_core_s(process.pid)
+            wait_s = None if wait_s is None or own_wait_s is None else wait_s + own_wait_s
             if core is not None and os.sched_getaffinity(process.pid) - {core}:
                 strayed += process.status() != psutil.STATUS_ZOMBIE
             if list_processes:
@@ -109,12 +113,30 @@ def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
     return TreeSample(
         monotonic_s=now_s,
         cpu_s=cpu_s,
+        wait_s=wait_s,
         private_bytes=private_bytes,
         core_busy_s=None if core is None else core_busy_s(core),
         count=len(processes),
         strayed=strayed,
         processes=tuple(listed[:MAX_LISTED]),
     )
+
+
+def wait_for_core_s(pid: int) -> float | None:
+    """Seconds that the threads of a process have waited for a core while they could run (proc(5), schedstat).
+
+    None where the kernel does not say.
+    """
+    total_ns = 0
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                total_ns += int(file.read().split()[1])
+    except (ProcessLookupError, FileNotFoundError):  # it ended meanwhile; what it waited before is in earlier samples
+        return 0.0 if os.path.exists("/proc/self/schedstat") else None
+    except (OSError, ValueError, IndexError):
+        return None
+    return total_ns * 1e-9
 
 
 def core_busy_s(core: int) -> float | None:

@@ -14,36 +14,29 @@ Law: a command that does not do what a measurement needs is a ProgramRunError wi
 
 import math
 import os
-import statistics
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.errors import UnfitError
-from interfere.profiling.block_analysis import EDGE_S, BlockAnalysis, MeasurementWindow, block_chunks, empty_side
-from interfere.profiling.clock_probe import probe_s
+from interfere.profiling import affinity
 from interfere.profiling.nvidia_smi import GpuSample
 from interfere.profiling.programs.gpu_sampling import GpuSampler, memory_before, with_gpu_facts
 from interfere.profiling.programs.output import last_lines
 from interfere.profiling.programs.run import ProgramRun
-from interfere.profiling.programs.run_analysis import (
-    MIN_MARKS,
-    MIN_STEPS,
-    RunRecording,
-    analyse_pair,
-    analyse_solo,
-    run_recording,
-)
+from interfere.profiling.programs.run_analysis import RunRecording, run_recording, solo_measurement
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.quality_gates import MAX_RETRIES, MAX_STEAL
-from interfere.records import NAN, BlockRequest, MeasuredBlock, SoloMeasurement, StepChunk
+from interfere.profiling.slices import CLOCKS_KEPT, EDGE_S, Slice, analyse_block, failed_analysis, usual_clock_s
+from interfere.records import NAN, BlockRequest, MeasuredBlock, SoloMeasurement
 
 POLL_S = 0.05
-# Readings 3 s apart on a virtual machine with busy neighbours: single ones differed by more than 2 % in three of eight
-# cases, medians of five in one of eight. Nine take 0.1 s.
-CLOCK_PROBES = 9
+SLICE_S = 0.5  # of a window: CPU time is sampled every 0.1 s, and the kernel's account of a core has ticks of 10 ms
+MIN_STEPS = 20  # in every window: the mean of 20 steps that vary by 20 % each is known to 4.5 %
+MIN_MARKS = 6  # in every window: five intervals between marks, so that output which comes in bursts is found out
+MIN_SLICE_MARKS = 4  # of every command in a slice
 SPARE_STEPS = 2  # of a window: one is cut at either end
 FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # who runs in a window of a block
 
@@ -82,79 +75,44 @@ class ProgramProfiler:
     ) -> None:
         self.folder, self.conditions, self.commands = folder, conditions, commands
         self.solo_repeats = solo_repeats  # starts of a command alone
+        self._clocks_s = deque[float](maxlen=CLOCKS_KEPT)
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """The profile of one command over `solo_repeats` starts.
-
-        A start disturbed by third processes is repeated; the least disturbed one counts. Raises UnfitError for a
-        command that cannot be measured.
-        """
+        """The profile of one command over `solo_repeats` starts. Raises UnfitError for one that cannot be measured."""
         command = self.commands[workload]
         gpu_samples: list[GpuSample] = []
         before_bytes = memory_before(self.conditions.gpu_uuid)
-        runs = [self._least_disturbed_run(command, gpu_samples) for _ in range(self.solo_repeats)]
-        analysis = analyse_solo(runs, self.conditions.device_type, pinned=self._pinned)
-        assert analysis.profile is not None, analysis.reason
-        profile = with_gpu_facts(analysis.profile, gpu_samples, before_bytes)
-        return SoloMeasurement(profile=profile, steal_frac=analysis.steal_frac)
+        runs = [self._run_alone(command, gpu_samples) for _ in range(self.solo_repeats)]
+        if problem := next((run.pinning_problem for run, _ in runs if run.pinning_problem), ""):
+            raise UnfitError(f"command {workload} cannot be measured", value=problem, remedy=f"see {self.folder}")
+        measured = solo_measurement(runs, self.conditions.device_type, usual_clock_s(self._clocks_s))
+        profile = with_gpu_facts(measured.profile, gpu_samples, before_bytes)
+        return SoloMeasurement(profile=profile, steal_frac=measured.steal_frac)
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
         """Measure one block A · AB · B. A rejected block says why, and holds what was measured until then."""
-        started_at_s, clock_before_s = time.time(), self._probe_clock_s()
-        first_name, second_name = request.members
-        windows: list[MeasurementWindow] = []
-        drift_frac = NAN
-        chunks: tuple[tuple[StepChunk, ...], ...] = ((), ())
+        started_at_s = time.time()
+        slices: list[Slice] = []
         try:
-            runs = self._run_windows(self.commands[first_name], self.commands[second_name], windows)
+            first, second = (self.commands[name] for name in request.members)
+            runs = self._run_windows(first, second, slices)
         except ProgramRunError as failure:
-            sides = (empty_side(first_name), empty_side(second_name))
-            analysis = BlockAnalysis(sides=sides, steal_frac=NAN, reason=failure.reason)
+            analysis = failed_analysis(request.members, failure.reason)
         else:
-            drift_frac = self._probe_clock_s() / clock_before_s - 1
-            first, second = (_recording(run) for run in runs)
-            analysis = analyse_pair((first, second), windows, drift_frac, pinned=self._pinned)
-            chunks = block_chunks((first.trace, second.trace), windows)
-        return MeasuredBlock(
-            pass_index=request.pass_index,
-            attempt=request.attempt,
-            started_at_s=started_at_s,
-            window_s=max((window.end_s - window.start_s for window in windows), default=self.conditions.window_s),
-            sides=analysis.sides,
-            steal_frac=analysis.steal_frac,
-            drift_frac=drift_frac,
-            reason=analysis.reason,
-            chunks=chunks,
-        )
+            recorded = [self._recording(run) for run in runs]
+            usual_s = usual_clock_s(self._clocks_s)
+            analysis = analyse_block([each.recording for each in recorded], slices, usual_clocks_s=(usual_s, usual_s))
+            if problem := next((each.pinning_problem for each in recorded if each.pinning_problem), ""):
+                analysis = failed_analysis(request.members, problem)
+        return analysis.block(request, started_at_s=started_at_s, slice_s=SLICE_S)
 
-    @property
-    def _pinned(self) -> bool:
-        return self.conditions.core is not None
-
-    def _least_disturbed_run(
-        self, command: Command, gpu_samples: list[GpuSample]
-    ) -> tuple[RunRecording, MeasurementWindow]:
-        least_disturbed: tuple[float, RunRecording, MeasurementWindow] | None = None
-        for _ in range(1 + MAX_RETRIES):
-            recording, window = self._run_alone(command, gpu_samples)
-            analysis = analyse_solo([(recording, window)], self.conditions.device_type, pinned=self._pinned)
-            if analysis.reason:
-                raise UnfitError(
-                    f"command {command.name} cannot be measured", value=analysis.reason, remedy=f"see {self.folder}"
-                )
-            if least_disturbed is None or analysis.steal_frac < least_disturbed[0]:
-                least_disturbed = (analysis.steal_frac, recording, window)
-            if not analysis.steal_frac > MAX_STEAL:  # NaN: unknown, nothing to repeat for
-                break
-        assert least_disturbed is not None
-        return least_disturbed[1:]
-
-    def _run_alone(self, command: Command, gpu_samples: list[GpuSample]) -> tuple[RunRecording, MeasurementWindow]:
+    def _run_alone(self, command: Command, gpu_samples: list[GpuSample]) -> tuple[RunRecording, list[Slice]]:
+        slices: list[Slice] = []
         try:
             with self._new_run(command) as run:
                 self._warm_up(run)
                 with GpuSampler(self.conditions.gpu_uuid) as sampler:
-                    window = self._measure_window(FIRST, run, may_end=True)
+                    self._measure_window(slices, FIRST, run, may_end=True)
                 gpu_samples += sampler.samples
         except ProgramRunError as failure:
             raise UnfitError(
@@ -162,24 +120,24 @@ class ProgramProfiler:
                 value=failure.reason,
                 remedy=f"run it by itself: {command.line}; all it printed is in {failure.run.log}",
             ) from None
-        return _recording(run), window
+        return self._recording(run), slices
 
     def _run_windows(
-        self, first_command: Command, second_command: Command, windows: list[MeasurementWindow]
+        self, first_command: Command, second_command: Command, slices: list[Slice]
     ) -> tuple[ProgramRun, ProgramRun]:
-        """Run the block and append its windows as they end; the two closed runs."""
+        """Run the block and append its slices as they end; the two closed runs."""
         with ExitStack() as stack:
             # 1. The first command alone.
             first = stack.enter_context(self._new_run(first_command))
             self._warm_up(first)
-            windows.append(self._measure_window(FIRST, first))
+            self._measure_window(slices, FIRST, first)
             # 2. Both together.
             second = stack.enter_context(self._new_run(second_command))
             self._warm_up(second, first)
-            windows.append(self._measure_window(BOTH, first, second))
+            self._measure_window(slices, BOTH, first, second)
             # 3. The second command alone.
             first.close()
-            windows.append(self._measure_window(SECOND, second))
+            self._measure_window(slices, SECOND, second)
         return first, second
 
     def _new_run(self, command: Command) -> ProgramRun:
@@ -200,40 +158,60 @@ class ProgramProfiler:
             if time.monotonic() - start_s > self.conditions.limit_s:
                 raise ProgramRunError(run, _warm_up_problem(run, steps, self.conditions.limit_s))
 
-    def _measure_window(self, running: frozenset[int], *runs: ProgramRun, may_end: bool = False) -> MeasurementWindow:
-        """Wait for at least `window_s`, and until each run has made enough steps.
+    def _measure_window(
+        self, slices: list[Slice], running: frozenset[int], *runs: ProgramRun, may_end: bool = False
+    ) -> None:
+        """Wait for at least `window_s`, and until each run has made enough steps; append the slices of the window.
 
         With `may_end` a run may end within the window, when it did its work and made enough steps in it.
         """
         start_s, limit_s = time.monotonic(), max(self.conditions.limit_s, self.conditions.window_s)
+        slice_start_s, clock_s = start_s, self._measure_clock()
         while True:
+            ended_s = 0.0
             try:
                 _wait_and_refresh(runs)
             except ProgramRunError as failure:
-                program_exit = failure.run.exit
-                succeeded = program_exit is not None and program_exit.exit_code == 0
-                if may_end and program_exit and succeeded and _has_enough_steps(failure.run, start_s):
-                    return MeasurementWindow(running=running, start_s=start_s, end_s=program_exit.monotonic_s)
-                raise
-            now_s = time.monotonic()
+                ended_s = _time_of_success(failure.run) if may_end and _has_enough_steps(failure.run, start_s) else 0.0
+                if not ended_s:
+                    raise
+            now_s = ended_s or time.monotonic()
             unfinished = [run for run in runs if not _has_enough_steps(run, start_s)]
-            if now_s - start_s >= self.conditions.window_s and not unfinished:
-                return MeasurementWindow(running=running, start_s=start_s, end_s=now_s)
+            is_over = bool(ended_s) or (now_s - start_s >= self.conditions.window_s and not unfinished)
+            marks = min(run.steps_since(slice_start_s)[1] for run in runs)
+            if is_over or (now_s - slice_start_s >= SLICE_S and marks >= MIN_SLICE_MARKS):
+                before_s, clock_s = clock_s, self._measure_clock()
+                clocks = () if math.isnan(clock_s) else ((before_s, clock_s),) * 2
+                slices.append(Slice(running=running, start_s=slice_start_s, end_s=now_s, clocks=clocks))
+                slice_start_s = time.monotonic()
+            if is_over:
+                return
             if now_s - start_s > limit_s:
                 steps, marks = unfinished[0].steps_since(start_s + EDGE_S)
                 problem = f"made {steps:g} steps with {marks} marks in a window of {limit_s:g} s"
                 raise ProgramRunError(unfinished[0], f"{problem}, {MIN_STEPS} and {MIN_MARKS} are needed")
 
-    def _probe_clock_s(self) -> float:
-        """CPU seconds of the clock probe on the measured core, while no command runs there; NaN without a core."""
+    def _measure_clock(self) -> float:
+        """CPU seconds of a short piece of fixed work on the measured core; NaN without a core."""
         if self.conditions.core is None:
             return NAN
         own_cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {self.conditions.core})
         try:
-            return statistics.median(probe_s() for _ in range(CLOCK_PROBES))
+            self._clocks_s.append(affinity.spin_s())
         finally:
             os.sched_setaffinity(0, own_cores)
+        return self._clocks_s[-1]
+
+    def _recording(self, run: ProgramRun) -> RunRecording:
+        """The arrays of a closed run."""
+        end_s = run.exit.monotonic_s if run.exit else run.closed_s
+        return run_recording(run.name, run.marks, run.samples(), run.started_s, end_s, core=self.conditions.core)
+
+
+def _time_of_success(run: ProgramRun) -> float:
+    """When a run ended with exit code 0; 0 where it did not."""
+    return run.exit.monotonic_s if run.exit and run.exit.exit_code == 0 else 0.0
 
 
 def _warm_up_problem(run: ProgramRun, steps: float, limit_s: float) -> str:
@@ -257,9 +235,3 @@ def _wait_and_refresh(runs: Sequence[ProgramRun]) -> None:
             lifetime_s = run.exit.monotonic_s - run.started_s
             steps = run.marks[-1].steps if run.marks else 0
             raise ProgramRunError(run, f"ended by itself after {lifetime_s:.1f} s and {steps:g} steps, {run.exit}")
-
-
-def _recording(run: ProgramRun) -> RunRecording:
-    """The arrays of a closed run."""
-    end_s = run.exit.monotonic_s if run.exit else run.closed_s
-    return run_recording(run.name, run.marks, run.samples(), run.started_s, end_s)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.profiling.programs.campaign import ProgramCampaignConfig, run_program_campaign
+from interfere.profiling.measurer import measure
+from interfere.profiling.programs.config import CommandConfig
 from interfere.profiling.programs.output import HEAD_BYTES, TAIL_BYTES
 from interfere.profiling.programs.spec import Command
 from interfere.records import PairStatus
@@ -49,7 +50,7 @@ while True:
 """
 
 
-def config(out: Path, *commands: Command, **changes: object) -> ProgramCampaignConfig:
+def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
     values: dict[str, object] = {
         "out": out,
         "commands": commands,
@@ -59,7 +60,7 @@ def config(out: Path, *commands: Command, **changes: object) -> ProgramCampaignC
         "limit_s": 20.0,
         "grace_s": 0.3,
     }
-    return ProgramCampaignConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
+    return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_alone_it_is_one_error(tmp_path: Path, code: str, said: str) -> None:
         out, begin = tmp_path / f"{limit_s:g}", time.monotonic()
         hostile = program(code.replace("LIMIT", f"{limit_s:g}"), "hostile", cwd=str(tmp_path))
         with pytest.raises(UnfitError, match="command hostile cannot be measured") as caught:
-            run_program_campaign(config(out, hostile, limit_s=limit_s), lambda now: None)
+            measure(config(out, hostile, limit_s=limit_s), lambda now: None)
         assert time.monotonic() - begin < 2 * limit_s + PATIENCE_S
         assert "log.txt" in caught.value.remedy
         assert not leftovers(tmp_path)
@@ -97,7 +98,7 @@ def test_alone_it_is_one_error(tmp_path: Path, code: str, said: str) -> None:
 
 def test_a_chain_of_forks_that_never_stands_still_is_caught(tmp_path: Path) -> None:
     with pytest.raises(UnfitError, match="exit code 0"):
-        run_program_campaign(config(tmp_path / "t", program(HYDRA, "hydra", cwd=str(tmp_path))), lambda now: None)
+        measure(config(tmp_path / "t", program(HYDRA, "hydra", cwd=str(tmp_path))), lambda now: None)
     beat = (tmp_path / "heartbeat").stat().st_mtime_ns
     time.sleep(0.5)
     assert (tmp_path / "heartbeat").stat().st_mtime_ns == beat
@@ -105,16 +106,14 @@ def test_a_chain_of_forks_that_never_stands_still_is_caught(tmp_path: Path) -> N
 
 def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UnfitError, match=r"command nope cannot be started.*No such file.*/no/such/program --x"):
-        run_program_campaign(
-            config(tmp_path / "t", Command(name="nope", argv=("/no/such/program", "--x"))), lambda now: None
-        )
+        measure(config(tmp_path / "t", Command(name="nope", argv=("/no/such/program", "--x"))), lambda now: None)
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_deaf_double_forking_and_flooding_programs_that_step_are_measured(tmp_path: Path) -> None:
     flooding = "import os\n" + WAITING.replace("    progress.step()", "    os.write(1, b'x' * 60_000); progress.step()")
     commands = (program(DOUBLE_FORKING, "forking"), program(flooding, "flooding"))
-    outcome = run_program_campaign(config(tmp_path / "t", *commands), lambda now: None)
+    outcome = measure(config(tmp_path / "t", *commands), lambda now: None)
     assert not outcome.failures
     assert all(0.005 < job.step_time_s < 1.0 for job in outcome.table.jobs)
     assert not leftovers(tmp_path)
@@ -125,13 +124,13 @@ def test_a_program_that_leaves_its_core_is_refused(tmp_path: Path) -> None:
         pytest.skip("one core: there is nowhere to go")
     wanders = f"import os\nos.sched_setaffinity(0, {os.sched_getaffinity(0)})\n" + BUSY
     with pytest.raises(UnfitError, match="1 of its processes left the core"):
-        run_program_campaign(config(tmp_path / "t", program(wanders, "hostile")), lambda now: None)
+        measure(config(tmp_path / "t", program(wanders, "hostile")), lambda now: None)
 
 
 def test_one_bad_command_does_not_stop_the_others(tmp_path: Path) -> None:
     commands = (program("raise SystemExit(3)", "bad"), program(WAITING, "good"))
     warnings: list[str] = []
-    outcome = run_program_campaign(config(tmp_path / "t", *commands), lambda now: warnings.append(now.warning))
+    outcome = measure(config(tmp_path / "t", *commands), lambda now: warnings.append(now.warning))
     assert [job.workload for job in outcome.table.jobs] == ["good"]
     assert [failure.name for failure in outcome.failures] == ["bad"]
     assert "exit code 3" in outcome.failures[0].reason
@@ -147,9 +146,7 @@ def test_one_that_dies_beside_another_is_an_unstable_row(tmp_path: Path) -> None
     shy = "import os\n" + WAITING.replace("    progress.step()", dies)
     commands = (program(shy, "shy"), program(crowd, "crowd"))
     pairs = (("shy", "crowd"),)
-    outcome = run_program_campaign(
-        config(tmp_path / "t", *commands, pairs=pairs, passes=1, max_blocks=1), lambda now: None
-    )
+    outcome = measure(config(tmp_path / "t", *commands, pairs=pairs, passes=1, max_blocks=1), lambda now: None)
     assert not outcome.failures
     assert {(p.victim, p.neighbour) for p in outcome.table.pairs} == {("shy", "crowd"), ("crowd", "shy")}
     for row in outcome.table.pairs:

@@ -1,129 +1,76 @@
-"""Marks and samples of known runs give the known profiles, slowdowns and reasons to refuse."""
+"""Marks and samples of known runs give the known profiles, and tell a run that left its core."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
-from interfere.profiling.block_analysis import MeasurementWindow
-from interfere.profiling.programs.run_analysis import (
-    RunRecording,
-    analyse_pair,
-    analyse_solo,
-    core_steal_frac,
-    run_recording,
-)
+from interfere.profiling.programs.run_analysis import RunRecording, run_recording, solo_measurement
+from interfere.profiling.slices import CPU, Slice
 from interfere.progress import Mark
 
-ALONE, SHARED, OTHER = (
-    MeasurementWindow(running=frozenset(who), start_s=s, end_s=s + 4.0)
-    for who, s in (({0}, 2.0), ({0, 1}, 8.0), ({1}, 14.0))
-)
+ALONE = tuple(Slice(running=frozenset({0}), start_s=2.0 + k / 2, end_s=2.5 + k / 2) for k in range(8))
 
 
-def recorded_run(
-    name: str, begin: float, end: float, *, step_s: float, shared_step_s: float, busy: float = 0.5, stolen: float = 0.0
-) -> RunRecording:
-    """A job whose steps take longer from 7 s to 12.5 s; it and a third process keep the core busy."""
-    times, now = [], begin
-    while now < end:
-        now += shared_step_s if 7.0 <= now < 12.5 else step_s
-        times.append(now)
-    marks = [Mark("w", 1.7e9 + t, t, k + 1.0) for k, t in enumerate(times)]
-    samples = [
+def samples(*, busy: float = 0.5, core_busy: float = 1.0, strayed: int = 0) -> list[dict[str, Any]]:
+    return [
         {
             "monotonic_s": t,
-            "cpu_s": busy * (min(max(t, begin), end) - begin),
-            "core_busy_s": 100 + t * stolen,
+            "cpu_s": busy * t,
+            "wait_s": (core_busy - busy) * t,
+            "core_busy_s": 100 + core_busy * t,
             "private_bytes": 1000 + int(t),
-            "strayed": 0,
+            "strayed": strayed,
         }
-        for t in np.arange(0.0, 20.0, 0.1)
+        for t in np.arange(0.0, 8.0, 0.1)
     ]
-    return run_recording(name, marks, samples, begin, end)
 
 
-def pair() -> tuple[RunRecording, RunRecording]:
-    first = recorded_run("one", 0.0, 13.0, step_s=0.05, shared_step_s=0.075, busy=0.5, stolen=1.0)
-    second = recorded_run("other", 6.0, 19.0, step_s=0.02, shared_step_s=0.05, busy=0.5, stolen=1.0)
-    return first, second
-
-
-def test_a_block_gives_both_slowdowns() -> None:
-    analysis = analyse_pair(pair(), (ALONE, SHARED, OTHER), 0.0, pinned=False)
-    assert analysis.reason == ""
-    assert [side.slowdown for side in analysis.sides] == pytest.approx([1.5, 2.5])
-    assert [side.overlap_frac for side in analysis.sides] == pytest.approx([1.0, 1.0])
-    assert np.isnan(analysis.steal_frac)
-
-
-def test_what_others_took_of_the_core_is_what_we_did_not_use() -> None:
-    first, second = pair()
-    assert core_steal_frac((first, second), [SHARED]) == pytest.approx(0.0, abs=1e-6), "0.5 + 0.5 of a busy core"
-    assert core_steal_frac((first, second), [ALONE]) == pytest.approx(0.5, abs=1e-6)
-    assert np.isnan(core_steal_frac((replace(first, samples=np.empty((0, 3))), second), [ALONE]))
-    analysis = analyse_pair((first, second), (ALONE, SHARED, OTHER), 0.0, pinned=True)
-    assert analysis.steal_frac == pytest.approx(1 / 3, abs=1e-3)
-    assert "other processes took 33% of the core" in analysis.reason
-
-
-@pytest.mark.parametrize(
-    ("change", "drift", "said"),
-    [
-        ({}, 0.04, "the clock drifted +4.0%"),
-        ({"max_strayed": 2}, 0.0, "one: 2 of its processes left the core"),
-        ({"trace": recorded_run("one", 0.0, 13.0, step_s=0.3, shared_step_s=0.4).trace}, 0.0, "one: 13 whole steps"),
-        (
-            {"trace": recorded_run("one", 0.0, 8.5, step_s=0.02, shared_step_s=0.02).trace},
-            0.0,
-            "other: the other ran 11% of the time",
-        ),
-        (
-            {"trace": recorded_run("one", 0.0, 13.0, step_s=0.02, shared_step_s=0.003).trace},
-            0.0,
-            "slowdown 0.15 is out of",
-        ),
-    ],
-)
-def test_a_block_is_refused_for_its_reason(change: dict[str, object], drift: float, said: str) -> None:
-    first, second = (replace(run, samples=run.samples * (1, 1, 0.5)) for run in pair())
-    runs = (replace(first, **change), second)  # type: ignore[arg-type]  # fields by name
-    assert said in analyse_pair(runs, (ALONE, SHARED, OTHER), drift, pinned=True).reason
-
-
-def test_bursts_of_output_are_found_out() -> None:
-    marks = [Mark("w", 0.0, t, 50 * t) for t in (1.0, 3.0, 5.0)]
-    burst = run_recording("one", marks, [], 0.0, 13.0)
-    analysis = analyse_solo([(burst, replace(ALONE, end_s=6.0))], "abacus", pinned=False)
-    assert analysis.profile is None
-    assert "2 marks in a window, 6 needed" in analysis.reason
+def recorded_run(step_s: float, core: int | None = 0, sampled: Sequence[dict[str, Any]] = ()) -> RunRecording:
+    times = np.arange(step_s, 7.0, step_s)
+    marks = [Mark("w", 1.7e9 + t, float(t), k + 1.0) for k, t in enumerate(times)]
+    return run_recording("one", marks, sampled or samples(core_busy=0.5), 0.0, 7.0, core=core)
 
 
 def test_a_profile_is_the_mean_over_whole_steps_of_all_starts() -> None:
-    runs = [
-        (recorded_run("one", 0.0, 7.0, step_s=s, shared_step_s=s, busy=0.5, stolen=0.5), ALONE) for s in (0.04, 0.05)
-    ]
-    analysis = analyse_solo(runs, "cpu-core", pinned=True)
-    profile = analysis.profile
-    assert profile is not None
-    assert (analysis.reason, profile.source, profile.workload) == ("", "command", "one")
-    assert 0.04 < profile.step_time_s < 0.05
-    assert profile.step_time_sd_s == pytest.approx(np.std([0.04] * 5 + [0.05] * 5, ddof=1))
+    runs = [(recorded_run(step_s), ALONE) for step_s in (0.0490, 0.0500)]
+    measured = solo_measurement(runs, "cpu-core", 1e-5)
+    profile = measured.profile
+    assert (profile.source, profile.workload) == ("command", "one")
+    assert 0.0490 < profile.step_time_s < 0.0500
+    assert profile.step_time_sd_s == pytest.approx(0.0005, rel=0.1)
     assert profile.busy_frac == pytest.approx(0.5)
-    assert profile.memory_peak_bytes == 1019
-    assert analysis.steal_frac == pytest.approx(0.0, abs=1e-6)
-    unpinned = analyse_solo(runs, "h100", pinned=False)
-    elsewhere = unpinned.profile
-    assert elsewhere is not None
-    unknown = (elsewhere.busy_frac, elsewhere.memory_peak_bytes, unpinned.steal_frac)
+    assert profile.memory_peak_bytes == 1007
+    assert measured.steal_frac == pytest.approx(0.0, abs=1e-6)
+    unpinned = solo_measurement([(recorded_run(step_s, None), ALONE) for step_s in (0.0490, 0.0500)], "h100", 1e-5)
+    unknown = (unpinned.profile.busy_frac, unpinned.profile.memory_peak_bytes, unpinned.steal_frac)
     assert np.isnan(unknown).all(), "host figures say nothing about another device"
-    assert elsewhere.step_time_s == profile.step_time_s
+    assert unpinned.profile.step_time_s == pytest.approx(profile.step_time_s)
+
+
+def test_what_others_took_is_subtracted_from_the_step_time() -> None:
+    measured = solo_measurement([(recorded_run(0.05, sampled=samples(core_busy=1.0)), ALONE)], "cpu-core", 1e-5)
+    assert measured.steal_frac == pytest.approx(0.5, abs=0.01)
+    assert measured.profile.step_time_s == pytest.approx(0.025, rel=0.02)
+    assert measured.profile.busy_frac == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_run_that_left_its_core_is_told() -> None:
+    strayed = samples(strayed=2)
+    assert (
+        recorded_run(0.05, sampled=strayed).pinning_problem
+        == "one: 2 of its processes left the core they were pinned to"
+    )
+    assert not recorded_run(0.05).pinning_problem
+    assert not recorded_run(0.05, None, strayed).pinning_problem, "elsewhere nothing is pinned"
 
 
 def test_cpu_time_never_runs_backwards() -> None:
-    samples = [
-        {"monotonic_s": t, "cpu_s": c, "core_busy_s": None, "private_bytes": 1, "strayed": 0}
+    sampled = [
+        {"monotonic_s": t, "cpu_s": c, "wait_s": None, "core_busy_s": None, "private_bytes": 1, "strayed": 0}
         for t, c in ((0.0, 0.0), (1.0, 1.0), (2.0, 0.9), (3.0, 2.0))
     ]
-    facts = run_recording("one", [], samples, 0.0, 3.0)
-    assert facts.samples[:, 1].tolist() == [0.0, 1.0, 1.0, 2.0]
+    recording = run_recording("one", [], sampled, 0.0, 3.0, core=0).recording
+    assert recording.samples is not None
+    assert recording.samples[:, CPU].tolist() == [0.0, 1.0, 1.0, 2.0]

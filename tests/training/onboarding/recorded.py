@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
-from interfere.profiling.campaign import Report
-from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
+from interfere.profiling.measurer import MeasuredTable, Report
+from interfere.profiling.programs.config import CommandConfig
 from interfere.profiling.programs.spec import read_commands
 from interfere.training.onboarding import OnboardingConfig
 
@@ -20,18 +20,18 @@ def recorded_table() -> Table:
     return read_table(TABLE)
 
 
-def replay_of(table: Table) -> Callable[[ProgramCampaignConfig, Report], ProgramCampaignResult]:
+def replay_of(table: Table) -> Callable[[CommandConfig, Report], MeasuredTable]:
     """A campaign whose commands and pairs are those of the table."""
 
-    def measure(config: ProgramCampaignConfig, report: Report) -> ProgramCampaignResult:
+    def measure(config: CommandConfig, report: Report) -> MeasuredTable:
         asked = {frozenset(pair) for pair in config.pairs or ()}
         pairs = tuple(pair for pair in table.pairs if frozenset((pair.victim, pair.neighbour)) in asked)
-        return ProgramCampaignResult(table=replace(table, pairs=pairs), failures=())
+        return MeasuredTable(table=replace(table, pairs=pairs), failures=(), blocks=())
 
     return measure
 
 
 def replayed_config(out: Path, pairs: int) -> OnboardingConfig:
     """The onboarding of the example with at most so many pairs and no target."""
-    campaign = ProgramCampaignConfig(out=out, commands=read_commands(EXAMPLE), pairs=())
+    campaign = CommandConfig(out=out, commands=read_commands(EXAMPLE), pairs=())
     return OnboardingConfig(campaign=campaign, model=SHIPPED_MODEL, target=0.0, max_pairs=pairs)

@@ -12,21 +12,19 @@ import pytest
 
 from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
-from interfere.profiling import campaign as workloads
-from interfere.profiling.campaign import CampaignProgress
-from interfere.profiling.design.campaign_config import CampaignConfig
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
-from interfere.profiling.programs.campaign import ProgramCampaignConfig, run_program_campaign
+from interfere.profiling.measurer import MeasuringProgress, measure
+from interfere.profiling.programs.config import CommandConfig
 from interfere.profiling.programs.spec import Command
+from interfere.profiling.workload_config import WorkloadConfig
 from interfere.records import PairStatus
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
-DISTURBED = ("clock drifted", "other processes took", "needed", "out of [")  # what gates say of a busy machine
 BUSY_ONE, WAITING_ONE = program(BUSY, "busy"), program(WAITING, "waiting")
 
 
-def config(out: Path, *commands: Command, **changes: object) -> ProgramCampaignConfig:
+def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
     values: dict[str, object] = {
         "out": out,
         "commands": commands,
@@ -36,15 +34,13 @@ def config(out: Path, *commands: Command, **changes: object) -> ProgramCampaignC
         "max_blocks": 1,
         "grace_s": 1.0,
     }
-    return ProgramCampaignConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
+    return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def test_two_programs_alone_and_together(tmp_path: Path) -> None:
-    seen: list[CampaignProgress] = []
+    seen: list[MeasuringProgress] = []
     pairs = (("busy", "busy"), ("busy", "waiting"))
-    outcome = run_program_campaign(
-        config(tmp_path / "t", BUSY_ONE, WAITING_ONE, pairs=pairs, passes=2, max_blocks=2), seen.append
-    )
+    outcome = measure(config(tmp_path / "t", BUSY_ONE, WAITING_ONE, pairs=pairs, passes=2, max_blocks=2), seen.append)
     table = outcome.table
     assert not outcome.failures
     busy, waiting = table.jobs
@@ -60,17 +56,14 @@ def test_two_programs_alone_and_together(tmp_path: Path) -> None:
     for row in rows.values():
         assert (row.source, row.mode, row.device_type) == ("command", "timeslice", "cpu-core")
         assert row.device_name
-        # A machine with busy neighbours may disturb every block: then the row says so and holds nothing.
-        assert row.status is PairStatus.OK or any(gate in row.reason for gate in DISTURBED)
-    both = rows["busy", "busy"]
-    if both.status is PairStatus.OK:
-        assert 1.6 < both.slowdown < 2.6, "two that are always busy share the core in halves"
-        assert both.lower < both.slowdown < both.upper
-        assert len(both.passes) == 4, "two blocks, both sides"
-    beside = rows["busy", "waiting"]
-    if beside.status is PairStatus.OK:
-        assert 1.0 < beside.slowdown < 1.6, "a neighbour that waits takes less than half"
-        assert beside.overlap_frac > 0.95
+        assert row.status is PairStatus.OK, "whatever else runs"
+        assert row.lower < row.slowdown < row.upper
+    both, beside = rows["busy", "busy"], rows["busy", "waiting"]
+    assert both.lower < 2.2, "two that are always busy share the core in halves"
+    assert both.upper > 1.8
+    assert len(both.passes) == 4, "two blocks, both sides"
+    assert beside.lower < 1.6, "a neighbour that waits takes less than half"
+    assert beside.overlap_frac > 0.95
     assert {p.name for p in (tmp_path / "t").iterdir()} == {
         "jobs.parquet",
         "pairs.parquet",
@@ -93,39 +86,39 @@ def test_two_programs_alone_and_together(tmp_path: Path) -> None:
 
 
 def test_it_goes_on_and_others_may_join(tmp_path: Path) -> None:
-    first = run_program_campaign(config(tmp_path / "t", WAITING_ONE), lambda now: None)
+    first = measure(config(tmp_path / "t", WAITING_ONE), lambda now: None)
     assert [(p.victim, p.neighbour) for p in first.table.pairs] == [("waiting", "waiting")], "all pairs by default"
-    again = run_program_campaign(config(tmp_path / "t", WAITING_ONE), lambda now: None)
+    again = measure(config(tmp_path / "t", WAITING_ONE), lambda now: None)
     assert again.table == first.table
-    joined = run_program_campaign(config(tmp_path / "t", BUSY_ONE, pairs=()), lambda now: None)
+    joined = measure(config(tmp_path / "t", BUSY_ONE, pairs=()), lambda now: None)
     assert [job.workload for job in joined.table.jobs] == ["waiting", "busy"]
     assert len(joined.table.pairs) == 1
     assert {
         name: kept["argv"] for name, kept in json.loads((tmp_path / "t/raw/commands.json").read_text()).items()
     } == {command.name: list(command.argv) for command in (WAITING_ONE, BUSY_ONE)}
     with pytest.raises(ConflictError, match="waiting stands for another command in this folder: its argv"):
-        run_program_campaign(config(tmp_path / "t", replace(WAITING_ONE, argv=("true",))), lambda now: None)
+        measure(config(tmp_path / "t", replace(WAITING_ONE, argv=("true",))), lambda now: None)
     with pytest.raises(ConflictError, match="its device_type is"):
-        run_program_campaign(config(tmp_path / "t", BUSY_ONE, device_type="h100", mode="mps"), lambda now: None)
+        measure(config(tmp_path / "t", BUSY_ONE, device_type="h100", mode="mps"), lambda now: None)
     with pytest.raises(ConflictError, match="already holds"):
-        run_program_campaign(config(tmp_path / "t", BUSY_ONE, resume=False), lambda now: None)
+        measure(config(tmp_path / "t", BUSY_ONE, resume=False), lambda now: None)
 
 
 def test_a_command_that_failed_may_be_corrected(tmp_path: Path) -> None:
     typo = replace(WAITING_ONE, argv=("/no/such/program",))
     with pytest.raises(UnfitError, match="cannot be started"):
-        run_program_campaign(config(tmp_path / "t", typo, pairs=()), lambda now: None)
-    outcome = run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
+        measure(config(tmp_path / "t", typo, pairs=()), lambda now: None)
+    outcome = measure(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
     assert not outcome.failures
     (tmp_path / "t" / "raw" / "commands.json").write_text("{torn")
     with pytest.raises(TableError, match=r"commands.json is not a file that the profiler wrote"):
-        run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
+        measure(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
 
 
 def test_on_another_device_nothing_is_pinned_and_the_host_says_nothing(tmp_path: Path) -> None:
     wanders = f"import os\nassert os.sched_getaffinity(0) == {os.sched_getaffinity(0)}\n" + WAITING
     elsewhere = config(tmp_path / "t", program(wanders, "w"), device_type="h100", mode="mps", device_name="card 0")
-    outcome = run_program_campaign(elsewhere, lambda now: None)
+    outcome = measure(elsewhere, lambda now: None)
     (job,), (pair,) = outcome.table.jobs, outcome.table.pairs
     assert job.device_type == "h100"
     assert job.busy_frac != job.busy_frac
@@ -141,30 +134,30 @@ def test_a_short_program_counts_when_it_held_steps_enough(tmp_path: Path) -> Non
         short = WAITING.replace("while True", f"for _ in range({steps})")
         alone = config(tmp_path / str(steps), program(short, "short"), window_s=30.0, repeats=2, pairs=())
         if enough:
-            assert 0.004 < run_program_campaign(alone, lambda now: None).table.jobs[0].step_time_s < 0.1
+            assert 0.004 < measure(alone, lambda now: None).table.jobs[0].step_time_s < 0.1
         else:
             with pytest.raises(UnfitError, match=r"ended by itself after .* 12 steps, exit code 0"):
-                run_program_campaign(alone, lambda now: None)
+                measure(alone, lambda now: None)
 
 
 def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_path: Path) -> None:
     with lock_log(tmp_path / "t" / "raw"):
         with pytest.raises(UnfitError, match="another profiler works in this folder"):
-            run_program_campaign(config(tmp_path / "t", BUSY_ONE), lambda now: None)
+            measure(config(tmp_path / "t", BUSY_ONE), lambda now: None)
         with pytest.raises(UnfitError, match="another profiler works in this folder"):
-            workloads.run_campaign(CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
+            measure(WorkloadConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
     refused: list[UnfitError] = []
 
-    def second(now: CampaignProgress) -> None:
+    def second(now: MeasuringProgress) -> None:
         if not refused:
             with pytest.raises(UnfitError, match=f"process {os.getpid()}") as caught:
-                run_program_campaign(config(tmp_path / "t", BUSY_ONE), lambda now: None)
+                measure(config(tmp_path / "t", BUSY_ONE), lambda now: None)
             refused.append(caught.value)
 
-    run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), second)
+    measure(config(tmp_path / "t", WAITING_ONE, pairs=()), second)
     assert refused, "while the first one measures"
     with pytest.raises(ConflictError, match="another campaign"):
-        workloads.run_campaign(CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
+        measure(WorkloadConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
     assert set(MeasurementLog(tmp_path / "t" / "raw").profiles()) == {"waiting"}
 
 

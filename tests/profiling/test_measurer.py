@@ -1,4 +1,4 @@
-"""Whole campaigns on a real core: the table, resuming after a kill, one profiler a folder, no orphans."""
+"""Workloads are measured on a real core: the table, resuming after a kill, one profiler a folder, no orphans."""
 
 import json
 import os
@@ -16,9 +16,9 @@ import pytest
 
 from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
-from interfere.profiling.campaign import CampaignProgress, run_campaign
-from interfere.profiling.design.campaign_config import CampaignConfig
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
+from interfere.profiling.measurer import MeasuringProgress, measure
+from interfere.profiling.workload_config import WorkloadConfig
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, PairStatus
 from tests.profiling.processes import all_gone, descendants
 from tests.waiting import wait_until
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="th
 BUSY, WAITING = "tests.profiling.sample_workloads:BUSY", "tests.profiling.sample_workloads:waiting"
 
 
-def config(out: Path, **changes: object) -> CampaignConfig:
-    base = CampaignConfig(out=out, workloads=(BUSY, WAITING), passes=2, max_blocks=2, block_s=0.6, solo_s=0.5)
+def config(out: Path, **changes: object) -> WorkloadConfig:
+    base = WorkloadConfig(out=out, workloads=(BUSY, WAITING), passes=2, max_blocks=2, block_s=0.6, solo_s=0.5)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
-    seen: list[CampaignProgress] = []
-    table = run_campaign(config(tmp_path / "t"), seen.append)
+    seen: list[MeasuringProgress] = []
+    table = measure(config(tmp_path / "t"), seen.append).table
     assert [job.workload for job in table.jobs] == [BUSY, WAITING]
     assert {(p.victim, p.neighbour) for p in table.pairs} == {
         (BUSY, BUSY),
@@ -42,8 +42,9 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
         (WAITING, BUSY),
         (WAITING, WAITING),
     }
-    for pair in table.pairs:  # another program may have had the core: then the row says so and holds nothing
-        assert (pair.status is PairStatus.OK) == (MIN_SLOWDOWN <= pair.slowdown <= MAX_SLOWDOWN)
+    for pair in table.pairs:
+        assert pair.status is PairStatus.OK, "whatever else runs"
+        assert MIN_SLOWDOWN <= pair.lower < pair.slowdown < pair.upper
         assert pair.source == "cpu"
         assert pair.device_name
         assert pair.campaign == "campaign"
@@ -58,10 +59,9 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
     blocks = MeasurementLog(tmp_path / "t" / "raw").blocks()
     card = (tmp_path / "t" / "card.md").read_text()
     assert f"--workloads {BUSY},{WAITING}" in card
-    refused = sum(bool(block.reason) for block in blocks)
-    assert f"{len(blocks)} blocks measured, {refused} of them refused" in card
-    assert len(blocks) >= 6
-    assert all(len(side) > 0 for block in blocks if not block.reason for side in block.chunks)
+    assert f"{len(blocks)} blocks measured, 0 of them refused" in card
+    assert len(blocks) == 6
+    assert all(side.slices for block in blocks for side in block.sides)
     raw = pq.read_table(tmp_path / "t" / "raw.parquet").to_pylist()
     assert len(raw) == 2 * len(blocks)
     for pair in table.pairs:  # every slowdown can be computed again from the raw rows
@@ -78,67 +78,67 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
 
 def test_a_finished_campaign_measures_nothing_again(tmp_path: Path) -> None:
     done = config(tmp_path / "t", workloads=(WAITING,), passes=1, max_blocks=1)
-    first = run_campaign(done, lambda now: None)
+    first = measure(done, lambda now: None).table
     begin_s = time.process_time()
-    again = run_campaign(done, lambda now: pytest.fail(f"measured {now.text}"))
+    again = measure(done, lambda now: pytest.fail(f"measured {now.text}")).table
     assert time.process_time() - begin_s < 2.0
     assert [p.passes for p in again.pairs] == [p.passes for p in first.pairs]
-    more = run_campaign(replace(done, passes=2, max_blocks=2), lambda now: None)
+    more = measure(replace(done, passes=2, max_blocks=2), lambda now: None).table
     assert len(more.pairs[0].passes) >= len(first.pairs[0].passes)
     assert len(MeasurementLog(tmp_path / "t" / "raw").blocks()) > 1
 
 
 def test_chosen_pairs_with_known_profiles_are_measured_alone(tmp_path: Path) -> None:
-    profiles = run_campaign(config(tmp_path / "solo", pairs=()), lambda now: None)
+    profiles = measure(config(tmp_path / "solo", pairs=()), lambda now: None).table
     assert profiles.pairs == ()
     texts: list[str] = []
     chosen = config(tmp_path / "t", pairs=((WAITING, BUSY),), passes=1, max_blocks=1, profiles=profiles.jobs)
-    table = run_campaign(chosen, lambda now: texts.append(now.text))
+    table = measure(chosen, lambda now: texts.append(now.text)).table
     assert {(p.victim, p.neighbour) for p in table.pairs} == {(WAITING, BUSY), (BUSY, WAITING)}
     assert [job.profile_id for job in table.jobs] == [job.profile_id for job in profiles.jobs]
     assert not [text for text in texts if text.startswith("alone")]
-    more = run_campaign(replace(chosen, pairs=((BUSY, BUSY),)), lambda now: None)
+    more = measure(replace(chosen, pairs=((BUSY, BUSY),)), lambda now: None).table
     assert len(more.pairs) == 3, "pairs of an earlier call in the folder stay"
 
 
 def test_groups_join_a_table_of_pairs_and_a_finished_one_is_not_measured_again(tmp_path: Path) -> None:
     pairs = config(tmp_path / "t", pairs=((BUSY, WAITING),), passes=1, max_blocks=1)
-    run_campaign(pairs, lambda now: None)
+    measure(pairs, lambda now: None)
     chosen = replace(pairs, pairs=(), groups=((BUSY, WAITING, WAITING),))
-    table = run_campaign(chosen, lambda now: None)
+    table = measure(chosen, lambda now: None).table
     assert {(pair.victim, pair.neighbour) for pair in table.pairs} == {(BUSY, WAITING), (WAITING, BUSY)}
     assert [(row.victim, row.company) for row in table.groups] == [
         (BUSY, (WAITING, WAITING)),
         (WAITING, tuple(sorted((BUSY, WAITING)))),
     ]
-    for row in table.groups:  # another program may have had the core: then the row says so and holds nothing
-        assert (row.status is PairStatus.OK) == (MIN_SLOWDOWN <= row.slowdown <= MAX_SLOWDOWN)
+    for row in table.groups:
+        assert row.status is PairStatus.OK, "whatever else runs"
+        assert MIN_SLOWDOWN <= row.slowdown <= MAX_SLOWDOWN
         assert len(row.passes) % row.copies == 0
     raw = pq.read_table(tmp_path / "t" / "raw_groups.parquet").to_pylist()
     assert len(raw) == 3 * sum(len(block.sides) == 3 for block in MeasurementLog(tmp_path / "t" / "raw").blocks())
     card = (tmp_path / "t" / "card.md").read_text()
     assert "--groups 3 --group-count 1" in card
     line = next(line for line in card.splitlines() if "wider than ±3 %" in line)
-    each = r"\([\d to]+ blocks? each\)"  # a refused block is measured again, or given up
-    assert re.search(rf"is left to \d of 1 pairs {each}, \d of 1 groups of 3 {each}", line), line
-    again = run_campaign(chosen, lambda now: pytest.fail(f"measured {now.text}"))
+    assert re.search(r"is left to \d of 1 pairs, \d of 1 groups of 3", line), line
+    again = measure(chosen, lambda now: pytest.fail(f"measured {now.text}")).table
     assert [row.passes for row in again.groups] == [row.passes for row in table.groups]
 
 
 def test_in_mode_priority_the_important_job_is_slowed_less(tmp_path: Path) -> None:
     chosen = config(tmp_path / "t", pairs=((BUSY, BUSY), (WAITING, BUSY)), passes=1, max_blocks=1, mode="priority")
-    table = run_campaign(chosen, lambda now: None)
+    table = measure(chosen, lambda now: None).table
     rows = {(row.victim, row.neighbour, row.important): row for row in table.pairs}
     assert len(rows) == len(table.pairs) == 4
     starved = rows[BUSY, BUSY, "neighbour"]
     assert starved.status is PairStatus.UNSTABLE, "it runs only while the important one waits, which never does"
     assert starved.reason
     important, other = rows[WAITING, BUSY, "victim"], rows[BUSY, WAITING, "neighbour"]
-    for row in (important, rows[BUSY, BUSY, "victim"]):  # another program may have had the core
-        assert row.status is PairStatus.UNSTABLE or row.slowdown < 1.5
-    assert other.status is PairStatus.UNSTABLE or 1.0 < other.slowdown < 3
+    for row in (important, rows[BUSY, BUSY, "victim"]):  # another program may have had the core: a wide interval
+        assert row.status is PairStatus.UNSTABLE or row.lower < 1.5
+    assert other.status is PairStatus.UNSTABLE or other.lower < 3
     with pytest.raises(ConflictError, match="its mode is 'priority', not 'timeslice'"):
-        run_campaign(replace(chosen, mode="timeslice"), lambda now: None)
+        measure(replace(chosen, mode="timeslice"), lambda now: None)
 
 
 def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -187,36 +187,41 @@ def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) ->
 def test_interrupted_it_ends_its_workers_and_can_be_resumed(tmp_path: Path) -> None:
     started: list[psutil.Process] = []
 
-    def interrupt(now: CampaignProgress) -> None:
+    def interrupt(now: MeasuringProgress) -> None:
         if now.text.startswith("pass 1") and now.done >= 3:
             started.extend(descendants(os.getpid()))
             raise KeyboardInterrupt
 
     before = os.sched_getaffinity(0)
     with pytest.raises(KeyboardInterrupt):
-        run_campaign(config(tmp_path / "t", passes=1, max_blocks=1), interrupt)
+        measure(config(tmp_path / "t", passes=1, max_blocks=1), interrupt)
     assert started
     assert all_gone(started)
     assert os.sched_getaffinity(0) == before
     kept = MeasurementLog(tmp_path / "t" / "raw").blocks()
-    run_campaign(config(tmp_path / "t", passes=1, max_blocks=1), lambda now: None)
+    measure(config(tmp_path / "t", passes=1, max_blocks=1), lambda now: None)
     assert MeasurementLog(tmp_path / "t" / "raw").blocks()[: len(kept)] == kept
 
 
-def test_a_stolen_core_is_warned_about_and_never_becomes_a_slowdown(tmp_path: Path) -> None:
+def test_a_stolen_core_is_warned_about_once_and_widens_the_interval(tmp_path: Path) -> None:
     core = max(os.sched_getaffinity(0))
     spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
     warnings: list[str] = []
     with subprocess.Popen([sys.executable, "-c", spin]) as thief:
         try:
-            stolen = config(tmp_path / "t", pairs=((BUSY, BUSY),), passes=1, max_blocks=1, core=core)
-            table = run_campaign(stolen, lambda now: warnings.append(now.warning))
+            stolen = config(tmp_path / "t", pairs=((BUSY, BUSY),), core=core)
+            measured = measure(stolen, lambda now: warnings.append(now.warning))
         finally:
             thief.kill()
-    assert any("other programs took" in warning for warning in warnings)
-    assert table.pairs[0].status is PairStatus.UNSTABLE
-    assert "other processes took" in table.pairs[0].reason or "needed" in table.pairs[0].reason
-    assert any("is unstable" in warning for warning in warnings)
+    (warning,) = [warning for warning in warnings if warning]
+    assert "other programs took" in warning
+    assert f"process {thief.pid}" in warning or "close" in warning
+    (row,) = measured.table.pairs
+    assert row.status is PairStatus.OK
+    assert row.lower < 2.0 < row.upper, "two that are always busy share what the thief leaves in halves"
+    assert row.upper / row.lower > 1.1
+    assert row.steal_frac > 0.1
+    assert "of the core in 2 blocks" in (tmp_path / "t" / "card.md").read_text()
 
 
 def test_interrupted_on_the_command_line_it_says_how_to_go_on(tmp_path: Path) -> None:
@@ -237,15 +242,15 @@ def test_interrupted_on_the_command_line_it_says_how_to_go_on(tmp_path: Path) ->
 
 def test_a_second_profiler_in_one_folder_is_refused(tmp_path: Path) -> None:
     with lock_log(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
-        run_campaign(config(tmp_path / "t"), lambda now: None)
+        measure(config(tmp_path / "t"), lambda now: None)
 
 
 def test_a_folder_of_another_campaign_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    run_campaign(config(tmp_path / "t", pairs=(), workloads=(WAITING,)), lambda now: None)
+    measure(config(tmp_path / "t", pairs=(), workloads=(WAITING,)), lambda now: None)
     with pytest.raises(ConflictError, match="seed"):
-        run_campaign(config(tmp_path / "t", workloads=(WAITING,), seed=5), lambda now: None)
+        measure(config(tmp_path / "t", workloads=(WAITING,), seed=5), lambda now: None)
     with pytest.raises(ConflictError, match="workloads"):
-        run_campaign(config(tmp_path / "t"), lambda now: None)
+        measure(config(tmp_path / "t"), lambda now: None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,350 @@
+"""Computes slowdowns from short slices in which jobs ran alone and together: no clock and no process.
+
+A block consists of slices of .1 to .3 s, some with one job alone, some with all jobs, in random order. For each job
+
+    slowdown = (wall time / steps, beside the others) ÷ (wall time / steps, alone),
+
+both over whole steps and over the slices that count. Three things disturb a slice, and each is known:
+
+1. Third processes on the core: what they took of the job's waiting is subtracted from the wall time.
+2. The clock of the core (its frequency, or somebody else on the sibling thread): a fixed piece of work beside each
+   slice measures it, and the time in which the core worked is divided by it.
+3. A burst between two such measurements: its slice stands out from the others of its kind.
+
+Slices that are more disturbed than the others are dropped. What had to be corrected in the slices that count is not
+known exactly, so a share of the correction becomes part of the standard error: a disturbed measurement has a wide
+interval, and only one whose ratio has no meaning (a job did not run) is rejected.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.profiling.trace import (
+    StepSpan,
+    Trace,
+    busy_intervals,
+    covered_s,
+    cpu_time_s,
+    first_start_s,
+    running_intervals,
+    whole_steps,
+)
+from interfere.records import (
+    MAX_SLOWDOWN,
+    MIN_SLOWDOWN,
+    NAN,
+    BlockRequest,
+    BlockSide,
+    MeasuredBlock,
+    SideSlice,
+)
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+
+EDGE_S = 0.015  # cut from the start of each slice: caches refill after jobs were started or stopped
+SLICE_S = 0.12  # of a job alone; bursts of contamination last .1 s to some seconds
+MIN_SLICE_STEPS = 3  # of every job in a slice: one is cut at its start, two are left
+MIN_OVERLAP = 0.95  # below it a job did not run beside the other
+TOLERATED = 0.015  # doubt of a slice that always counts
+LIKE_THE_OTHERS = 1.25  # times the lower quartile of the doubts: where every slice is disturbed, most still count
+OUTLIER_SD, MIN_OUTLIER = 3.0, 0.03  # robust standard deviations above the median, and at least this share of it
+MAD_TO_SD = 1.4826  # of a normal distribution
+MIN_SLICE_SD = 0.005  # of the log step time of a slice; two equal slices prove no precision
+SINGLE_SLICE_SD = 0.1  # of a single one: nothing is known
+CLOCKS_KEPT = 200  # newest measurements of a core's clock, from which its usual clock is computed
+# A job beside four busy loops on its core: corrections of log 2 to 5 left .05 to .3 of themselves as error.
+CORRECTION_ERROR = 0.2
+WARN_STEAL = 0.03  # share of the core; worth a warning
+TIME, CPU, WAIT, CORE_BUSY = range(4)  # columns of Recording.samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One slice of a block, from the controller's monotonic clock."""
+
+    running: frozenset[int]  # positions in the group of the jobs whose loops run
+    start_s: float
+    end_s: float
+    # Of each job's core: CPU seconds of a fixed piece of work before and after the slice. Empty: not measured.
+    clocks: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What was recorded of one job over a block.
+
+    A resident workload's trace holds CPU times and pauses. Of a command, both come from `samples`, float64[s, 4]:
+    monotonic seconds; CPU seconds and seconds of waiting for the core, of all its processes; busy seconds of the core.
+    """
+
+    name: str
+    trace: Trace
+    core: int | None  # None: no CPU core, so its accounting describes nothing
+    samples: NDArray[np.float64] | None = None
+
+    def sampled(self, column: int, start_s: float, end_s: float) -> float:
+        """How much a column of the samples grew in a time span, linear in between; NaN without samples."""
+        if self.samples is None or not len(self.samples):
+            return NAN
+        return float(np.diff(np.interp((start_s, end_s), self.samples[:, TIME], self.samples[:, column]))[0])
+
+    def used_s(self, start_s: float, end_s: float) -> float:
+        """CPU seconds in a time span."""
+        if self.samples is None:
+            return cpu_time_s(self.trace, start_s, end_s)
+        return self.sampled(CPU, start_s, end_s)
+
+
+def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> tuple[frozenset[int], ...]:
+    """Who runs in each slice: each round holds every job alone once and all together twice, in random order."""
+    windows = [*(frozenset({k}) for k in range(size)), frozenset(range(size)), frozenset(range(size))]
+    return tuple(windows[k] for _ in range(rounds) for k in rng.permutation(len(windows)))
+
+
+def side_slices(
+    k: int, recordings: Sequence[Recording], windows: Sequence[Slice], mode: SharingMode = DEFAULT_MODE
+) -> list[SideSlice]:
+    """What the `k`-th job did in each slice in which it ran and finished a whole step."""
+    start_s = windows[0].start_s
+    slices = [_side_slice(k, recordings, window, start_s, mode) for window in windows if k in window.running]
+    return [each for each in slices if each is not None]
+
+
+def _side_slice(
+    k: int, recordings: Sequence[Recording], window: Slice, block_start_s: float, mode: SharingMode
+) -> SideSlice | None:
+    """What the `k`-th job did in one slice; None where not one whole step fits."""
+    own = recordings[k]
+    others = [recordings[j] for j in sorted(window.running - {k})]
+    start_s = window.start_s + EDGE_S
+    if not mode.properties.orders_jobs:  # there a job may wait through a whole slice: that is the effect to be measured
+        start_s = max(start_s, *(first_start_s(other.trace, window.start_s, window.end_s) for other in others), 0.0)
+    span = whole_steps(own.trace, start_s, window.end_s)
+    if span is None:
+        return None
+    overlaps = [covered_s(running_intervals(other.trace), span.start_s, span.end_s) for other in others]
+    cpu_s, paused_s, taken_s = _core_use(own, [other for other in others if other.core == own.core], span)
+    before, after = window.clocks[k] if window.clocks else (NAN, NAN)
+    return SideSlice(
+        alone=not others,
+        start_s=round(window.start_s - block_start_s, 6),
+        steps=span.steps,
+        wall_s=round(span.wall_s, 6),
+        paused_s=round(paused_s, 6),
+        cpu_s=round(cpu_s, 6),
+        taken_s=round(taken_s, 6),
+        clock_before=before,
+        clock_after=after,
+        overlap_s=round(min(overlaps, default=span.wall_s), 6),
+    )
+
+
+def _core_use(own: Recording, sharing: Sequence[Recording], span: StepSpan) -> tuple[float, float, float]:
+    """CPU seconds of the job, seconds of its own pauses, and seconds of its waiting that third processes caused.
+
+    Its neighbours on the core and third processes share the blame for its waiting as they share the CPU time.
+    """
+    if own.core is None:
+        return NAN, 0.0, 0.0
+    start_s, end_s = span.start_s, span.end_s
+    cpu_s = own.used_s(start_s, end_s)
+    shared_s = sum(other.used_s(start_s, end_s) for other in sharing)
+    if own.samples is None:
+        waiting_s = max(0.0, covered_s(busy_intervals(own.trace), start_s, end_s) - cpu_s)
+        wanted = np.concatenate([busy_intervals(each.trace) for each in (own, *sharing)])
+        third_s = max(0.0, covered_s(wanted, start_s, end_s) - cpu_s - shared_s)
+    else:
+        waiting_s = min(own.sampled(WAIT, start_s, end_s), max(0.0, span.wall_s - cpu_s))
+        third_s = max(0.0, own.sampled(CORE_BUSY, start_s, end_s) - cpu_s - shared_s)
+    if math.isnan(cpu_s + shared_s + waiting_s + third_s):
+        return cpu_s, 0.0, 0.0
+    taken_s = min(third_s, waiting_s * third_s / (third_s + shared_s)) if third_s > 0 else 0.0
+    return cpu_s, max(0.0, span.wall_s - cpu_s - waiting_s), taken_s
+
+
+def usual_clock_s(clocks_s: Collection[float]) -> float:
+    """The usual clock of a core: the median of its newest measurements; NaN for none."""
+    return float(np.median(list(clocks_s))) if clocks_s else NAN
+
+
+def clock_factor(clock_s: float, usual_s: float) -> float:
+    """How many times longer the core takes than usual; 1 where it is unknown."""
+    factor = clock_s / usual_s
+    return factor if factor > 0 else 1.0
+
+
+def undisturbed_s(each: SideSlice, usual_clock_s: float) -> float:
+    """Wall time without what third processes took, at the usual clock of the core; pauses do not follow the clock."""
+    return _undisturbed_s(each, clock_factor((each.clock_before + each.clock_after) / 2, usual_clock_s))
+
+
+def doubt(each: SideSlice, usual_clock_s: float) -> float:
+    """Standard error of the logarithm of the corrected wall time: a share of the correction, and of its ambiguity.
+
+    Where the clock before and after the slice differ, nobody knows when it changed.
+    """
+    clocks_s = (each.clock_before, each.clock_after, (each.clock_before + each.clock_after) / 2)
+    first, last, middle = (
+        math.log(each.wall_s / _undisturbed_s(each, clock_factor(clock_s, usual_clock_s))) for clock_s in clocks_s
+    )
+    return CORRECTION_ERROR * abs(middle) + abs(first - last) / 2
+
+
+def _undisturbed_s(each: SideSlice, factor: float) -> float:
+    working_s = max(0.0, each.wall_s - each.paused_s - each.taken_s)
+    return max(each.paused_s + working_s / factor, 1e-9)
+
+
+def countable(slices: Sequence[SideSlice], usual_clock_s: float) -> list[SideSlice]:
+    """The slices of one kind (alone, or beside others) that count: the least disturbed ones, without outliers."""
+    if not slices:
+        return []
+    # 1. Drop slices that are more disturbed than the others.
+    doubts = np.array([doubt(each, usual_clock_s) for each in slices])
+    limit = max(TOLERATED, LIKE_THE_OTHERS * float(np.quantile(doubts, 0.25)))
+    calm = [each for each, its_doubt in zip(slices, doubts, strict=True) if its_doubt <= limit]
+    # 2. Drop those in which a burst lay between two measurements of the clock.
+    step_times = np.array([undisturbed_s(each, usual_clock_s) / each.steps for each in calm])
+    median = float(np.median(step_times))
+    robust_sd = MAD_TO_SD * float(np.median(np.abs(step_times - median)))
+    highest = median + max(MIN_OUTLIER * median, OUTLIER_SD * robust_sd)
+    return [each for each, step_time in zip(calm, step_times, strict=True) if step_time <= highest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedSlices:
+    """Sums over the slices of one kind that count."""
+
+    slices: int
+    steps: int
+    wall_s: float  # undisturbed
+    cpu_s: float
+    step_time_sd_s: float  # between slices; NaN below two
+    log_error: float  # standard error of the logarithm of the mean step time
+
+
+def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSlices:
+    """Sum the slices of one kind that count."""
+    kept = countable(slices, usual_clock_s)
+    walls_s = np.array([undisturbed_s(each, usual_clock_s) for each in kept])
+    steps = np.array([each.steps for each in kept])
+    if not kept:
+        return CountedSlices(slices=0, steps=0, wall_s=0.0, cpu_s=0.0, step_time_sd_s=NAN, log_error=math.inf)
+    step_times_s = walls_s / steps
+    log_sd = max(MIN_SLICE_SD, float(np.std(np.log(step_times_s), ddof=1))) if len(kept) > 1 else SINGLE_SLICE_SD
+    # Slices with more steps weigh more, so fewer than all of them carry the mean (Kish's effective sample size).
+    effective = float(steps.sum()) ** 2 / float((steps**2).sum())
+    correction = float(np.mean([doubt(each, usual_clock_s) for each in kept]))
+    return CountedSlices(
+        slices=len(kept),
+        steps=int(steps.sum()),
+        wall_s=float(walls_s.sum()),
+        cpu_s=sum(each.cpu_s for each in kept),
+        step_time_sd_s=float(np.std(step_times_s, ddof=1)) if len(kept) > 1 else NAN,
+        log_error=math.hypot(log_sd / math.sqrt(effective), correction),
+    )
+
+
+def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> BlockSide:
+    """What one job did in one block: its slices alone and beside the others."""
+    alone = count_slices([each for each in slices if each.alone], usual_clock_s)
+    shared_slices = [each for each in slices if not each.alone]
+    shared = count_slices(shared_slices, usual_clock_s)
+    ran_s = sum(each.wall_s for each in shared_slices)
+    return BlockSide(
+        workload=name,
+        steps_alone=alone.steps,
+        wall_alone_s=alone.wall_s,
+        cpu_alone_s=alone.cpu_s,
+        steps_shared=shared.steps,
+        wall_shared_s=shared.wall_s,
+        cpu_shared_s=shared.cpu_s,
+        slices_counted=alone.slices + shared.slices,
+        log_error=math.hypot(alone.log_error, shared.log_error),
+        overlap_frac=sum(each.overlap_s for each in shared_slices) / ran_s if ran_s else 0.0,
+        slices=tuple(slices),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockAnalysis:
+    """All sides of a block, how much it was disturbed, and why its slowdowns have no meaning (empty: they have)."""
+
+    sides: tuple[BlockSide, ...]
+    steal_frac: float  # of the core that lost most; NaN: no CPU core
+    drift_frac: float  # slowest over fastest clock, less one; NaN: not measured
+    reason: str
+
+    def block(
+        self, request: BlockRequest, *, started_at_s: float, slice_s: float, mode: SharingMode = DEFAULT_MODE
+    ) -> MeasuredBlock:
+        """The measured block that answers a request."""
+        return MeasuredBlock(
+            pass_index=request.pass_index,
+            attempt=request.attempt,
+            started_at_s=started_at_s,
+            window_s=slice_s,
+            sides=self.sides,
+            steal_frac=self.steal_frac,
+            drift_frac=self.drift_frac,
+            reason=self.reason,
+            mode=mode,
+        )
+
+
+def analyse_block(
+    recordings: Sequence[Recording],
+    windows: Sequence[Slice],
+    *,
+    usual_clocks_s: Sequence[float] = (),
+    mode: SharingMode = DEFAULT_MODE,
+) -> BlockAnalysis:
+    """Slowdowns of one block; `usual_clocks_s`: how long the fixed piece of work usually takes on each job's core."""
+    usual_clocks_s = usual_clocks_s or (NAN,) * len(recordings)
+    sides = []
+    for k, recording in enumerate(recordings):
+        slices = side_slices(k, recordings, windows, mode)
+        sides.append(block_side(recording.name, slices, usual_clocks_s[k]))
+    clocks_s = np.array([clocks for window in windows for clocks in window.clocks]).reshape(-1)
+    return BlockAnalysis(
+        sides=tuple(sides),
+        steal_frac=_steal_frac(sides) if recordings[0].core is not None else NAN,
+        drift_frac=float(clocks_s.max() / clocks_s.min() - 1) if clocks_s.size else NAN,
+        reason=rejection(sides, mode),
+    )
+
+
+def failed_analysis(names: Sequence[str], reason: str) -> BlockAnalysis:
+    """The analysis of a block that was broken off."""
+    return BlockAnalysis(
+        sides=tuple(block_side(name, (), NAN) for name in names), steal_frac=NAN, drift_frac=NAN, reason=reason
+    )
+
+
+def _steal_frac(sides: Sequence[BlockSide]) -> float:
+    """Share of the time that third processes took from the job that lost most."""
+    shares = [
+        sum(each.taken_s for each in side.slices) / sum(each.wall_s for each in side.slices)
+        for side in sides
+        if side.slices
+    ]
+    return min(1.0, max(shares, default=0.0))
+
+
+def rejection(sides: Sequence[BlockSide], mode: SharingMode = DEFAULT_MODE) -> str:
+    """Why the slowdowns of a block have no meaning; empty where they have.
+
+    In mode `priority` only the important job, the first, must have made its steps. The other may wait all the time:
+    that is the effect to be measured, and its own row says that it has no slowdown.
+    """
+    for side in sides[:1] if mode.properties.orders_jobs else sides:
+        if not (side.steps_alone and side.steps_shared):
+            return f"{side.workload}: no whole step {'beside the others' if side.steps_alone else 'alone'} in any slice"
+        if not mode.properties.orders_jobs and side.overlap_frac < MIN_OVERLAP:
+            return f"{side.workload}: the other ran {side.overlap_frac:.0%} of the time, {MIN_OVERLAP:.0%} needed"
+        if not MIN_SLOWDOWN <= side.slowdown <= MAX_SLOWDOWN:
+            return f"{side.workload}: slowdown {side.slowdown:.3g} is out of [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
+    return ""
