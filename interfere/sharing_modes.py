@@ -19,7 +19,7 @@ class SharingProperties:
 
     `cpu_cores` is the number of CPU cores on which the jobs of a pair are measured: 1 where they share a core, 2 where
     each has its own, 0 where CPU cores cannot show the mode. `cpu_setting` names that measurement in a few words, and
-    `cpu_note` describes it on a dataset card.
+    `cpu_note` describes it on a dataset card; its first sentence is set apart.
     """
 
     description: str
@@ -57,7 +57,7 @@ class SharingMode(StrEnum):
             is_default=True,
             cpu_cores=1,
             cpu_setting="one CPU core, time-sliced",
-            cpu_note="**One CPU core, time-sliced.** Two processes pinned to the same core share it as two contexts "
+            cpu_note="One CPU core, time-sliced. Two processes pinned to the same core share it as two contexts "
             "share a GPU in time slices. It is not a GPU: no memory capacity, no SMs, another scheduler. Good for "
             "trying things out.",
             has_model_column=True,
@@ -91,7 +91,7 @@ class SharingMode(StrEnum):
             orders_jobs=True,
             cpu_cores=1,
             cpu_setting="one CPU core, the first job of a pair at higher priority",
-            cpu_note="**One CPU core, two priorities.** Of two processes pinned to the same core one runs under "
+            cpu_note="One CPU core, two priorities. Of two processes pinned to the same core one runs under "
             "SCHED_IDLE: it has the core only while the other, the important one, wants nothing. Each row says who "
             "was important; models and replays, which are not told, take the mean of both roles, with an interval "
             "that covers them.",
@@ -104,7 +104,7 @@ class SharingMode(StrEnum):
             description="each job has processors of its own; caches and memory bandwidth are shared",
             cpu_cores=2,
             cpu_setting="two CPU cores, a job on each",
-            cpu_note="**Two CPU cores, a job on each.** The jobs share caches and memory bandwidth alone. It is not "
+            cpu_note="Two CPU cores, a job on each. The jobs share caches and memory bandwidth alone. It is not "
             "MPS: no SMs are shared, and most pairs hardly slow each other down.",
         ),
     )

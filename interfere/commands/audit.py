@@ -63,8 +63,9 @@ def audit(
 
     Reads DCGM-exporter series and a counter of steps, and only reads. Writes one page to pass on.
     """
-    from interfere.monitoring.audit.page import write_audit_page
-    from interfere.monitoring.audit.text import report_text
+    from interfere.monitoring.audit.audit_document import audit_document
+    from interfere.reports.html_page import write_html_page
+    from interfere.reports.terminal import TerminalDocument
 
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
@@ -81,8 +82,9 @@ def audit(
     )
     source, name = _source(prometheus, from_files, settings, token_file)
     report = _read(source, settings, days, until)
-    page = write_audit_page(out, report, name)
-    emit(report_document(report) | {"page": str(page)}, report_text(report, name), as_json=as_json)
+    document = audit_document(report, name)
+    page = write_html_page(out, document)
+    emit(audit_facts(report) | {"page": str(page)}, TerminalDocument(document), as_json=as_json)
     progress_note(f"page: {page}")
 
 
@@ -141,8 +143,8 @@ def _time_s(text: str) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def report_document(report: "AuditReport") -> dict[str, Any]:
-    """The report as a JSON document; every pair with its verdict and what both lost."""
+def audit_facts(report: "AuditReport") -> dict[str, Any]:
+    """The report for programs; every pair with its verdict and what both lost."""
     document: dict[str, Any] = _plain(report)
     for pair, record in zip(report.pairs, document["pairs"], strict=True):
         known = not math.isnan(pair.joint_throughput)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.reports.terminal import TerminalDocument
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
@@ -59,7 +59,8 @@ def timeline(
 
     The results show, among others, how much the low job gains when its kernels fill the gaps of the high one.
     """
-    from interfere.timeline.comparison_page import shown_window_s, write_comparison_page
+    from interfere.reports.html_page import write_html_page
+    from interfere.timeline.comparison_document import comparison_document, shown_window_s
     from interfere.timeline.mode_comparison import (
         compare_sharing_modes,
         scenario_from_profiles,
@@ -80,7 +81,8 @@ def timeline(
     )
     window_s = shown_window_s(scenario.high) if out else 0.0
     results = compare_sharing_modes(scenario, modes, record_spans_until_s=window_s)
-    picture = write_comparison_page(out / "timeline.html", scenario, results) if out else None
+    page = comparison_document(scenario, results)
+    picture = write_html_page(out / "timeline.html", page) if out else None
     _print(scenario, results, picture, as_json=as_json)
 
 
@@ -88,15 +90,10 @@ def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: P
     """Print the figures of each sharing mode, and what they are made of."""
     from dataclasses import asdict
 
-    from interfere.timeline.comparison_page import COLUMNS, comparison_rows, explanatory_notes
+    from interfere.timeline.comparison_document import comparison_table, explanatory_notes
 
     high, low = scenario.high, scenario.low
-    title = escape(f"{high.name} (high) beside {low.name} (low), replayed")
-    grid = Grid(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for k, column in enumerate(COLUMNS):
-        grid.add_column(column, justify="right" if k else "left", no_wrap=True)
-    for row in comparison_rows(results):
-        grid.add_row(*row)
+    table = comparison_table(f"{high.name} (high) beside {low.name} (low), replayed", results)
     document = {
         "high": {"workload": high.name, "solo_s": high.solo_s, "gaps": high.gaps, "order": high.order},
         "low": {"workload": low.name, "solo_s": low.solo_s, "gaps": low.gaps, "order": low.order},
@@ -104,7 +101,7 @@ def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: P
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
         "picture": str(picture) if picture else None,
     }
-    emit(document, grid, as_json=as_json)
+    emit(document, TerminalDocument([table]), as_json=as_json)
     for line in (*explanatory_notes(scenario), *([f"wrote {picture}"] if picture else [])):
         progress_note(escape(line))
 

@@ -1,15 +1,18 @@
 """The dataset card of a table: what was measured, where and how, and how far to trust it."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from interfere.data.intended_use import intended_uses
-from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
+from interfere.data.quality import MIN_ICC, domain_tables, group_quality, table_quality
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.file_writing import write_atomically
 from interfere.records import GroupMeasurement, PairMeasurement
+from interfere.reports import document as doc
+from interfere.reports.document import Code, Column, Document, Items, Part, Section, Sentence, Words, with_code
+from interfere.reports.markdown import markdown
+from interfere.reports.numbers import COUNT, DURATION, TIMES, fixed, format_date, percent
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
 CARD_FILE = "card.md"
@@ -43,114 +46,151 @@ random order; shared slices grow with the number of jobs. The groups are a greed
 jobs in a group, self pairs included, are measured alike often. What counts, repeats and intervals are those of pairs.
 Copies of a workload are one row, with the slowdown of each in every block."""
 PROTOCOL_BY_SOURCE = {"cpu": CPU_PROTOCOL, "command": COMMAND_PROTOCOL}
+ICC, SHARE = fixed(3), percent(1)
 
 
-def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
-    """The card as Markdown. `command` measures the table again; `note` is a line on how the measurement went."""
-    figures = table_quality(table)
+def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document:
+    """The card. `command` measures the table again; `note` is a line on how the measurement went."""
     rows = table.measurements
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
+    modes = ", ".join(sorted({row.mode for row in rows}))
     sources = sorted({row.source for row in rows} | {job.source for job in table.jobs})
     measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
     blocks_per_row = _range_text((min(block_counts), max(block_counts))) if block_counts else "no"
-    lines = [
-        f"# Table `{table.name}`",
-        "",
-        f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({row.mode for row in rows}))}",
+    statuses = ", ".join(f"{name} {count}" for name, count in table_quality(table).rows_by_status)
+    facts = (
+        f"device type: {', '.join(device_types)}; sharing mode: {modes}",
         *_machine_lines(table, sources),
-        f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
-        *group_count_lines(table),
-        f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
-        *((f"- {note}",) if note else ()),
-        "",
-        "\n\n".join(device_notes(table)),
-        "",
-        "## Quality",
-        *_quality_lines(table),
-        "",
-        *group_quality_lines(table),
-        f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
-        "",
-        "## What it may be used for",
-        *(f"- {use.text()}" for use in intended_uses(table)),
-        "",
-        "## Protocol",
-        "\n\n".join(_protocols(table, sources)),
-        "",
-        "## Jobs",
-        "| workload | step alone | sd between windows | busy |",
-        "|---|---|---|---|",
-        *(
-            f"| {job.workload} | {job.step_time_s * 1e3:.2f} ms | {job.step_time_sd_s / job.step_time_s:.1%} | "
-            f"{job.busy_frac:.0%} |"
-            for job in table.jobs
+        f"{len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
+        *group_counts(table),
+        f"rows by status: {statuses}",
+        *((note,) if note else ()),
+    )
+    uses = tuple(use.text() for use in intended_uses(table))
+    legend = (
+        "ICC(1,1): agreement of two single blocks, of log slowdown. Additive fit: log slowdown ~ victim + neighbour. "
+        "Median, p90, max: slowdowns; past 2 ×: of rows. Stolen: share of a core taken by third processes. "
+        f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction."
+    )
+    jobs = doc.Table(
+        title="Jobs",
+        columns=(
+            Column("workload"),
+            Column("step alone", DURATION),
+            Column("sd between windows", SHARE),
+            Column("busy", percent()),
         ),
-        "",
-        "## Files",
-        "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
-        + " · `groups.parquet` each victim of each group of three or more" * bool(table.groups)
-        + (
-            f" · `raw.parquet`{', `raw_groups.parquet`' * bool(table.groups)} every block and side, refused ones "
-            "included, from which each slowdown is computed"
-        )
-        * measured_here
-        + ". Times in seconds, sizes in bytes.",
-        "",
-        *((f"Measure again: `{command}`", "") if command else ()),
-        "Licence: CC BY 4.0, the interfere contributors." if measured_here else "Licence: that of its publisher.",
-        "",
-    ]
-    return "\n".join(lines).replace("nan%", "–").replace("nan", "–")
+        rows=tuple(
+            (job.workload, job.step_time_s, job.step_time_sd_s / job.step_time_s, job.busy_frac) for job in table.jobs
+        ),
+    )
+    licence = "CC BY 4.0, the interfere contributors." if measured_here else "that of its publisher."
+    return Document(
+        ("Table ", Code(table.name)),
+        (
+            Items(facts),
+            *device_notes(table),
+            Section("Quality", (quality_table(table),)),
+            *group_quality_section(table),
+            Sentence(legend),
+            Section("What it may be used for", (Items(uses),)),
+            Section("Protocol", _protocols(table, sources)),
+            Section("Jobs", (jobs,)),
+            Section("Files", (_files(table, measured_here=measured_here),)),
+            *((Sentence(("Measure again: ", Code(command))),) if command else ()),
+            Sentence(f"Licence: {licence}"),
+        ),
+    )
 
 
-def device_notes(table: Table) -> list[str]:
+def device_notes(table: Table) -> list[Sentence]:
     """What must be known of the device before anything else, for each sharing mode of CPU cores."""
     if all(job.device_type != CPU_CORE.name for job in table.jobs):
         return []
     modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
-    return [mode.properties.cpu_note for mode in CPU_MODES if mode in modes]
+    notes = (mode.properties.cpu_note.partition(". ") for mode in CPU_MODES if mode in modes)
+    return [Sentence(text, lead=f"{lead}.") for lead, _, text in notes]
 
 
-def _protocols(table: Table, sources: Sequence[str]) -> list[str]:
-    """How the rows of each source were measured."""
-    protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
-    of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
-    return [*protocols, *of_groups]
-
-
-def _quality_lines(table: Table) -> list[str]:
-    """The figures of each domain, one column a domain."""
-    domains = domain_tables(table) or (("value", table),)
-    titles = [title for title, _ in domains] if len(domains) > 1 else ["value"]
-    figures = [table_quality(domain_table) for _, domain_table in domains]
-    rows = (
-        (
-            f"agreement of two single blocks, ICC(1,1) of log slowdown ({_icc_rows(figures)} rows)",
-            [f"{each.icc:.3f}" for each in figures],
-        ),
-        ("additive fit, R² of log slowdown ~ victim + neighbour", [f"{each.additive_r2:.3f}" for each in figures]),
-        (
-            "slowdown median / p90 / max",
-            [f"{each.slowdown_median:.2f} / {each.slowdown_p90:.2f} / {each.slowdown_max:.2f}" for each in figures],
-        ),
-        ("rows past 2 ×", [f"{each.over_two_frac:.0%}" for each in figures]),
-        ("core taken by third processes, p90", [f"{each.steal_p90:.1%}" for each in figures]),
+def quality_table(table: Table) -> doc.Table:
+    """The figures of each domain."""
+    domains = domain_tables(table) or (("all rows", table),)
+    rows = []
+    for title, domain_table in domains:
+        quality = table_quality(domain_table)
+        slowdowns = (quality.slowdown_median, quality.slowdown_p90, quality.slowdown_max, quality.over_two_frac)
+        rows.append((title, quality.icc, quality.icc_rows, quality.additive_r2, *slowdowns, quality.steal_p90))
+    columns = (
+        Column("domain"),
+        Column("ICC(1,1)", ICC),
+        Column("from rows", COUNT),
+        Column("additive fit R²", ICC),
+        *(Column(name, TIMES) for name in ("median", "p90", "max")),
+        Column("past 2 ×", percent()),
+        Column("stolen p90", SHARE),
     )
+    return doc.Table(title="Quality", columns=columns, rows=tuple(rows))
+
+
+def group_counts(table: Table) -> list[str]:
+    """One line for the groups of each size: how many, blocks a row, and their rows by status."""
     return [
-        f"| figure | {' | '.join(titles)} |",
-        "|---|" + "---|" * len(titles),
-        *(f"| {label} | {' | '.join(values)} |" for label, values in rows),
+        f"{figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
+        + (f"{_range_text(figures.blocks)} blocks a row, " if figures.blocks else "")
+        + f"rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}"
+        for figures in group_quality(table)
     ]
 
 
-def _machine_lines(table: Table, sources: Sequence[str]) -> list[str]:
+def group_quality_section(table: Table) -> list[Section]:
+    """The quality of the groups of each size; nothing where there are none."""
+    figures = group_quality(table)
+    title = "Groups of three and more"
+    columns = (
+        Column("groups"),
+        Column("ICC(1,1)", ICC),
+        Column("from rows", COUNT),
+        *(Column(name, TIMES) for name in ("median", "p90", "max")),
+        Column("stolen p90", SHARE),
+    )
+    rows = tuple(
+        (
+            *(each.title, each.icc, each.icc_rows),
+            *(each.slowdown_median, each.slowdown_p90, each.slowdown_max, each.steal_p90),
+        )
+        for each in figures
+    )
+    return [Section(title, (doc.Table(title=title, columns=columns, rows=rows),))] if figures else []
+
+
+def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
+    """How the rows of each source were measured."""
+    protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
+    of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
+    return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))
+
+
+def _files(table: Table, *, measured_here: bool) -> Sentence:
+    words = "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
+    if table.groups:
+        words += " · `groups.parquet` each victim of each group of three or more"
+    if measured_here:
+        raw_groups = ", `raw_groups.parquet`" if table.groups else ""
+        words += (
+            f" · `raw.parquet`{raw_groups} every block and side, refused ones included, from which each slowdown is "
+            "computed"
+        )
+    return Sentence(with_code(f"{words}. Times in seconds, sizes in bytes."))
+
+
+def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
     """Machine and day of the pairs and, where they differ, those of the groups."""
     pairs_on, pairs_day = _machines(table.pairs or table.groups), _day(table.pairs or table.groups)
-    lines = [f"- machine: {pairs_on}", f"- measured: {pairs_day}; source: {', '.join(sources)}"]
+    lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(sources)}"]
     groups_on, groups_day = _machines(table.groups), _day(table.groups)
     if table.pairs and table.groups and (groups_on, groups_day) != (pairs_on, pairs_day):
-        lines.append(f"- groups: on {groups_on}, measured {groups_day}")
+        lines.append(f"groups: on {groups_on}, measured {groups_day}")
     return lines
 
 
@@ -161,7 +201,7 @@ def _machines(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
 def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
     """The day of the newest row, in UTC."""
     times_s = [row.measured_at_s for row in rows if row.measured_at_s == row.measured_at_s]
-    return datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
+    return format_date(max(times_s)) if times_s else "unknown"
 
 
 def _range_text(ends: Sequence[int]) -> str:
@@ -169,40 +209,8 @@ def _range_text(ends: Sequence[int]) -> str:
     return f"{low} to {high}" if high > low else f"{low}"
 
 
-def group_count_lines(table: Table) -> list[str]:
-    """One line of a list for the groups of each size: how many, blocks a row, and their rows by status."""
-    return [
-        f"- {figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
-        + (f"{_range_text(figures.blocks)} blocks a row, " if figures.blocks else "")
-        + f"rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}"
-        for figures in group_quality(table)
-    ]
-
-
-def group_quality_lines(table: Table) -> list[str]:
-    """The quality of the groups of each size as a Markdown section; nothing where there are none."""
-    figures = group_quality(table)
-    if not figures:
-        return []
-    return [
-        "## Groups of three and more",
-        "| groups | ICC(1,1) of log slowdown (rows) | slowdown median / p90 / max | taken by third processes, p90 |",
-        "|---|---|---|---|",
-        *(
-            f"| {each.title} | {each.icc:.3f} ({each.icc_rows}) | {each.slowdown_median:.2f} / "
-            f"{each.slowdown_p90:.2f} / {each.slowdown_max:.2f} | {each.steal_p90:.1%} |"
-            for each in figures
-        ),
-        "",
-    ]
-
-
-def _icc_rows(figures: Sequence[TableQuality]) -> str:
-    return " + ".join(str(each.icc_rows) for each in figures)
-
-
 def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -> Path:
     """Write `card.md` into the table's folder, and return its path."""
-    text = dataset_card(table, command=command, note=note)
-    write_atomically(path / CARD_FILE, lambda temporary: Path(temporary).write_text(text))
+    text = markdown(dataset_card(table, command=command, note=note))
+    write_atomically(path / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
     return path / CARD_FILE

@@ -29,6 +29,11 @@ def with_code(text: str) -> Words:
     return tuple(Code(piece) if k % 2 else piece for k, piece in enumerate(text.split("`")))
 
 
+def words_text(words: Words) -> str:
+    """The text alone, where code cannot be set apart."""
+    return words if isinstance(words, str) else "".join(words)
+
+
 class Tone(StrEnum):
     """What a sentence or a cell is to its reader."""
 
@@ -153,7 +158,7 @@ class Column:
     def title(self) -> str:
         """The heading with the unit of the whole column."""
         unit = self.form.unit if self.form else ""
-        return f"{self.heading} ({unit})" if unit and unit not in self.heading else self.heading
+        return f"{self.heading} ({unit})" if unit else self.heading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,5 +367,10 @@ Part = Sentence | Items | Terms | Verbatim | Tiles | Table | LinePlot | RowPlot 
 class Document:
     """A report: its title and its parts."""
 
-    title: str
+    title: Words
     parts: tuple[Part, ...]
+
+    @property
+    def title_text(self) -> str:
+        """The title as plain text."""
+        return words_text(self.title)

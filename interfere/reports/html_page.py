@@ -15,6 +15,7 @@ from interfere.reports.document import (
     Code,
     Column,
     Document,
+    Figure,
     Folded,
     HeatMap,
     Items,
@@ -53,10 +54,10 @@ def html_page(document: Document) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", document.title),
+        tag("title", document.title_text),
         tag("style", style),
     )
-    body = tag("main", tag("h1", document.title), *_parts(document.parts, level=2))
+    body = tag("main", tag("h1", *_words(document.title)), *_parts(document.parts, level=2))
     return f"<!doctype html>\n{tag('html', tag('head', *meta), tag('body', body), lang='en')}\n"
 
 
@@ -161,23 +162,25 @@ def _scrolling(content: Html, label: str) -> Html:
     return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def _figure(figure: LinePlot | RowPlot | HeatMap | Lanes) -> Html:
+def _figure(figure: Figure) -> Html:
+    caption = tag("figcaption", figure.title)
     if isinstance(figure, HeatMap):
         key, grid = heat_map(figure)
-        return tag("figure", tag("figcaption", figure.title), key, _scrolling(grid, figure.title))
-    caption = tag("figcaption", figure.title)
-    legend = _legend(figure.series, is_box=isinstance(figure, Lanes))
-    if isinstance(figure, LinePlot) and len(figure.panels) > 1:
-        panels = (
-            tag("figure", tag("figcaption", panel.title), drawing)
-            for panel, drawing in zip(figure.panels, svg.line_plot(figure), strict=True)
-        )
-        return tag("figure", caption, *legend, tag("div", *panels, class_="panels"))
+        return tag("figure", caption, key, _scrolling(grid, figure.title))
+    head = [caption, *_legend(figure.series, is_box=isinstance(figure, Lanes))]
+    if not isinstance(figure, Lanes) and (cut_off := svg.cut_off_intervals(figure)):
+        text = f"{count_noun(cut_off, 'interval')} longer than the drawing: hover over it for its ends."
+        head.append(tag("p", text, class_=str(Tone.NOTE)))
     if isinstance(figure, LinePlot):
-        (drawing,) = svg.line_plot(figure)
+        panels = svg.line_plot(figure)
+        if len(panels) > 1:
+            titled = zip(figure.panels, panels, strict=True)
+            inside = (tag("figure", tag("figcaption", panel.title), drawing) for panel, drawing in titled)
+            return tag("figure", *head, tag("div", *inside, class_="panels"))
+        drawing = panels[0]
     else:
         drawing = svg.row_plot(figure) if isinstance(figure, RowPlot) else svg.lanes_plot(figure)
-    return tag("figure", caption, *legend, _scrolling(drawing, figure.title))
+    return tag("figure", *head, _scrolling(drawing, figure.title))
 
 
 def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:

@@ -18,7 +18,7 @@ from interfere.reports.document import (
     Table,
     Terms,
     Toned,
-    Words,
+    words_text,
 )
 from interfere.reports.numbers import NumberFormat
 from interfere.strict_json import json_value
@@ -26,7 +26,7 @@ from interfere.strict_json import json_value
 
 def json_document(document: Document) -> dict[str, Any]:
     """The document with `kind` of each part: a sentence, a table with columns and rows, a figure."""
-    return {"title": document.title, "parts": [_part(part) for part in document.parts]}
+    return {"title": document.title_text, "parts": [_part(part) for part in document.parts]}
 
 
 def _part(part: Part) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def _part(part: Part) -> dict[str, Any]:
             content = {"summary": part.summary, "parts": [_part(inner) for inner in part.parts]}
         case Sentence():
             lead = {"lead": part.lead} if part.lead else {}
-            content = {**lead, "text": _words(part.text), "tone": part.tone.value}
+            content = {**lead, "text": words_text(part.text), "tone": part.tone.value}
         case Items():
-            content = {"items": [_words(item) for item in part.items], "ordered": part.ordered}
+            content = {"items": [words_text(item) for item in part.items], "ordered": part.ordered}
         case Terms():
-            content = {"entries": {name: _words(text) for name, text in part.entries}}
+            content = {"entries": {name: words_text(text) for name, text in part.entries}}
         case Table():
             columns = [{"heading": c.heading, "unit": c.form.quantity if c.form else None} for c in part.columns]
             content = {"title": part.title, "columns": columns, "rows": [_row(row) for row in part.rows]}
@@ -52,10 +52,6 @@ def _part(part: Part) -> dict[str, Any]:
         case _:
             content = {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
     return {"kind": type(part).__name__.lower(), **content}
-
-
-def _words(words: Words) -> str:
-    return words if isinstance(words, str) else "".join(words)
 
 
 def _row(row: Sequence[Cell]) -> list[Any]:

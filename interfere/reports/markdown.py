@@ -23,7 +23,7 @@ from interfere.reports.numbers import DASH, NBSP
 
 def markdown(document: Document) -> str:
     """The text of a document."""
-    blocks = [f"# {document.title}", *_blocks(document.parts, level=2)]
+    blocks = [f"# {_words(document.title)}", *_blocks(document.parts, level=2)]
     return "\n\n".join(blocks).replace(NBSP, " ") + "\n"
 
 

@@ -51,6 +51,17 @@ def _reach(points: Sequence[Point], axis: Axis) -> list[float]:
     return [*values, *(min(high, max(low, end)) for end in ends)]
 
 
+def cut_off_intervals(plot: LinePlot | RowPlot) -> int:
+    """How many intervals are longer than the drawing."""
+    if isinstance(plot, LinePlot):
+        points, axis = [point for panel in plot.panels for series in panel.points for point in series], plot.y
+    else:
+        values = [value for row in plot.rows for series in row.values for value in series]
+        points, axis = [Point(0.0, value.value, value.low, value.high) for value in values], plot.axis
+    scale = scale_of(axis, _reach(points, axis), 0.0, 1.0)
+    return sum(point.low < scale.low or point.high > scale.high for point in points)
+
+
 def _panel(plot: LinePlot, panel: Panel, xs: Scale, ys: Scale, width: float, height: float) -> Html:
     foot = height - FOOT
     marks = [

@@ -24,8 +24,8 @@ from interfere.reports.document import (
     Tone,
     Toned,
     Verbatim,
-    Words,
     cell_text,
+    words_text,
 )
 from interfere.reports.numbers import DASH, NBSP, count_noun
 
@@ -51,7 +51,7 @@ class TerminalDocument:
 
         parts: Sequence[Part]
         if isinstance(self.document, Document):
-            yield Text(self.document.title, style="bold")
+            yield Text(self.document.title_text, style="bold")
             parts = self.document.parts
         else:
             parts = self.document
@@ -73,14 +73,14 @@ def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[Re
                     yield from shown
             case Sentence():
                 text = Text(f"{part.lead} " if part.lead else "", style="bold")
-                text.append(_words(part.text), style=_style(part.tone))
+                text.append(words_text(part.text), style=_style(part.tone))
                 yield text
             case Items():
                 marks = (f"{k}." if part.ordered else "•" for k in range(1, len(part.items) + 1))
-                yield from (_hanging(mark, _words(item), 2) for mark, item in zip(marks, part.items, strict=True))
+                yield from (_hanging(mark, words_text(item), 2) for mark, item in zip(marks, part.items, strict=True))
             case Terms():
                 for name, words in part.entries:
-                    yield Text.assemble((f"{name}: ", "dim"), _words(words or DASH))
+                    yield Text.assemble((f"{name}: ", "dim"), words_text(words or DASH))
             case Verbatim():
                 yield Padding(Text(part.text), (0, 0, 0, 2))
             case Tiles():
@@ -95,10 +95,6 @@ def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[Re
 
 def _style(tone: Tone) -> str:
     return f"bold {STYLES[tone]}" if tone in VERDICTS else STYLES.get(tone, "")
-
-
-def _words(words: Words) -> str:
-    return words if isinstance(words, str) else "".join(words)
 
 
 def _hanging(mark: str, text: "str | Text", indent: int) -> "RichTable":

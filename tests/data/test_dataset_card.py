@@ -3,14 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from interfere.data.dataset_card import dataset_card, write_card
-from interfere.data.html_page.domain_summary import domain_summaries
+from interfere.data.dataset_card import write_card
+from interfere.data.domain_summary import domain_summaries
 from interfere.data.tables import Table
+from tests.data.page_tables import card_text
 from tests.data.sample_table import JOBS, TABLE
 
 
 def test_the_card_describes_the_device_and_names_its_figures() -> None:
-    text = dataset_card(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
+    text = card_text(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
     for part in (
         "One CPU core, time-sliced",
         "a processor",
@@ -19,39 +20,40 @@ def test_the_card_describes_the_device_and_names_its_figures() -> None:
         "CC BY 4.0",
         "- 9 blocks measured",
         "interfere profile campaign --workloads a,b",
-        "1.50 / 1.90 / 2.00",
+        "| 1.50 | 1.90 | 2.00 |",
         "ICC(1,1)",
-        "| a | 10.00 ms | 10.0% | 50% |",
+        "| workload | step alone | sd between windows (%) | busy (%) |",
+        "| a | 10.0 ms | 10.0 | 50 |",
     ):
         assert part in text
     assert "2023-11-14" in text
 
 
 def test_absent_figures_are_dashes() -> None:
-    text = dataset_card(Table(name="none", jobs=(replace(JOBS[0], busy_frac=float("nan")),), pairs=()))
+    text = card_text(Table(name="none", jobs=(replace(JOBS[0], busy_frac=float("nan")),), pairs=()))
     assert "nan" not in text
     assert "–" in text
 
 
 def test_the_card_of_another_device_does_not_mention_a_core() -> None:
     moved = Table(name="t", jobs=tuple(replace(job, device_type="h200") for job in JOBS), pairs=())
-    assert "CPU core" not in dataset_card(moved)
+    assert "CPU core" not in card_text(moved)
 
 
 def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
     path = write_card(tmp_path / "new", TABLE)
-    assert path.read_text() == dataset_card(TABLE)
+    assert path.read_text() == card_text(TABLE)
 
 
 def test_the_card_of_an_imported_table_claims_neither_protocol_nor_licence() -> None:
     pairs = tuple(replace(pair, source="gavel") for pair in TABLE.pairs)
     jobs = tuple(replace(job, source="gavel+static") for job in TABLE.jobs)
-    text = dataset_card(replace(TABLE, pairs=pairs, jobs=jobs))
+    text = card_text(replace(TABLE, pairs=pairs, jobs=jobs))
     assert "As its publisher measured it" in text
     assert "Licence: that of its publisher." in text
     assert "CC BY" not in text
     assert "raw.parquet" not in text
-    assert "CC BY 4.0" in dataset_card(TABLE)
+    assert "CC BY 4.0" in card_text(TABLE)
 
 
 def test_terminal_and_page_give_the_same_figures_of_each_device_type() -> None:
@@ -62,7 +64,7 @@ def test_terminal_and_page_give_the_same_figures_of_each_device_type() -> None:
     )
     jobs = (*JOBS, *(replace(job, device_type="t4") for job in JOBS))
     both = Table(name="both", jobs=jobs, pairs=(*TABLE.pairs, *slower))
-    (row,) = [line for line in dataset_card(both).splitlines() if line.startswith("| additive fit")]
-    figures = [f"{domain.quality.additive_r2:.3f}" for domain in domain_summaries(both)]
-    assert row.split(" | ")[1:] == [figures[0], f"{figures[1]} |"]
-    assert "cpu-core, timeslice | t4, timeslice" in dataset_card(both)
+    card = card_text(both)
+    for title, domain in zip(("cpu-core, timeslice", "t4, timeslice"), domain_summaries(both), strict=True):
+        (row,) = [line for line in card.splitlines() if line.startswith(f"| {title} |")]
+        assert row.split(" | ")[3] == f"{domain.quality.additive_r2:.3f}"

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from interfere.data.dataset_card import dataset_card
-from interfere.data.html_page import table_page
 from interfere.data.quality import block_slowdowns, group_quality
 from interfere.data.tables import Table, add_profiles, read_table, table_digest, write_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import GroupMeasurement
+from tests.data.page_tables import card_text, table_page
 from tests.data.sample_table import GROUP, GROUPS, JOBS, TABLE, WITH_GROUPS
 from tests.data.test_tables import rewrite, same
 
@@ -115,7 +114,7 @@ def test_quality_is_that_of_each_size() -> None:
 
 
 def test_card_and_page_show_the_groups() -> None:
-    card = dataset_card(WITH_GROUPS)
+    card = card_text(WITH_GROUPS)
     counts = "1 groups of 2 jobs, 2 blocks a row, rows by status: ok 2, unstable 0"
     assert f"- cpu-core, timeslice, groups of 3: {counts}" in card
     assert "## Groups of three and more" in card
@@ -125,7 +124,7 @@ def test_card_and_page_show_the_groups() -> None:
     assert "a, b" in text
     assert "the clock drifted" in text
     assert "Groups of three" not in table_page(TABLE)
-    assert "Groups" not in dataset_card(TABLE)
+    assert "Groups" not in card_text(TABLE)
 
 
 def test_a_page_of_groups_alone_says_so() -> None:
@@ -139,8 +138,9 @@ def test_card_and_page_show_each_role_of_mode_priority_by_itself() -> None:
     before = replace(TABLE.pairs[0], mode="priority", important="victim", slowdown=1.05, lower=1.0, upper=1.1)
     behind = replace(before, important="neighbour", slowdown=3.0, lower=2.9, upper=3.1)
     table = replace(TABLE, pairs=(before, behind))
-    card, page = dataset_card(table), table_page(table)
-    assert "| figure | cpu-core, priority, neighbour important | cpu-core, priority, victim important |" in card
+    card, page = card_text(table), table_page(table)
+    assert "\n| cpu-core, priority, neighbour important |" in card
+    assert "\n| cpu-core, priority, victim important |" in card
     assert "SCHED_IDLE" in card
     assert "time-sliced" not in card
     assert "cpu-core · priority · victim important" in page
@@ -160,7 +160,7 @@ def test_roles_are_written_and_read_back(tmp_path: Path) -> None:
 
 def test_groups_of_another_machine_are_named_as_such() -> None:
     elsewhere = tuple(replace(group, device_name="another processor", measured_at_s=1.8e9) for group in GROUPS)
-    card = dataset_card(replace(TABLE, groups=elsewhere))
+    card = card_text(replace(TABLE, groups=elsewhere))
     assert "- machine: a processor\n- measured: 2023-11-14; source: cpu\n" in card
     assert "- groups: on another processor, measured 2027-01-15" in card
-    assert "- groups: on" not in dataset_card(WITH_GROUPS)
+    assert "- groups: on" not in card_text(WITH_GROUPS)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.data.dataset_card import dataset_card
 from interfere.data.intended_use import Limitation, intended_uses
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement
+from tests.data.page_tables import card_text
 
 
 def table(pairs: Iterable[tuple[str, str]], *, device_type: str = "t4", step_time_s: float = 0.1) -> Table:
@@ -56,6 +56,6 @@ def test_blocks_that_disagree_may_train_nothing() -> None:
 
 def test_a_small_table_beside_a_large_one_is_told_apart_in_the_card() -> None:
     large, small = table((a, b) for a in NAMES for b in NAMES), table([("j0", "j1")], device_type="a100")
-    text = dataset_card(Table(name="both", jobs=large.jobs + small.jobs, pairs=large.pairs + small.pairs))
+    text = card_text(Table(name="both", jobs=large.jobs + small.jobs, pairs=large.pairs + small.pairs))
     assert "- t4, mps: 64 of 64 ordered pairs of 8 jobs: may train a model of its own" in text
     assert "- a100, mps: 1 of 4 ordered pairs of 2 jobs. too few pairs for a model of its own: may calibrate" in text

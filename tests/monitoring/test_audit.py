@@ -14,8 +14,8 @@ from interfere.errors import InvalidInputError, UnfitError
 from interfere.monitoring.audit import wording
 from interfere.monitoring.audit.advice import Reason
 from interfere.monitoring.audit.audit import AuditReport, AuditSums
+from interfere.monitoring.audit.audit_document import audit_document
 from interfere.monitoring.audit.episodes import Episode
-from interfere.monitoring.audit.page import audit_page
 from interfere.monitoring.audit.pair_effects import PairEffects
 from interfere.monitoring.audit.report import Origin, Verdict
 from interfere.monitoring.audit.slowdowns import Baseline, SlowdownEstimate, estimate_slowdowns
@@ -23,10 +23,15 @@ from interfere.monitoring.job_progress import MeasuredSteps
 from interfere.monitoring.reading import CompanyWindow, JobInWindow, NotMeasured, SharedTime, SiteReading
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import DeviceIdentity, JobIdentity
+from interfere.reports.html_page import html_page
 from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.saved_site import write_answers
 from tests.monitoring.simulated_site import DEVICE_TYPE, EXCEPTIONS, WORKLOADS, WORST, SimulatedSite, planted_slowdown
 from tests.reports.html_tree import Tree
+
+
+def audit_page(report: AuditReport, source: str) -> str:
+    return html_page(audit_document(report, source))
 
 
 def recovered_frac(report: AuditReport) -> float:

@@ -1,14 +1,17 @@
 """Two jobs under every sharing mode: each figure is as it is defined."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.comparison_page import comparison_page, shown_window_s
+from interfere.reports.html_page import html_page
+from interfere.timeline.comparison_document import comparison_document, shown_window_s
 from interfere.timeline.kernel_schedulers import PriorityGapFillingScheduler
 from interfere.timeline.kernel_times import with_prediction_errors
 from interfere.timeline.mode_comparison import (
+    ModeResult,
     PairScenario,
     Planner,
     compare_sharing_modes,
@@ -22,6 +25,10 @@ from tests.timeline.examples import kernel, line
 NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")
 HIGH = line("high <b>", *[(20, 30)] * 20)
 LOW = line("low", *[(10, 0)] * 20)
+
+
+def page(scenario: PairScenario, results: Sequence[ModeResult]) -> str:
+    return html_page(comparison_document(scenario, results))
 
 
 def by_mode(scenario: PairScenario, *names: str) -> dict[str, object]:
@@ -136,16 +143,16 @@ def test_the_page_shows_every_mode_and_names_as_text() -> None:
     window_s = shown_window_s(HIGH)
     scenario = PairScenario(high=HIGH, low=LOW, rounds=3)
     results = compare_sharing_modes(scenario, select_kernel_schedulers((), "v100"), record_spans_until_s=window_s)
-    text = comparison_page(scenario, results)
-    assert text == comparison_page(scenario, results)
-    assert text.count("<svg") == 5
+    text = page(scenario, results)
+    assert text == page(scenario, results)
+    assert text.count('<svg class="plot"') == 5
     assert all(mode in text for mode in ("exclusive", "timeslice", "spatial", "queued", "priority"))
     assert "high &lt;b&gt;" in text
     assert "<b>," not in text
     assert "http" not in text.replace("http-equiv", "")
     priority = results[-1]
     assert all(span.start_s < window_s for span in priority.spans)
-    drawn = text.split("<h3>priority")[1]
+    drawn = text.split("<figcaption>priority")[1].partition("</figure>")[0].partition('<svg class="plot"')[2]
     assert drawn.count("<rect") == len(priority.spans)
     assert 75 < drawn.count("<rect") <= 81  # the last one begins where the picture ends
 
@@ -153,7 +160,7 @@ def test_the_page_shows_every_mode_and_names_as_text() -> None:
 def test_the_page_of_one_short_kernel() -> None:
     one = Timeline(name="one", kernels=(kernel(0.001),))
     scenario = PairScenario(high=one, low=one, rounds=2)
-    assert "<rect" in comparison_page(
+    assert "<rect" in page(
         scenario,
         compare_sharing_modes(
             scenario, select_kernel_schedulers(["queued"], "v100"), record_spans_until_s=shown_window_s(one)

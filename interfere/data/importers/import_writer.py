@@ -17,6 +17,7 @@ from interfere.data.importers.import_result import ImportResult
 from interfere.data.tables import GROUPS_FILE, JOBS_FILE, PAIRS_FILE, Table, read_table, write_table
 from interfere.data.traces import CLUSTERS_FILE, TRACE_FILE, write_trace
 from interfere.errors import ConflictError, UnfitError
+from interfere.reports.markdown import markdown
 
 IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, GROUPS_FILE, EXTRAS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
 
@@ -82,7 +83,7 @@ def _with_earlier_extras(target: Path, imported: ImportResult) -> tuple[ExtraFac
 
 def _card_with_earlier(target: Path, imported: ImportResult) -> str:
     """The card of the import, followed by those of the other formats whose facts the target keeps."""
-    card = import_card(target.name, imported)
+    card = markdown(import_card(target.name, imported))
     path = target / CARD_FILE
     if imported.trace is not None or not path.is_file() or not (target / JOBS_FILE).exists():
         return card

@@ -1,16 +1,15 @@
 """Sentences of an audit that its text and its page share."""
 
-import math
 from datetime import UTC, datetime
 
-from interfere.data.html_page.formatting import DASH, NBSP, count_noun, format_slowdown
 from interfere.monitoring.audit.advice import NextPair, Reason, Repairing
 from interfere.monitoring.audit.audit import AuditReport
 from interfere.monitoring.audit.report import Origin, PairCost, Side, WorkloadCost
 from interfere.monitoring.audit.slowdowns import Baseline
 from interfere.monitoring.reading import NotMeasured
+from interfere.reports.numbers import count_noun, format_slowdown
+from interfere.reports.numbers import format_hours as hours
 
-SHORT_HOURS = 0.1  # below it, hours are written as minutes
 COVERAGE_CLAIM = (
     "Intervals are meant to hold the true slowdown 95 times in 100. On simulated days with planted slowdowns, "
     "restarts, gaps and renamed pods at least 9 in 10 did; your site may have causes that no simulation has."
@@ -53,15 +52,6 @@ def scope(report: AuditReport) -> str:
         f"{count_noun(len({each.workload for each in report.workloads}), 'workload')}; "
         f"{hours(report.busy_hours)} of devices in use, {hours(report.shared_hours)} of them shared ({share:.0%})"
     )
-
-
-def hours(value: float) -> str:
-    """Hours, or minutes where there are few."""
-    if math.isnan(value):
-        return DASH
-    if 0 < abs(value) < SHORT_HOURS:
-        return f"{value * 60:.0f}{NBSP}min"
-    return f"{value:.1f}{NBSP}h" if abs(value) < 100 else f"{value:,.0f}{NBSP}h"
 
 
 def headline(report: AuditReport) -> str:

@@ -14,6 +14,7 @@ from interfere.data.public_tables import public_tables
 from interfere.data.tables import read_table
 from interfere.data.traces import JobTrace, TraceJob, read_trace
 from interfere.errors import ConflictError, TableError, UnfitError
+from interfere.reports.markdown import markdown
 from tests.data.sample_table import TABLE
 
 FILE = SourceFile(path=Path("x.json"), sha256="0" * 64)
@@ -74,21 +75,18 @@ def test_a_table_that_breaks_a_rule_leaves_the_target_as_it_was(tmp_path: Path) 
 
 
 def test_the_card_counts_explains_and_names_the_source() -> None:
-    text = import_card("own", WHOLE)
+    text = markdown(import_card("own", WHOLE))
     assert text.startswith("# Imported `own` (gavel)")
     assert "| dropped | 3 | rows \\| of a kind | for a reason |" in text
     assert "differs from every published file" in text
     known = public_tables()[0]
-    same = import_card(
-        "own",
-        ImportResult(
-            source_format=known.kind, files=(SourceFile(path=Path(known.file), sha256=known.sha256),), format_notes=()
-        ),
-    )
+    files = (SourceFile(path=Path(known.file), sha256=known.sha256),)
+    same = markdown(import_card("own", ImportResult(source_format=known.kind, files=files, format_notes=())))
     assert "byte-identical to the published file" in same
     assert known.licence in same
     assert "Nothing was dropped" in same
-    trace = import_card("own", ImportResult(source_format="helios", files=(FILE,), format_notes=(), trace=TRACE))
+    imported = ImportResult(source_format="helios", files=(FILE,), format_notes=(), trace=TRACE)
+    trace = markdown(import_card("own", imported))
     assert "- by devices asked: 2: 1" in trace
     assert "failed 1" in trace
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.html_page.formatting import MAX_NAME, format_bytes, format_duration, format_slowdown, shorten_name
-from interfere.data.html_page.heat_map import CLASSES, EDGES, colour_class
-from interfere.data.html_page.svg_plots import axis_ticks
 from interfere.records import NAN
-from tests.data.html_page.page_parsing import GIB, parsed, table_of
+from interfere.reports.axes import log_ticks
+from interfere.reports.heat_map import CLASSES, EDGES, colour_class
+from interfere.reports.numbers import MAX_NAME, format_bytes, format_duration, format_slowdown, shorten_name
+from tests.data.page_tables import GIB, parsed, table_of
 
 
 def test_colours_are_centred_on_one_and_reciprocal() -> None:
@@ -41,7 +41,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def themes() -> dict[str, dict[str, str]]:
-    css = files("interfere.data.html_page").joinpath("style.css").read_text()
+    css = files("interfere.reports").joinpath("style.css").read_text()
     blocks = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", b)) for b in re.findall(r":root \{(.*?)\}", css, re.S)]
     return {"light": blocks[0], "dark": blocks[1]}
 
@@ -84,7 +84,7 @@ def test_numbers_as_people_read_them() -> None:
 
 @given(st.floats(0.2, 0.99), st.floats(1.01, 100.0), st.floats(60.0, 400.0))
 def test_labels_of_an_axis_do_not_touch(low: float, high: float, span: float) -> None:
-    found = axis_ticks(low, high, span)
+    found = log_ticks(low, high, span)
     assert 1.0 in found
     places = [math.log(t / low) / math.log(high / low) * span for t in found]
     assert all(b - a >= 16.9 for a, b in pairwise(places))

@@ -4,13 +4,24 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from interfere.data.html_page import table_page
+from interfere.data.dataset_card import dataset_card
+from interfere.data.table_page import table_document
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.reports.html_page import html_page
+from interfere.reports.markdown import markdown
 from tests.data.sample_table import JOBS, PAIRS, TABLE, WITH_GROUPS
 from tests.reports.html_tree import Element, Tree
 
 GIB = 2.0**30
+
+
+def table_page(table: Table, *, sha256: str = "", notes: str = "") -> str:
+    return html_page(table_document(table, sha256=sha256, notes=notes))
+
+
+def card_text(table: Table, *, command: str = "", note: str = "") -> str:
+    return markdown(dataset_card(table, command=command, note=note))
 
 
 def parsed(table: Table) -> Element:

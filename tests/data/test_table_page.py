@@ -11,17 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.data.html_page import table_page, write_table_page
-from interfere.data.html_page.domain_summary import domain_summaries
-from interfere.data.html_page.formatting import format_slowdown
-from interfere.data.html_page.heat_map import colour_class
-from interfere.data.html_page.html_builder import Html, tag
+from interfere.data.domain_summary import domain_summaries
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
-from interfere.errors import UnfitError
 from interfere.records import PairStatus
-from tests.data.html_page.page_parsing import MANY, TABLES, parsed
-from tests.data.sample_table import JOBS, PAIR, TABLE
+from interfere.reports.heat_map import colour_class
+from interfere.reports.numbers import format_slowdown
+from tests.data.page_tables import MANY, TABLES, parsed, table_page
+from tests.data.sample_table import JOBS, PAIR
 from tests.reports.html_tree import Tree
 
 
@@ -115,11 +112,6 @@ def test_any_name_is_shown(name: str) -> None:
     assert grid.all("th")[0].attributes["title"] == name
 
 
-def test_only_tag_and_join_make_markup() -> None:
-    assert tag("p", "<b>", Html("<i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></p>'
-    assert tag("details", open=True, class_=None, hidden=False) == "<details open></details>"
-
-
 def test_equal_tables_give_equal_bytes_whatever_the_order_of_rows() -> None:
     shuffled = replace(MANY, jobs=MANY.jobs[::-1], pairs=tuple(random.Random(2).sample(MANY.pairs, len(MANY.pairs))))
     assert table_page(MANY) == table_page(MANY)
@@ -134,14 +126,6 @@ def test_the_shipped_table_names_its_origin() -> None:
         assert part in text
 
 
-def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = write_table_page(tmp_path / "new" / "card.html", TABLE)
-    assert path.read_text(encoding="utf-8") == table_page(TABLE)
-    with pytest.raises(UnfitError, match="cannot write here"):
-        write_table_page(tmp_path, TABLE)
-    assert [p.name for p in tmp_path.iterdir()] == ["new"]
-
-
 def test_the_page_needs_only_numpy_and_pyarrow(tmp_path: Path) -> None:
     code = """
 import sys
@@ -151,10 +135,11 @@ class Refuse:
             raise ModuleNotFoundError(name=name)
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
-from interfere.data.html_page import write_table_page
 from interfere.data.shipped_tables import shipped_table
+from interfere.data.table_page import table_document
 from interfere.data.tables import read_table
-write_table_page(Path(sys.argv[1]), read_table(shipped_table("cpu")))
+from interfere.reports.html_page import write_html_page
+write_html_page(Path(sys.argv[1]), table_document(read_table(shipped_table("cpu"))))
 """
     out = tmp_path / "card.html"
     done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True, check=False, timeout=240)

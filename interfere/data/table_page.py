@@ -1,0 +1,529 @@
+"""The page of a measurement table as a document: each domain with its quality, map, effects, intervals and outliers,
+then the groups, the jobs alone, where the rows come from, and a glossary.
+
+Laws: names are shown as text, whatever they hold; equal tables give equal documents, whatever the order of their rows.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from interfere.data.dataset_card import device_notes
+from interfere.data.domain_summary import (
+    FAR_UNITS,
+    DomainSummary,
+    MemorySummary,
+    count_censored,
+    count_reasons,
+    domain_summaries,
+    job_effects,
+    memory_summary,
+    with_sorted_rows,
+)
+from interfere.data.quality import MIN_ICC, group_quality
+from interfere.data.schema import SCHEMA_VERSION
+from interfere.data.tables import Table
+from interfere.records import GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.reports import document as doc
+from interfere.reports.document import Cell, Column, Document, Estimate, Part, Section, Sentence, Tile, Tiles, Tone
+from interfere.reports.numbers import (
+    BYTES,
+    COUNT,
+    DASH,
+    DURATION,
+    TIMES,
+    NumberFormat,
+    count_noun,
+    fixed,
+    format_bytes,
+    format_date,
+    format_percent,
+    format_times,
+    percent,
+)
+
+MAX_OUTLIERS = 10
+MAX_SHOWN = 12  # rows of long tables that are shown unfolded
+NOISE_UNITS = fixed(1, sign=True)
+PLAIN_NUMBER = fixed(2)
+GIB = fixed(1, "GiB", quantity="bytes", scale=2.0**-30)
+HOW_TO_READ = (
+    (
+        "slowdown",
+        "time of a step beside the neighbour ÷ time of the same step alone. 1 × is no effect, 2 × is half the "
+        "speed. The row names who is slowed (victim), the column who runs beside it (neighbour).",
+    ),
+    (
+        "interval",
+        "the 95 % confidence interval of the mean over repeats. A row without one has too few repeats, or its "
+        "source gives none.",
+    ),
+    (
+        "ICC",
+        "intraclass correlation of single blocks, ICC(1,1): the share of the variance of log slowdown that lies "
+        "between pairs and not between repeats. 1 is perfect agreement, 0 is noise.",
+    ),
+    (
+        "additive R²",
+        "share of the variance of log slowdown that a number per victim and a number per neighbour "
+        "explain. Near 1, two numbers per job are enough; what they do not explain has to be measured in pairs.",
+    ),
+    ("unstable", "measured, but refused by a check of the measurement: kept with its reason, never imputed."),
+    ("infeasible", "the two jobs cannot share the device at all."),
+)
+# Facts that few tables have: a column appears where any job has one.
+OPTIONAL_COLUMNS: tuple[tuple[str, str, NumberFormat], ...] = (
+    ("static peak", "static_memory_peak_bytes", BYTES),
+    ("static step", "static_step_time_s", DURATION),
+    ("GPU busy", "gpu_util_frac", percent()),
+    ("memory busy", "memory_util_frac", percent()),
+    ("SM active", "sm_active_frac", percent()),
+    ("SM occupancy", "sm_occupancy_frac", percent()),
+    ("tensor active", "tensor_active_frac", percent()),
+    ("DRAM active", "dram_active_frac", percent()),
+    ("power, W", "power_w", fixed(0, quantity="W")),
+)
+
+
+def table_document(table: Table, *, sha256: str = "", notes: str = "") -> Document:
+    """The page. `sha256` is the checksum of the table, `notes` the text of its dataset card."""
+    table = with_sorted_rows(table)
+    domains = domain_summaries(table)
+    parts: list[Part] = [Sentence(_summary(table), tone=Tone.LEAD), *device_notes(table)]
+    if len(domains) > 1:
+        parts.append(_overview(domains))
+    parts += [_domain_section(domain, f"domain-{k}") for k, domain in enumerate(domains)]
+    if not domains and not table.groups:
+        parts.append(Sentence("The table holds profiles alone.", lead="No pairs.", tone=Tone.BAD))
+    parts += [
+        *_groups(table),
+        Section("Jobs alone", (_profiles(table),), anchor="jobs"),
+        Section("Provenance", _provenance(table, sha256, notes), anchor="provenance"),
+        Section("How to read this page", (doc.Terms(HOW_TO_READ),), anchor="how"),
+    ]
+    return Document(table.name or "table", tuple(parts))
+
+
+def _summary(table: Table) -> str:
+    rows = table.measurements
+    devices = sorted({job.device_type for job in table.jobs} | {row.device_type for row in rows})
+    modes = sorted({row.mode for row in rows})
+    on = f" on {', '.join(devices)}" if devices else ""
+    shared = f", shared by {', '.join(modes)}" if modes else ""
+    pairs = count_noun(len(table.pairs), "ordered pair")
+    groups = len({(row.members, row.device_type, row.mode, row.metric) for row in table.groups})
+    grouped = f" and {count_noun(groups, 'group')} of three and more" if groups else ""
+    jobs = count_noun(len({j.workload for j in table.jobs}), "job")
+    return f"{jobs}{on}{shared}: {pairs}{grouped}, measured {_dates(table)}."
+
+
+def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
+    """One row for each domain, linked to its section."""
+    counts = ("jobs", "ok", "unstable", "infeasible", "not measured")
+    rows: list[tuple[Cell, ...]] = []
+    for k, domain in enumerate(domains):
+        quality, jobs = domain.quality, len({*domain.victims, *domain.neighbours})
+        rows.append(
+            (
+                doc.Link(domain_title(domain), f"domain-{k}"),
+                *(jobs, *(count for _, count in quality.rows_by_status), domain.missing),
+                *(quality.slowdown_median, quality.slowdown_p90, quality.slowdown_max),
+                *(quality.icc, quality.additive_r2),
+            )
+        )
+    columns = (
+        Column("domain"),
+        *(Column(name, COUNT) for name in counts),
+        *(Column(name, TIMES) for name in ("median", "p90", "worst")),
+        *(Column(name, PLAIN_NUMBER) for name in ("ICC", "additive R²")),
+    )
+    return doc.Table(title="Domains", columns=columns, rows=tuple(rows))
+
+
+def domain_title(domain: DomainSummary) -> str:
+    """Device type and sharing mode, and the metric where it is not the default one."""
+    metric = () if domain.metric == "step_time_mean" else (domain.metric,)
+    role = (f"{domain.important} important",) if domain.important else ()
+    return " · ".join((domain.device_type, domain.mode, *metric, *role))
+
+
+def _domain_section(domain: DomainSummary, anchor: str) -> Section:
+    """All that the page shows of one domain."""
+    note = Sentence(
+        "Rows: the victim, most slowed first. Columns: the job beside it, most harmful first. Values: time beside the "
+        "neighbour ÷ time alone.",
+        tone=Tone.NOTE,
+    )
+    measured = (_effects(domain), _intervals(domain), _outliers(domain)) if domain.table.ok_pairs else ()
+    parts = (_verdict(domain), _key_figures(domain), note, slowdown_map(domain), *measured, _feasibility(domain))
+    return Section(domain_title(domain), parts, anchor=anchor)
+
+
+def _verdict(domain: DomainSummary) -> Sentence:
+    """Whether the rows agree well enough to train a model on them."""
+    icc = domain.quality.icc
+    if not domain.table.ok_pairs:
+        return Sentence("No row of this domain has a slowdown.", lead="Nothing measured.", tone=Tone.BAD)
+    if math.isnan(icc):
+        text = "Fewer than two rows were repeated, so it is not known how well repeats agree."
+        return Sentence(text, lead="Agreement unknown.", tone=Tone.UNSURE)
+    if icc < MIN_ICC:
+        text = f"ICC {icc:.2f} is below {MIN_ICC}: repeats disagree too much, training refuses it."
+        return Sentence(text, lead="Mostly noise.", tone=Tone.BAD)
+    text = f"Repeats agree: ICC {icc:.2f}, training requires {MIN_ICC}."
+    return Sentence(text, lead="Worth learning from.", tone=Tone.GOOD)
+
+
+def _key_figures(domain: DomainSummary) -> Tiles:
+    quality, with_interval, ok = domain.quality, len(domain.pairs_with_interval), len(domain.table.ok_pairs)
+    counts = dict(quality.rows_by_status)
+    absent = [f"{count} {name}" for name, count in counts.items() if name != "ok" and count]
+    absent += [f"{domain.missing} not measured"] if domain.missing else []
+    half_widths = [math.log(pair.upper / pair.lower) / 2 for pair in domain.pairs_with_interval]
+    width = f"median half-width ±{format_percent(median(half_widths), 1)}" if half_widths else ""
+    spread = f"p90 {format_times(quality.slowdown_p90)}, worst {format_times(quality.slowdown_max)}"
+    repeated = f"from {count_noun(quality.icc_rows, 'row')} with two blocks or more"
+    rows = f"rows of {count_noun(len({*domain.victims, *domain.neighbours}), 'job')}"
+    return Tiles(
+        (
+            Tile(value=quality.slowdown_median, form=TIMES, label="median slowdown", detail=spread),
+            Tile(
+                value=quality.over_two_frac,
+                form=percent(),
+                label="of rows past 2 ×",
+                detail="2 × is a fair share of two busy jobs",
+            ),
+            Tile(value=quality.icc, form=PLAIN_NUMBER, label="ICC of one block", detail=repeated),
+            Tile(
+                value=quality.additive_r2,
+                form=PLAIN_NUMBER,
+                label="additive R²",
+                detail="of log slowdown ~ victim + neighbour",
+            ),
+            Tile(value=counts["ok"], form=COUNT, label=rows, detail=", ".join(absent) or "every pair measured"),
+            Tile(
+                value=with_interval / ok if ok else math.nan,
+                form=percent(),
+                label="of rows with an interval",
+                detail=width or "no row states its uncertainty",
+            ),
+        )
+    )
+
+
+def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
+    """Each victim beside each neighbour; never imputed."""
+    cells = {}
+    for victim in domain.victims:
+        for neighbour in domain.neighbours:
+            pair = domain.cells.get((victim, neighbour))
+            if pair is None:
+                label = f"{victim} beside {neighbour}: not measured"
+                cells[victim, neighbour] = doc.HeatCell(math.nan, label, doc.Absence.MISSING)
+            else:
+                absence = None if pair.status is PairStatus.OK else doc.Absence(pair.status.value)
+                cells[victim, neighbour] = doc.HeatCell(pair.slowdown, describe_pair(pair), absence)
+    return doc.HeatMap(
+        title=f"Slowdown of each victim beside each neighbour, {domain.device_type}",
+        row_axis="victim",
+        column_axis="beside",
+        unit="times alone",
+        rows=domain.victims,
+        columns=domain.neighbours,
+        cells=cells,
+    )
+
+
+def describe_pair(pair: PairMeasurement) -> str:
+    """One row in words, shown when the pointer is over it."""
+    jobs = f"{pair.victim} beside {pair.neighbour}: "
+    if pair.status is not PairStatus.OK:
+        return f"{jobs}{pair.status.value} ({pair.reason})"
+    interval = TIMES.ends(pair.lower, pair.upper)
+    blocks = f", {count_noun(len(pair.passes), 'value')}" if pair.passes else ""
+    reason = f" ({pair.reason})" if pair.reason else ""
+    return f"{jobs}{format_times(pair.slowdown)}{f' {interval}' if interval else ''}{blocks}{reason}"
+
+
+def _effects(domain: DomainSummary) -> Section:
+    effects = list(job_effects(domain))
+    text = (
+        "The additive fit gives each job two numbers: what it suffers beside an average neighbour, and what it causes "
+        "to an average victim."
+    )
+    if not math.isnan(domain.fit.r2):
+        text += (
+            f" They explain {format_percent(domain.fit.r2)} of the variance of log slowdown; the rest is interaction "
+            "of particular pairs."
+        )
+    if domain.fit.group_count > 1:
+        text += f" The jobs fall into {domain.fit.group_count} groups never measured together: compare within a group."
+    series = (
+        doc.Series(name="suffers"),
+        doc.Series(name="causes", mark=doc.Mark.DIAMOND, colour=doc.Colour.ORANGE),
+    )
+    rows = tuple(
+        doc.PlotRow(label=name, values=tuple((Estimate(each),) if math.isfinite(each) else () for each in both))
+        for name, *both in effects
+    )
+    axis = doc.Axis(title="slowdown (time beside the other ÷ time alone)", form=TIMES, is_log=True, lines=((1.0, ""),))
+    columns = (Column("job"), Column("suffers", TIMES), Column("causes", TIMES))
+    table = doc.Table(title="Effects of jobs", columns=columns, rows=tuple(effects))
+    plot = doc.RowPlot(title="What each job suffers and causes", axis=axis, series=series, rows=rows)
+    return Section("Slowdown suffered and caused by each job", (Sentence(text, tone=Tone.NOTE), plot, table))
+
+
+def _intervals(domain: DomainSummary) -> Section:
+    """Every row sorted by slowdown, with its interval where it has one."""
+    pairs = sorted(domain.table.ok_pairs, key=lambda p: (p.slowdown, p.victim, p.neighbour))
+    without = len(pairs) - len(domain.pairs_with_interval)
+    if without == len(pairs):
+        text = (
+            f"None of the {count_noun(without, 'row')} has an interval: it is not known how far repeats would differ."
+        )
+    else:
+        share = f"{format_percent(without / len(pairs), 1)} of {count_noun(len(pairs), 'row')} have none."
+        text = f"Dot: the slowdown; whisker: its 95 % interval. {share if without else 'Every row has one.'}"
+    points = tuple(
+        doc.Point((k + 0.5) / len(pairs), pair.slowdown, pair.lower, pair.upper, describe_pair(pair))
+        for k, pair in enumerate(pairs)
+    )
+    plot = doc.LinePlot(
+        title="Slowdowns of all rows",
+        x=doc.Axis(title="share of rows at or below (%)", form=percent(), low=0.0, high=1.0),
+        y=doc.Axis(title="slowdown (×)", form=TIMES, is_log=True, lines=((1.0, ""),)),
+        series=(doc.Series(name="row", colour=doc.Colour.ORANGE),),
+        panels=(doc.Panel(points=(points,)),),
+    )
+    return Section("Spread and intervals", (Sentence(text, tone=Tone.NOTE), plot))
+
+
+def _outliers(domain: DomainSummary) -> Section:
+    title, shown = "Farthest from the additive fit", domain.outliers[:MAX_OUTLIERS]
+    if not shown or math.isnan(shown[0].units):
+        text = "The additive fit is exact, or there are too few rows to tell noise from structure."
+        return Section(title, (Sentence(text, tone=Tone.NOTE),))
+    far = sum(abs(outlier.units) > FAR_UNITS for outlier in domain.outliers)
+    spread = f"±{format_percent(domain.noise_sd, 1)}"
+    if domain.noise_from_replicates:
+        unit = f"the spread of repeats of one row ({spread} a value, less for rows with more)"
+    else:
+        unit = f"the spread of the rows about the fit ({spread}): no row was repeated"
+    text = (
+        f"{count_noun(far, 'row')} of {len(domain.outliers):,} lie more than {FAR_UNITS:g} noise units away. One unit "
+        f"is {unit}. Far rows are what an additive model gets wrong: true interaction, or a bad measurement."
+    )
+    table = doc.Table(
+        title="Rows farthest from the additive fit",
+        columns=(
+            Column("victim"),
+            Column("neighbour"),
+            Column("measured", TIMES),
+            Column("additive fit", TIMES),
+            Column("noise units", NOISE_UNITS),
+            Column("from"),
+        ),
+        rows=tuple(
+            (
+                outlier.pair.victim,
+                outlier.pair.neighbour,
+                outlier.pair.slowdown,
+                outlier.expected,
+                outlier.units,
+                count_noun(len(outlier.pair.passes), "value") if outlier.pair.passes else DASH,
+            )
+            for outlier in shown
+        ),
+    )
+    return Section(title, (Sentence(text, tone=Tone.NOTE), table))
+
+
+def _feasibility(domain: DomainSummary) -> Section:
+    memory, counts = memory_summary(domain), dict(domain.quality.rows_by_status)
+    infeasible, capacity_bytes = counts[PairStatus.INFEASIBLE.value], memory.capacity_bytes
+    rows = count_noun(len(domain.table.pairs), "row")
+    lines = [f"{infeasible:,} of {rows} could not share the device." if infeasible else "Every pair could share."]
+    parts: list[Part] = []
+    if not memory.sums:
+        lines.append("No peak memory is known, so sums cannot be compared with a capacity.")
+    elif memory.static_jobs:
+        lines.append(
+            f"A static trace gave {count_noun(memory.static_jobs, 'peak')}: without CUDA context and workspaces."
+        )
+    if memory.sums and math.isnan(capacity_bytes):
+        lines.append(f"The capacity of {domain.device_type} is not known.")
+        parts += [_memory_plot(memory)] if infeasible else []
+    elif memory.sums:
+        lines.append(
+            f"By the sum of the peaks of {count_noun(len(memory.sums), 'unordered pair')} against "
+            f"{format_bytes(capacity_bytes)}: "
+            f"{memory.count(fits=True, feasible=True)} fit and could share, "
+            f"{memory.count(fits=False, feasible=False)} do not fit and could not; "
+            f"{memory.count(fits=True, feasible=False)} fit yet could not, "
+            f"{memory.count(fits=False, feasible=True)} do not fit yet could."
+        )
+        parts += [_memory_plot(memory), *_misfits(memory)]
+    return Section("Feasibility", (Sentence(" ".join(lines), tone=Tone.NOTE), *parts))
+
+
+def _memory_plot(memory: MemorySummary) -> doc.RowPlot:
+    """Each pair at the sum of its peaks: one row for the feasible pairs, one for the infeasible ones."""
+    capacity = memory.capacity_bytes
+    lines = ((capacity, f"capacity {format_bytes(capacity)}"),) if math.isfinite(capacity) else ()
+
+    def row(label: str, *, feasible: bool) -> doc.PlotRow:
+        sums = [pair for pair in memory.sums if (pair.status is not PairStatus.INFEASIBLE) is feasible]
+        text = "{0.first} with {0.second}: {1} together, {0.status.value}"
+        marks = tuple(Estimate(pair.bytes, label=text.format(pair, format_bytes(pair.bytes))) for pair in sums)
+        return doc.PlotRow(label=label, values=(marks,))
+
+    return doc.RowPlot(
+        title="Sums of the peak memory of each pair against the capacity",
+        axis=doc.Axis(title="peak memory of both jobs (GiB)", form=GIB, lines=lines),
+        series=(doc.Series(name="pair", mark=doc.Mark.TICK, colour=doc.Colour.INK),),
+        rows=(row("could share", feasible=True), row("could not", feasible=False)),
+    )
+
+
+def _misfits(memory: MemorySummary) -> list[doc.Table]:
+    """The pairs whose memory and measurement disagree."""
+    rows = tuple(
+        (
+            pair.first,
+            pair.second,
+            pair.bytes,
+            "fits" if pair.bytes <= memory.capacity_bytes else "too much",
+            pair.status.value,
+        )
+        for pair in memory.sums
+        if (pair.bytes <= memory.capacity_bytes) is (pair.status is PairStatus.INFEASIBLE)
+    )
+    columns = (
+        Column("job"),
+        Column("with"),
+        Column("peaks together", BYTES),
+        Column("by memory"),
+        Column("as measured"),
+    )
+    title = "Pairs where memory and measurement differ"
+    return [doc.Table(title=title, columns=columns, rows=rows, fold=MAX_SHOWN)] if rows else []
+
+
+def _groups(table: Table) -> list[Section]:
+    """Measured groups: figures of each size, and the slowdown of every victim in its company."""
+    if not table.groups:
+        return []
+    counts = ("number", "jobs", "ok", "unstable", "infeasible")
+    sizes = doc.Table(
+        title="Groups by size",
+        columns=(
+            Column("groups"),
+            *(Column(name, COUNT) for name in counts),
+            *(Column(name, TIMES) for name in ("median", "p90", "worst")),
+            Column("ICC", PLAIN_NUMBER),
+            Column("stolen p90", percent(1)),
+        ),
+        rows=tuple(
+            (
+                each.title,
+                *(each.groups, each.jobs, *(count for _, count in each.rows_by_status)),
+                *(each.slowdown_median, each.slowdown_p90, each.slowdown_max, each.icc, each.steal_p90),
+            )
+            for each in group_quality(table)
+        ),
+    )
+    victims = doc.Table(
+        title="Victims, the most slowed first",
+        columns=(
+            Column("victim"),
+            Column("company"),
+            Column("device, mode"),
+            Column("slowdown", TIMES),
+            Column("95 % interval", TIMES),
+            Column("status"),
+        ),
+        rows=tuple(
+            (
+                row.victim,
+                ", ".join(row.company),
+                f"{row.device_type}, {row.mode}",
+                row.slowdown,
+                doc.Range(row.lower, row.upper) if math.isfinite(row.lower) else math.nan,
+                row.reason or row.status.value,
+            )
+            for row in sorted(table.groups, key=_most_slowed_first)
+        ),
+        fold=MAX_SHOWN,
+    )
+    note = "Rows: one of each victim of each group. Company: the other jobs of its group."
+    inside = Section("Victims, the most slowed first", (victims,))
+    return [Section("Groups of three and more", (Sentence(note, tone=Tone.NOTE), sizes, inside), anchor="groups")]
+
+
+def _most_slowed_first(row: GroupMeasurement) -> tuple[object, ...]:
+    """The most slowed first, those without a slowdown last; equal tables give equal orders."""
+    slowdown = math.inf if math.isnan(row.slowdown) else -row.slowdown
+    return slowdown, row.victim, row.company, row.device_type, row.mode, row.metric
+
+
+def _profiles(table: Table) -> Part:
+    """The profiles of all jobs; facts that no job has get no column."""
+    if not table.jobs:
+        return Sentence("No profiles.", tone=Tone.NOTE)
+    columns: list[tuple[Column, Callable[[JobProfile], Cell]]] = [
+        (Column("workload"), lambda j: j.workload),
+        (Column("device"), lambda j: j.device_type),
+        (Column("step", DURATION), lambda j: j.step_time_s),
+        (Column("sd", percent(1)), lambda j: j.step_time_sd_s / j.step_time_s),
+        (Column("busy", percent()), lambda j: j.busy_frac),
+        (Column("peak memory", BYTES), lambda j: j.memory_peak_bytes),
+        (Column("working set", BYTES), lambda j: j.memory_working_set_bytes),
+    ]
+    for name, field, form in OPTIONAL_COLUMNS:
+        if any(math.isfinite(getattr(job, field)) for job in table.jobs):
+            columns.append((Column(name, form), lambda job, field=field: getattr(job, field)))  # type: ignore[misc]
+    if any(job.family for job in table.jobs):
+        columns.append((Column("family"), lambda j: j.family or DASH))
+    columns.append((Column("source"), lambda j: j.source))
+    rows = tuple(tuple(cell(job) for _, cell in columns) for job in table.jobs)
+    return doc.Table(title="Profiles of jobs alone", columns=tuple(column for column, _ in columns), rows=rows)
+
+
+def _provenance(table: Table, sha256: str, notes: str) -> tuple[Part, ...]:
+    """Sources, machines and dates; rows by status and reason; the dataset card of the table."""
+    rows, censored = table.measurements, count_censored(table)
+    beyond = f"{count_noun(censored, 'row')}: the true slowdown lies beyond the one given" if censored else "no row"
+    facts = (
+        ("table", table.name),
+        ("sha256 of its files", sha256),
+        ("schema version", str(SCHEMA_VERSION)),
+        ("source of the pairs and groups", _names(row.source for row in rows)),
+        ("source of the profiles", _names(job.source for job in table.jobs)),
+        ("campaign", _names(row.campaign for row in rows)),
+        ("machine", _names(row.device_name for row in rows)),
+        ("metric", _names(row.metric for row in rows)),
+        ("measured", _dates(table)),
+        ("censored", beyond),
+    )
+    reasons = tuple((each.status.value, each.rows, each.reason or DASH) for each in count_reasons(table))
+    parts: list[Part] = [doc.Terms(facts)]
+    if reasons:
+        columns = (Column("status"), Column("rows", COUNT), Column("reason given (the first of its kind)"))
+        grid = doc.Table(title="Rows by status and reason", columns=columns, rows=reasons)
+        parts.append(Section("Rows by status", (grid,)))
+    if notes:
+        parts.append(doc.Folded("The card written with the table", (doc.Verbatim(text=notes),)))
+    return tuple(parts)
+
+
+def _names(values: Iterable[str]) -> str:
+    return ", ".join(sorted({value for value in values if value}))
+
+
+def _dates(table: Table) -> str:
+    """The first and the last day of the measurements, in UTC."""
+    times_s = [row.measured_at_s for row in table.measurements if math.isfinite(row.measured_at_s)]
+    if not times_s:
+        return "at an unknown time"
+    first, last = format_date(min(times_s)), format_date(max(times_s))
+    return first if first == last else f"{first} to {last}"
