@@ -11,7 +11,7 @@ HOME = Path(__file__).resolve().parents[1]
 LIBRARIES = {
     "serve": ("onnxruntime", "scipy", "rustworkx", "grpc_health", "grpc_reflection", "prometheus_client"),
     "profile": ("torch", "psutil"),
-    "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools", "matplotlib"),
+    "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools"),
 }
 """Extra → the import names of what it installs; each library stands under one extra that brings it."""
 

@@ -13,6 +13,7 @@ from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import GroupComposition
 from interfere.predict.manifest import read_manifest
+from interfere.reports.markdown import markdown_table
 from interfere.time_left import TimeLeft
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
@@ -37,7 +38,7 @@ from interfere.training.evaluation.candidates import (
 from interfere.training.evaluation.contributions import TABLE_TASK, TableContribution, table_contributions
 from interfere.training.evaluation.gating.champion import gate_verdict, read_champion
 from interfere.training.evaluation.gating.gate import Verdict
-from interfere.training.evaluation.score_table import markdown_table
+from interfere.training.evaluation.score_table import scores_by_model
 from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.catalogue import MODELS
@@ -76,7 +77,7 @@ class TrainingResult:
     @property
     def table(self) -> str:
         """All scores as Markdown."""
-        return markdown_table(self.scores)
+        return markdown_table(scores_by_model(self.scores))
 
 
 def train(

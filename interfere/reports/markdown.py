@@ -48,7 +48,7 @@ def _blocks(parts: tuple[Part, ...], level: int) -> Iterator[str]:
                 )
                 yield "\n".join(lines)
             case Table():
-                yield _table(part)
+                yield markdown_table(part)
             case Folded():
                 yield from _blocks(part.parts, level)
 
@@ -58,7 +58,8 @@ def _words(words: Words) -> str:
     return "".join(f"`{piece}`" if isinstance(piece, Code) else piece for piece in pieces)
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """A table alone."""
     rules = ("---:" if column.form is not None else "---" for column in table.columns)
     lines = [_row(column.title for column in table.columns), f"|{'|'.join(rules)}|"]
     for row in table.rows:

@@ -8,7 +8,19 @@ import math
 from collections.abc import Iterable, Sequence
 
 from interfere.reports.axes import Scale, scale_of
-from interfere.reports.document import Axis, Box, Estimate, Lanes, LinePlot, Mark, Panel, Point, RowPlot, Series
+from interfere.reports.document import (
+    Axis,
+    Box,
+    Estimate,
+    Lanes,
+    LinePlot,
+    Mark,
+    Panel,
+    PlotRow,
+    Point,
+    RowPlot,
+    Series,
+)
 from interfere.reports.markup import Html, tag
 from interfere.reports.numbers import shorten_name
 
@@ -126,8 +138,8 @@ def row_plot(plot: RowPlot) -> Html:
     estimates = [value for row in plot.rows for series in row.values for value in series]
     points = [Point(0.0, value.value, value.low, value.high) for value in estimates]
     xs = scale_of(plot.axis, _reach(points, plot.axis), left, WIDTH - RIGHT)
-    bars = sum(series.mark is Mark.BAR for series in plot.series)
-    height = max(ROW, 11.0 * bars + 8.0)
+    bars = [_bars_of(plot.series, row) for row in plot.rows]
+    height = max([ROW, *(11.0 * count + 8.0 for count in bars)])
     top = _top(plot.axis)
     foot = top + height * len(plot.rows)
     marks = _grid_down(plot.axis, xs, top, foot)
@@ -137,11 +149,16 @@ def row_plot(plot: RowPlot) -> Html:
         drawn_bars = 0
         for series, values in zip(plot.series, row.values, strict=True):
             at = middle
-            if series.mark is Mark.BAR and bars > 1:
-                at, drawn_bars = middle + 11.0 * (drawn_bars - (bars - 1) / 2), drawn_bars + 1
+            if series.mark is Mark.BAR and values:
+                at, drawn_bars = middle + 11.0 * (drawn_bars - (bars[k] - 1) / 2), drawn_bars + 1
             marks += [_row_mark(series, value, row.label, plot.axis, xs, at) for value in values]
     marks += _labels_below(plot.axis, xs, foot, WIDTH)
     return _svg(plot.title, marks, WIDTH, foot + FOOT, "plot")
+
+
+def _bars_of(series: Sequence[Series], row: PlotRow) -> int:
+    """How many bars stand below each other in a row."""
+    return sum(bool(values) and each.mark is Mark.BAR for each, values in zip(series, row.values, strict=True))
 
 
 def _row_mark(series: Series, value: Estimate, row: str, axis: Axis, xs: Scale, at: float) -> Html:

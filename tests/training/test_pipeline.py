@@ -161,9 +161,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
         "card.md",
         "environment.txt",
         "published",
-        "error_by_job.png",
-        "predicted_vs_measured.png",
-        "slowdown_cpu-core_timeslice.png",
+        "figures.html",
         "verdict.json",
     }
     version = client.get_model_version_by_alias(MODEL, "champion")
@@ -185,7 +183,7 @@ def test_the_contributions_to_the_trees_are_logged(trained: Trained) -> None:
     under = f"tags.`mlflow.parentRunId` = '{trained.result.run_id}'"
     where = {r.info.run_name: r.info.run_id for r in client.search_runs([experiment], under)}
     for name in ("gbdt", "ensemble"):
-        assert {f.path for f in client.list_artifacts(where[name])} == {"contributions.json", "contributions.png"}
+        assert {f.path for f in client.list_artifacts(where[name])} == {"contributions.json", "contributions.html"}
     assert not client.list_artifacts(where["gp"])
 
 
@@ -243,7 +241,7 @@ def test_the_card_and_the_result_of_a_training_say_that_a_device_type_has_only_a
     write_table(tmp_path / "few", few)
     made = train([small_folder, tmp_path / "few"], tmp_path / "work", models=CHEAP_MODELS)
     (warning,) = made.warnings
-    assert f"- **{warning}**" in (made.folder / "card.md").read_text()
+    assert f"**{warning}**" in (made.folder / "card.md").read_text()
 
 
 def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> None:

@@ -4,19 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from interfere.training.evaluation.score_table import SCORE_COLUMNS
+from interfere.reports.document import Sentence, Tone
+from interfere.reports.terminal import TerminalDocument
+from interfere.training.evaluation.score_table import scores_by_model
 from interfere.training.evaluation.scores import Scores
 from interfere.training.groups.evaluation import DomainComposition
-
-SHOWN = {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"}  # what fits into 80 columns
-SHOWN_COLUMNS = tuple(column for column in SCORE_COLUMNS if column[0] in SHOWN)
-LEGEND = (
-    "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
-    "coverage of the 90 % interval"
-)
 
 
 def scores_document(scores: Sequence[tuple[str, str, Scores]]) -> dict[str, dict[str, Any]]:
@@ -32,12 +24,12 @@ def compositions_document(compositions: Sequence[DomainComposition]) -> list[dic
     return [each.to_json() for each in compositions]
 
 
-def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> Table:
-    """Return a table with one row per split and model."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
-    for heading in ("split", "model", *(heading for _, heading, _ in SHOWN_COLUMNS)):
-        table.add_column(heading, no_wrap=True)
-    for split, model, model_scores in scores:
-        values = asdict(model_scores)
-        table.add_row(split, model, *(format(values[name], form) for name, _, form in SHOWN_COLUMNS))
-    return table
+def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> TerminalDocument:
+    """Return a table with one row per split and model, and what its columns mean."""
+    return TerminalDocument([scores_by_model(scores), Sentence(SHOWN_LEGEND, tone=Tone.NOTE)])
+
+
+SHOWN_LEGEND = (
+    "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
+    "coverage of the 90 % interval"
+)

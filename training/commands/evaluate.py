@@ -59,7 +59,9 @@ def evaluate(
             "was fitted on; on the splits job and family, with the first seed.",
         ),
     ] = False,
-    plots: Annotated[Path | None, typer.Option(help="Folder for figures (PNG).", show_default=False)] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Folder for pages with figures (HTML).", show_default=False)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Score models on measured tables, out of fold, beside the cheap baselines.
@@ -69,15 +71,16 @@ def evaluate(
     training would choose from the training rows alone. Groups of three and more, where the tables hold some, are scored
     beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots.
     """
+    from interfere.reports.markdown import markdown
     from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_markdown
+    from interfere.training.evaluation.figures import make_figure_folder, write_leaderboard_pages
     from interfere.training.evaluation.leaderboard import (
         evaluate_named_tables,
         folders_by_name,
         leaderboard_documents,
-        leaderboards_markdown,
+        leaderboards_report,
         score_published_on_poor_profiles,
     )
-    from interfere.training.evaluation.plots import make_figure_folder, save_leaderboard_figures
     from interfere.training.evaluation.splits import SELECTION_SPLITS
     from interfere.training.groups.leaderboard import evaluate_groups, groups_markdown
 
@@ -94,8 +97,8 @@ def evaluate(
         report=progress_note,
     )
     if plots is not None:
-        progress_note("\n".join(map(str, save_leaderboard_figures(leaderboards, plots))))
-    documents, text = leaderboard_documents(leaderboards), leaderboards_markdown(leaderboards)
+        progress_note("\n".join(map(str, write_leaderboard_pages(leaderboards, plots))))
+    documents, text = leaderboard_documents(leaderboards), markdown(leaderboards_report(leaderboards))
     if groups := evaluate_groups(leaderboards, folders):
         text = "\n".join([text, "", groups_markdown(groups)])
         for document in documents:

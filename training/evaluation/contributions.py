@@ -12,11 +12,12 @@ each fold, with and without the table.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.reports.document import Axis, Estimate, Mark, PlotRow, RowPlot, Series
+from interfere.reports.numbers import fixed
 from interfere.time_left import TimeLeft
 from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import Dataset
@@ -27,10 +28,6 @@ from interfere.training.models.completed import FittedCompleted
 from interfere.training.models.ensemble import FittedEnsemble
 from interfere.training.models.gbdt import FittedGbdt, fill_missing
 from interfere.training.models.protocols import FittedModel, ModelSettings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 MAX_BARS = 20  # of the figure
 
@@ -62,19 +59,15 @@ def row_contributions(trees: FittedGbdt, dataset: Dataset) -> NDArray[np.float64
     return np.asarray(values, dtype=np.float64)
 
 
-def contributions_figure(name: str, contributions: Contributions) -> "Figure":
+def contributions_figure(name: str, contributions: Contributions) -> RowPlot:
     """Bars of the largest contributions of the model `name`."""
-    from matplotlib.figure import Figure
-
-    shown = contributions[:MAX_BARS][::-1]
-    figure = Figure(figsize=(8, 1.5 + 0.28 * len(shown)), layout="constrained")
-    axes = figure.subplots()
-    axes.barh([feature for feature, _ in shown], [size for _, size in shown])
-    axes.set(
-        xlabel="mean |contribution| to log slowdown,\nover the training rows",  # two lines: feature names are wide
-        title=f"Largest contributions to the trees of {name}\n({len(shown)} of {len(contributions)} features)",
+    shown = contributions[:MAX_BARS]
+    return RowPlot(
+        title=f"Largest contributions to the trees of {name} ({len(shown)} of {len(contributions)} features)",
+        axis=Axis(title="mean |contribution| to log slowdown, over the training rows", form=fixed(4)),
+        series=(Series(name="contribution", mark=Mark.BAR),),
+        rows=tuple(PlotRow(label=feature, values=((Estimate(size),),)) for feature, size in shown),
     )
-    return figure
 
 
 TABLE_TASK = "tables"

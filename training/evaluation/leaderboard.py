@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from interfere.data.tables import read_table
+from interfere.reports.document import Document, Section, Sentence, Tone
 from interfere.time_left import TimeLeft
 from interfere.training.baselines import BASELINES, Baseline
 from interfere.training.campaigns import align_campaigns, alignment_texts
@@ -25,7 +26,7 @@ from interfere.training.evaluation.candidates import (
 from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models
 from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
 from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
-from interfere.training.evaluation.score_table import LEGEND, score_cells
+from interfere.training.evaluation.score_table import LEGEND, score_table
 from interfere.training.evaluation.scores import Scores
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
 from interfere.training.models.catalogue import MODELS, select_models
@@ -87,23 +88,14 @@ class Leaderboard:
             "models": [_row_document(row, self.seeds) for row in self.rows],
         }
 
-    def markdown(self) -> str:
-        """The leaderboard as Markdown: baselines first, the published model in bold.
+    def section(self) -> Section:
+        """The leaderboard for people: baselines first, the published model named as such.
 
         † marks a baseline that lacks its inputs for some rows.
         """
-        headings, cells = score_cells([row.scores for row in self.rows])
         seeds = ", ".join(map(str, self.seeds))
-        lines = [
-            f"### {self.data}, split: {self.split}, facts: {self.facts}, seeds: {seeds}",
-            "",
-            f"| model | {' | '.join(headings)} |",
-            "|---|" + "---|" * len(headings),
-            *(
-                f"| {_label(row, self.published)} | {' | '.join(row_cells)} |"
-                for row, row_cells in zip(self.rows, cells, strict=True)
-            ),
-        ]
+        title = f"{self.data}, split: {self.split}, facts: {self.facts}, seeds: {seeds}"
+        table = score_table(title, ("model",), [((_label(row, self.published),), row.scores) for row in self.rows])
         notes = [f"Published: {self.published}, chosen on training rows alone."]
         model_auc, memory_sum_auc = self.feasibility_auc
         if not math.isnan(model_auc):
@@ -119,7 +111,7 @@ class Leaderboard:
             notes.append(
                 f"† the mean stood in, for want of the baseline's inputs, on: {', '.join(partial)} of the rows."
             )
-        return "\n".join([*lines, "", *notes, ""])
+        return Section(title, (table, *map(Sentence, notes)))
 
 
 def evaluate_tables(
@@ -217,9 +209,10 @@ def evaluate_named_tables(
     )
 
 
-def leaderboards_markdown(leaderboards: Sequence[Leaderboard]) -> str:
-    """All leaderboards as Markdown, and what their columns mean."""
-    return "\n".join([*(leaderboard.markdown() for leaderboard in leaderboards), f"{LEGEND}."])
+def leaderboards_report(leaderboards: Sequence[Leaderboard]) -> Document:
+    """All leaderboards, and what their columns mean."""
+    sections = (leaderboard.section() for leaderboard in leaderboards)
+    return Document("Leaderboards", (*sections, Sentence(f"{LEGEND}.", tone=Tone.NOTE)))
 
 
 def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str, Any]]:
@@ -305,7 +298,7 @@ def _leaderboard_row(evaluations: Sequence[Evaluation]) -> LeaderboardRow:
 
 def _label(row: LeaderboardRow, published: str) -> str:
     name = f"{row.name} †" if row.stand_in > 0 else row.name
-    return f"**{name}** (published)" if row.name == published else name
+    return f"{name} (published)" if row.name == published else name
 
 
 def _row_document(row: LeaderboardRow, seeds: Sequence[int]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""Renders scores as tables: which columns there are, how their cells are formatted, and what they mean."""
+"""Scores as tables: which columns there are, how their numbers are written, and what they mean."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from interfere.reports.document import Cell, Column, Table
+from interfere.reports.numbers import COUNT, fixed
 from interfere.training.evaluation.scores import Scores
 
 LEGEND = (
@@ -13,43 +15,43 @@ LEGEND = (
     "the worst tenth of jobs, coverage of the job that nine of ten surpass; for jobs never seen, MAE, regret and "
     "coverage of their own slowdown and of what they do to others"
 )
-SCORE_COLUMNS = (  # field of `Scores`, heading, format
-    ("mae", "MAE", ".4f"),
-    ("mae_se", "±", ".4f"),
-    ("rmse", "RMSE", ".4f"),
-    ("p90", "P90", ".4f"),
-    ("mape", "MAPE %", ".2f"),
-    ("r2", "R²", ".3f"),
-    ("spearman", "Spearman", ".3f"),
-    ("regret", "regret %", ".2f"),
-    ("regret_all", "of all %", ".2f"),
-    ("coverage", "coverage", ".3f"),
-    ("width", "width", ".3f"),
-    ("worst_coverage", "worst 10 %", ".3f"),
-    ("worst_width", "their width", ".3f"),
-    ("tenth_coverage", "tenth job", ".3f"),
-    ("mae_own", "own MAE", ".4f"),
-    ("regret_own", "own regret %", ".2f"),
-    ("coverage_own", "own coverage", ".3f"),
-    ("mae_others", "others' MAE", ".4f"),
-    ("regret_others", "others' regret %", ".2f"),
-    ("coverage_others", "others' coverage", ".3f"),
-    ("rows", "rows", "d"),
+ERROR, SHARE, PERCENT = fixed(4), fixed(3), fixed(2, "%", quantity="percent")
+SCORE_COLUMNS = (  # field of `Scores`, and its column; a terminal shows those that fit
+    ("mae", Column("MAE", ERROR)),
+    ("mae_se", Column("±", ERROR, is_detail=True)),
+    ("rmse", Column("RMSE", ERROR, is_detail=True)),
+    ("p90", Column("P90", ERROR, is_detail=True)),
+    ("mape", Column("MAPE", PERCENT)),
+    ("r2", Column("R²", SHARE)),
+    ("spearman", Column("Spearman", SHARE)),
+    ("regret", Column("regret", PERCENT)),
+    ("regret_all", Column("of all", PERCENT, is_detail=True)),
+    ("coverage", Column("coverage", SHARE)),
+    ("width", Column("width", SHARE, is_detail=True)),
+    ("worst_coverage", Column("worst 10 %", SHARE, is_detail=True)),
+    ("worst_width", Column("their width", SHARE, is_detail=True)),
+    ("tenth_coverage", Column("tenth job", SHARE, is_detail=True)),
+    ("mae_own", Column("own MAE", ERROR, is_detail=True)),
+    ("regret_own", Column("own regret", PERCENT, is_detail=True)),
+    ("coverage_own", Column("own coverage", SHARE, is_detail=True)),
+    ("mae_others", Column("others' MAE", ERROR, is_detail=True)),
+    ("regret_others", Column("others' regret", PERCENT, is_detail=True)),
+    ("coverage_others", Column("others' coverage", SHARE, is_detail=True)),
+    ("rows", Column("rows", COUNT)),
 )
 
 
-def markdown_table(scores: Sequence[tuple[str, str, Scores]]) -> str:
-    """Markdown table of (split, model, scores)."""
-    headings, cells = score_cells([row for _, _, row in scores])
-    lines = [f"| split | model | {' | '.join(headings)} |", "|---|---|" + "---|" * len(headings)]
-    for (split, model, _), row in zip(scores, cells, strict=True):
-        lines.append(f"| {split} | {model} | {' | '.join(row)} |")
-    return "\n".join(lines)
+def score_table(title: str, headings: Sequence[str], scores: Sequence[tuple[tuple[str, ...], Scores]]) -> Table:
+    """A row for each (names below the headings, scores); columns without any number are left out."""
+    values = [asdict(row) for _, row in scores]
+    kept = [(name, column) for name, column in SCORE_COLUMNS if not all(math.isnan(row[name]) for row in values)]
+    rows: list[tuple[Cell, ...]] = [
+        (*names, *(row[name] for name, _ in kept)) for (names, _), row in zip(scores, values, strict=True)
+    ]
+    return Table(title=title, columns=(*map(Column, headings), *(column for _, column in kept)), rows=tuple(rows))
 
 
-def score_cells(scores: Sequence[Scores]) -> tuple[list[str], list[list[str]]]:
-    """(headings, one row of cells per score). A missing number is "-"; columns without any number are left out."""
-    values = [asdict(row) for row in scores]
-    columns = [column for column in SCORE_COLUMNS if not all(math.isnan(row[column[0]]) for row in values)]
-    cells = [["-" if math.isnan(row[name]) else format(row[name], form) for name, _, form in columns] for row in values]
-    return [heading for _, heading, _ in columns], cells
+def scores_by_model(scores: Sequence[tuple[str, str, Scores]]) -> Table:
+    """The table of (split, model, scores)."""
+    rows = [((split, model), row) for split, model, row in scores]
+    return score_table("Scores on rows never fitted", ("split", "model"), rows)

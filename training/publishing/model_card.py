@@ -1,13 +1,16 @@
-"""Writes the model card: what a published model is, what it was trained on, how well it predicts, and its limits."""
+"""The model card as a document: what a published model is, its training data, how well it predicts, and its limits."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from interfere.devices import CPU_CORE
 from interfere.predict.graphs.matrix_limit import MatrixLimit
+from interfere.reports.document import Code, Column, Document, Items, Part, Section, Sentence, Table, Tone, with_code
+from interfere.reports.numbers import COUNT, fixed
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.candidates import GATE, REQUEST
-from interfere.training.evaluation.score_table import LEGEND, markdown_table
+from interfere.training.evaluation.score_table import LEGEND, scores_by_model
 from interfere.training.evaluation.scores import Scores
 from interfere.training.groups.evaluation import DomainComposition
 
@@ -51,101 +54,145 @@ def model_card(
     notice: str = "",
     compositions: Sequence[DomainComposition] = (),
     beliefs: Sequence[str] = (),
-) -> str:
-    """The card as Markdown, without dates and paths: equal data and seed give an equal card.
+) -> Document:
+    """The card, without dates and paths: equal data and seed give an equal card.
 
     `notice`: what the licence of the training data asks to be told. `beliefs`: a line on each table with few pairs.
     """
-    domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
-    trial_note = (
-        "\n**One CPU core, for trying out.** Two processes shared one core in time slices. These figures say nothing "
-        "about a GPU.\n"
-        if {d.device_type for d in dataset.domains} == {"cpu-core"}
-        else ""
+    return Document(
+        f"Slowdown predictor: {champion}",
+        (
+            Sentence(
+                with_code(
+                    "Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. "
+                    f"The model is {DESCRIPTIONS.get(champion, 'a model that does not ship with interfere')}."
+                )
+            ),
+            Sentence(_matrix_text(matrix_limit)),
+            *_trial_note(dataset),
+            Section("Learned from", _sources(dataset, trained_on)),
+            Section("Scores on rows never fitted", _scores(scores, selected_by)),
+            *_groups_section(compositions),
+            *_beliefs_section(beliefs),
+            Section("Limits", (*_warnings(warnings), Items((*LIMITS, *_exactness(worst_parity, seed))))),
+            *((Section("Notices", (Sentence(notice.strip()),)),) if notice.strip() else ()),
+        ),
     )
-    tables = "\n".join(
-        f"- `{table.table}`: {table.rows} ordered pairs, "
-        f"ICC of two blocks {'unknown' if math.isnan(table.icc) else f'{table.icc:.3f}'}, sha256 `{table.sha256}`"
+
+
+LIMITS = (
+    "Another device type or sharing mode is refused unless extrapolation is asked for: levels do not transfer.",
+    "Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less "
+    "known job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.",
+    "A pair is not predicted where the largest errors are expected, a large slowdown beside a job unlike the above: "
+    "measure it first.",
+)
+
+
+def _exactness(worst_parity: float, seed: int) -> tuple[str, str]:
+    return (
+        f"Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds "
+        "(gate 1e-5).",
+        f"Seed {seed}; the same tables and seed give the same model.",
+    )
+
+
+def _matrix_text(limit: MatrixLimit | None) -> str:
+    """How large a matrix the model answers."""
+    if limit is None:
+        return "It factorises over jobs: matrices of any size are answered by the same model."
+    return (
+        f"It predicts pair by pair: a matrix or a decision may hold {limit.pairs:,} distinct ordered pairs, which take "
+        f"about {limit.seconds:g} s of one core; larger ones are refused."
+    )
+
+
+def _trial_note(dataset: Dataset) -> list[Sentence]:
+    """That a model of CPU cores is for trying out."""
+    if {d.device_type for d in dataset.domains} != {CPU_CORE.name}:
+        return []
+    text = "Two processes shared one core in time slices. These figures say nothing about a GPU."
+    return [Sentence(text, lead="One CPU core, for trying out.")]
+
+
+def _sources(dataset: Dataset, trained_on: Sequence[TrainingTable]) -> tuple[Part, ...]:
+    """The tables, the domains and workloads, and the encoder."""
+    domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
+    tables = tuple(
+        (
+            Code(table.table),
+            f": {table.rows} ordered pairs, ICC of two blocks "
+            f"{'unknown' if math.isnan(table.icc) else f'{table.icc:.3f}'}, sha256 ",
+            Code(table.sha256),
+        )
         for table in trained_on
     )
-    matrix_line = (
-        "It factorises over jobs: matrices of any size are answered by the same model."
-        if matrix_limit is None
-        else f"It predicts pair by pair: a matrix or a decision may hold {matrix_limit.pairs:,} distinct ordered "
-        f"pairs, which take about {matrix_limit.seconds:g} s of one core; larger ones are refused."
+    columns = f", {len(dataset.job_columns)} columns a job, {len(dataset.pair_columns)} a pair."
+    return (
+        Items(tables),
+        Sentence(
+            f"Domains (device type / sharing mode / metric): {domains}. Workloads: {', '.join(dataset.workloads)}."
+        ),
+        Sentence(("Features: encoder ", Code(dataset.fingerprint), columns)),
     )
-    warning_lines = "".join(f"- **{warning}**\n" for warning in warnings)
-    description = _description(champion)
-    return f"""# Slowdown predictor: {champion}
-
-Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. The model is {description}.
-{matrix_line}
-{trial_note}
-## Learned from
-{tables}
-
-Domains (device type / sharing mode / metric): {domains}. Workloads: {", ".join(dataset.workloads)}.
-Features: encoder `{dataset.fingerprint}`, {len(dataset.job_columns)} columns a job, {len(dataset.pair_columns)} a pair.
-
-## Scores on rows never fitted
-`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other of its model
-family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from fitting and choosing.
-Speed = 1 / slowdown, clipped to [0.05, 1.6].
-{SELECTIONS[selected_by]}
-
-{markdown_table(scores)}
-
-{LEGEND}.
-{_groups_section(compositions)}{_beliefs_section(beliefs)}
-## Limits
-{warning_lines}- Another device type or sharing mode is refused unless extrapolation is asked for: levels do not
-  transfer.
-- Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less known
-  job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.
-- A pair is not predicted where the largest errors are expected, a large slowdown beside a job unlike the above:
-  measure it first.
-- Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
-- Seed {seed}; the same tables and seed give the same model.
-{f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""
 
 
-def _beliefs_section(lines: Sequence[str]) -> str:
-    """What predicts the pairs of tables of which few were measured; empty without such tables."""
-    if not lines:
-        return ""
-    listed = "\n".join(f"- {line}" for line in lines)
-    return f"""
-## Tables with few pairs
-Their pairs are predicted by the model above together with a belief: a Gaussian process over the measured pairs, which
-starts from what a model predicted before any was measured. Weights are inverse to mean squared errors out of fold.
-
-{listed}
-"""
+def _scores(scores: Sequence[tuple[str, str, Scores]], selected_by: str) -> tuple[Part, ...]:
+    splits = (
+        "`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other of "
+        "its model family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from "
+        f"fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. {SELECTIONS[selected_by]}"
+    )
+    return (Sentence(with_code(splits)), scores_by_model(scores), Sentence(f"{LEGEND}."))
 
 
-def _groups_section(compositions: Sequence[DomainComposition]) -> str:
-    """How well groups of three and more are predicted; empty without measured ones."""
+def _warnings(warnings: Sequence[str]) -> list[Sentence]:
+    return [Sentence("", lead=warning, tone=Tone.BAD) for warning in warnings]
+
+
+def _beliefs_section(lines: Sequence[str]) -> list[Section]:
+    """What predicts the pairs of tables of which few were measured; none without such tables."""
+    text = (
+        "Their pairs are predicted by the model above together with a belief: a Gaussian process over the measured "
+        "pairs, which starts from what a model predicted before any was measured. Weights are inverse to mean squared "
+        "errors out of fold."
+    )
+    return [Section("Tables with few pairs", (Sentence(text), Items(tuple(lines))))] if lines else []
+
+
+def _groups_section(compositions: Sequence[DomainComposition]) -> list[Section]:
+    """How well groups of three and more are predicted; none without measured ones."""
     if not compositions:
-        return ""
-    rows = "\n".join(
-        f"| {each.device_type} / {each.mode} | {score.size or 'all'} | {score.cases} | {score.mae:.4f} | "
-        f"{score.mae_known_pairs:.4f} | {score.mae_sum:.4f} | {score.mae_product:.4f} | {score.coverage:.3f} |"
-        for each in compositions
-        for score in each.scores
+        return []
+    error = fixed(4)
+    table = Table(
+        title="Groups of three and more",
+        columns=(
+            Column("domain"),
+            Column("jobs"),
+            Column("cases", COUNT),
+            *(Column(name, error) for name in ("MAE", "known pairs", "sum", "product")),
+            Column("coverage", fixed(3)),
+        ),
+        rows=tuple(
+            (
+                f"{each.device_type} / {each.mode}",
+                str(score.size or "all"),
+                score.cases,
+                *(score.mae, score.mae_known_pairs, score.mae_sum, score.mae_product),
+                score.coverage,
+            )
+            for each in compositions
+            for score in each.scores
+        ),
     )
-    fitted = "\n".join(f"- {_composition_text(each)}" for each in compositions)
-    return f"""
-## Groups of three and more
-Composed from the slowdowns of their pairs. Per domain:
-{fitted}
-
-MAE of speed and coverage of the 90 % interval, groups with a job never seen; `known pairs`: the same groups, every pair
-of them measured.
-
-| domain | jobs | cases | MAE | known pairs | sum | product | coverage |
-|---|---|---|---|---|---|---|---|
-{rows}
-"""
+    legend = (
+        "MAE of speed and coverage of the 90 % interval, groups with a job never seen; `known pairs`: the same groups, "
+        "every pair of them measured."
+    )
+    fitted = Items(tuple(with_code(_composition_text(each)) for each in compositions))
+    composed = Sentence("Composed from the slowdowns of their pairs. Per domain:")
+    return [Section("Groups of three and more", (composed, fitted, Sentence(with_code(legend)), table))]
 
 
 def _composition_text(domain: DomainComposition) -> str:
@@ -160,8 +207,3 @@ def _composition_text(domain: DomainComposition) -> str:
         f"{domain.device_type} / {domain.mode}: growth {domain.composition.growth:g}, saturation "
         f"{domain.composition.saturation:g}; {domain.cases} victims in groups {source}; {domain.choice.text()}"
     )
-
-
-def _description(model: str) -> str:
-    """What a model is, in a few words; of a model that is not in the catalogue, only that."""
-    return DESCRIPTIONS.get(model, "a model that does not ship with interfere")

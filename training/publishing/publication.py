@@ -23,6 +23,7 @@ from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.predict.pair_intervals import PairIntervals
 from interfere.protocols import PairEncoder
+from interfere.reports.markdown import markdown
 from interfere.training.beliefs.publish import BeliefComparison
 from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import METRIC, Dataset, PairRows, SourceTables, build_dataset, read_source_tables
@@ -265,7 +266,7 @@ def build_publication(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
     )
-    card = model_card(
+    document = model_card(
         dataset,
         champion=candidates.champion,
         selected_by=candidates.selected_by,
@@ -286,7 +287,7 @@ def build_publication(
         pair_graph=pair.content,
         matrix_graph=matrix.content if matrix else None,
         matrix_limit=limit,
-        card=card,
+        card=markdown(document),
         intervals=calibrate_intervals(dataset, candidates.champion_evaluations),
         feasibility=fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC)),
         space=getattr(champion, "space", None),

@@ -5,7 +5,6 @@ Exported pair graphs are logged as MLflow models, with signature and input examp
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 
 from interfere.errors import ModelError
 from interfere.protocols import PairEncoder
+from interfere.reports.document import Document, Part
+from interfere.reports.markdown import markdown_table
 from interfere.strict_json import json_value
 from interfere.training.campaigns import CampaignRelation, alignment_texts
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.evaluation import plots
 from interfere.training.evaluation.candidates import Candidates
 from interfere.training.evaluation.contributions import (
     TableContribution,
@@ -27,8 +27,9 @@ from interfere.training.evaluation.contributions import (
     trees_of,
 )
 from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.figures import error_by_job, predicted_vs_measured, slowdown_map
 from interfere.training.evaluation.gating.gate import Verdict
-from interfere.training.evaluation.score_table import markdown_table
+from interfere.training.evaluation.score_table import scores_by_model
 from interfere.training.models.completed import exported_form, settings_of
 from interfere.training.models.protocols import FittedModel
 from interfere.training.publishing.publication import Publication, export_pair_graph
@@ -164,17 +165,15 @@ def _log_graph(
 def _log_comparison(run: Run, candidates: Candidates) -> None:
     rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
     run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
-    run.log_text("comparison.md", markdown_table(candidates.scores))
+    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
 
 
 def _log_figures(run: Run, candidates: Candidates) -> None:
     dataset, evaluations = candidates.dataset, candidates.champion_evaluations
-    run.log_figure("predicted_vs_measured.png", plots.predicted_vs_measured(dataset, evaluations))
-    run.log_figure("error_by_job.png", plots.error_by_job(dataset, evaluations))
+    figures: list[Part] = [predicted_vs_measured(dataset, evaluations), error_by_job(dataset, evaluations)]
+    figures += [slowdown_map(dataset, k) for k in range(len(dataset.domains))]
+    run.log_page("figures.html", Document(f"Figures of {candidates.champion}", tuple(figures)))
     _log_contributions(run, candidates.champion_model, dataset)
-    for k, domain in enumerate(dataset.domains):
-        place = re.sub(r"[^\w.-]+", "-", f"{domain.device_type}_{domain.mode}")  # a device type is free text
-        run.log_figure(f"slowdown_{place}.png", plots.slowdown_heatmap(dataset, k))
 
 
 def _log_folds(model_run: Run, evaluations: Sequence[Evaluation], seed: int) -> None:
@@ -201,4 +200,5 @@ def _log_contributions(run: Run, model: FittedModel, dataset: Dataset) -> None:
         "mean_abs_log_slowdown": [size for _, size in contributions],
     }
     run.log_table("contributions.json", columns)
-    run.log_figure("contributions.png", contributions_figure(model.name, contributions))
+    figure = contributions_figure(model.name, contributions)
+    run.log_page("contributions.html", Document(figure.title, (figure,)))

@@ -21,14 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import PairMeasurement
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from interfere.reports.document import Document
+from interfere.reports.html_page import html_page
 
 DATABASE, ARTIFACTS = "mlflow.db", "mlartifacts"
 # Columns that hold the address of an artifact; what a release of MLflow does not have is skipped.
@@ -124,9 +122,9 @@ class Run:
         """Log a text artifact."""
         self.mlflow.log_text(content, name, run_id=self.id)
 
-    def log_figure(self, name: str, figure: "Figure") -> None:
-        """Log a figure as a PNG artifact."""
-        self.mlflow.MlflowClient().log_figure(self.id, figure, name)
+    def log_page(self, name: str, document: Document) -> None:
+        """Log a document as an HTML artifact, which the UI shows."""
+        self.log_text(name, html_page(document))
 
     def log_table(self, name: str, columns: Mapping[str, list[Any]]) -> None:
         """Log a table artifact, which the UI shows across runs."""

@@ -30,7 +30,10 @@ def compare_with_published(file: SourceFile, source_format: str) -> str:
 def import_card(name: str, imported: ImportResult) -> Document:
     """The card; `name` is that of the folder."""
     files = (
-        f"{file.path.name}, sha256 {file.sha256}: {compare_with_published(file, imported.source_format)}"
+        (
+            Code(file.path.name),
+            f", sha256 {file.sha256}: {compare_with_published(file, imported.source_format)}",
+        )
         for file in imported.files
     )
     return Document(

@@ -12,6 +12,7 @@ import pytest
 from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, TableError, UnfitError
+from interfere.reports.markdown import markdown
 from interfere.time_left import read_time_left
 from interfere.training.baselines import BASELINES
 from interfere.training.evaluation.candidates import select_on_training_rows
@@ -19,7 +20,7 @@ from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.leaderboard import (
     evaluate_tables,
     leaderboard_documents,
-    leaderboards_markdown,
+    leaderboards_report,
     mean_scores,
 )
 from interfere.training.evaluation.splits import folds
@@ -38,7 +39,9 @@ def test_every_baseline_is_scored_whatever_models_are_asked_for_and_nothing_is_w
     assert [row.baseline for row in leaderboard.rows] == [True] * len(BASELINES) + [False]
     assert len([line for line in lines if not read_time_left(line)]) == 1 + len(leaderboard.rows)
     assert any(read_time_left(line) for line in lines), "what is left is said"
-    cells = next(row for row in leaderboard.markdown().splitlines() if row.startswith("| mean")).split(" | ")
+    cells = next(
+        row for row in markdown(leaderboards_report([leaderboard])).splitlines() if row.startswith("| mean")
+    ).split(" | ")
     assert cells[1] == f"{leaderboard.rows[0].scores.mae:.4f}"
 
 
@@ -100,7 +103,7 @@ def test_fewer_facts_are_scored_beside_all_of_them(small: Table, small_folder: P
     (document,) = leaderboard_documents(found)
     assert document["facts"] == "all"
     assert [fewer["facts"] for fewer in document["fewer_facts"]] == ["without-static", "utilisation"]
-    assert leaderboards_markdown(found).count("\n### ") == 2
+    assert markdown(leaderboards_report(found)).count("\n## ") == 3
 
 
 def test_a_table_of_ten_jobs_on_one_device_without_families_counters_or_times(tmp_path: Path) -> None:

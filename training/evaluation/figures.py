@@ -1,0 +1,182 @@
+"""Figures: predicted against measured slowdowns, error by job, measured slowdowns, and the models of a leaderboard."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from interfere.errors import InvalidInputError
+from interfere.reports.document import (
+    Absence,
+    Axis,
+    Colour,
+    Document,
+    Estimate,
+    HeatCell,
+    HeatMap,
+    LinePlot,
+    Mark,
+    Panel,
+    PlotRow,
+    Point,
+    RowPlot,
+    Series,
+)
+from interfere.reports.html_page import write_html_page
+from interfere.reports.numbers import TIMES, fixed, format_times
+from interfere.training.dataset import Dataset, speed
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.leaderboard import Leaderboard
+
+SPLIT_TITLES = {
+    "pair": "unseen pair of known jobs",
+    "job": "one job never seen",
+    "family": "one family never seen",
+    "neighbour": "neighbour never seen as one",
+    "device": "device type with 20 pairs seen",
+    "time": "pairs measured later",
+    "sparse10": "10 % of pairs seen",
+    "sparse20": "20 % of pairs seen",
+    "sparse40": "40 % of pairs seen",
+}
+ERROR_TITLE = "mean |measured speed - predicted speed|, speed = 1 / slowdown"
+ERROR = fixed(4)
+
+
+def predicted_vs_measured(dataset: Dataset, evaluations: Sequence[Evaluation]) -> LinePlot:
+    """One panel per evaluation; each point is an out-of-fold prediction of an ordered pair."""
+    return LinePlot(
+        title="Predicted against measured slowdowns, out of fold",
+        x=Axis(title="measured slowdown (×)", form=TIMES, is_log=True),
+        y=Axis(title="predicted slowdown (×)", form=TIMES, is_log=True),
+        series=(Series(name="ordered pair"),),
+        panels=tuple(_scatter(dataset, evaluation) for evaluation in evaluations),
+        is_square=True,
+    )
+
+
+def _scatter(dataset: Dataset, evaluation: Evaluation) -> Panel:
+    names, rows = dataset.workloads, dataset.rows
+    points = []
+    for k, log_predicted in zip(evaluation.index, evaluation.predicted_log, strict=True):
+        measured, predicted = math.exp(dataset.log_slowdown[k]), math.exp(log_predicted)
+        pair = f"{names[rows.victim[k] - 1]} beside {names[rows.neighbour[k] - 1]}"
+        label = f"{pair}: measured {format_times(measured)}, predicted {format_times(predicted)}"
+        points.append(Point(measured, predicted, label=label))
+    scores, split = evaluation.scores, SPLIT_TITLES.get(evaluation.split, evaluation.split)
+    title = f"{evaluation.model}, {split}: MAE of speed {scores.mae:.3f}, MAPE of slowdown {scores.mape:.1f} %"
+    return Panel(title=title, points=(tuple(points),))
+
+
+def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> RowPlot:
+    """Mean |y - ŷ| of each victim, one bar per evaluation, the largest on top."""
+    names = dataset.workloads
+    error = np.full((len(evaluations), len(names)), np.nan)
+    for k, evaluation in enumerate(evaluations):
+        victim = dataset.rows.victim[evaluation.index]
+        speed_error = np.abs(speed(dataset.log_slowdown[evaluation.index]) - speed(evaluation.predicted_log))
+        for i in np.unique(victim):
+            error[k, i - 1] = speed_error[victim == i].mean()
+    tested = np.flatnonzero(np.isfinite(error).any(axis=0))
+    order = tested[np.argsort(-np.nanmax(error[:, tested], axis=0), kind="stable")]
+    return RowPlot(
+        title=f"Error by victim, {evaluations[0].model}, out of fold",
+        axis=Axis(title=ERROR_TITLE, form=ERROR),
+        series=tuple(
+            Series(name=SPLIT_TITLES.get(evaluation.split, evaluation.split), mark=Mark.BAR, colour=colour)
+            for evaluation, colour in zip(evaluations, Colour, strict=False)
+        ),
+        rows=tuple(
+            PlotRow(
+                label=names[i],
+                values=tuple((Estimate(float(each[i])),) if np.isfinite(each[i]) else () for each in error),
+            )
+            for i in order
+        ),
+    )
+
+
+def slowdown_map(dataset: Dataset, domain: int) -> HeatMap:
+    """Measured slowdowns of one domain: victims are rows, neighbours are columns."""
+    rows = dataset.latest_rows()
+    rows = rows.take(rows.domain == domain)
+    pairs = zip(rows.rows.victim, rows.rows.neighbour, np.exp(rows.log_slowdown), strict=True)
+    measured = {(dataset.workloads[i - 1], dataset.workloads[j - 1]): float(slowdown) for i, j, slowdown in pairs}
+    present = np.unique(np.concatenate([rows.rows.victim, rows.rows.neighbour]))
+    names = tuple(dataset.workloads[i - 1] for i in present)
+    cells = {}
+    for victim in names:
+        for neighbour in names:
+            slowdown = measured.get((victim, neighbour))
+            said = "not measured" if slowdown is None else format_times(slowdown)
+            absence = Absence.MISSING if slowdown is None else None
+            label = f"{victim} beside {neighbour}: {said}"
+            cells[victim, neighbour] = HeatCell(math.nan if slowdown is None else slowdown, label, absence)
+    place = dataset.domains[domain]
+    return HeatMap(
+        title=f"Measured slowdown (×) on {place.device_type}, {place.mode}",
+        row_axis="victim",
+        column_axis="beside",
+        unit="times alone",
+        rows=names,
+        columns=names,
+        cells=cells,
+    )
+
+
+def leaderboard_figure(leaderboard: Leaderboard) -> RowPlot:
+    """MAE of every model with its standard error; baselines are grey, the published model is red."""
+    kinds = (
+        Series(name=f"published: {leaderboard.published}", mark=Mark.BAR, colour=Colour.RED),
+        Series(name="baseline", mark=Mark.BAR, colour=Colour.GREY),
+        Series(name="model", mark=Mark.BAR),
+    )
+    rows = []
+    for row in leaderboard.rows:
+        kind = 0 if row.name == leaderboard.published else 1 if row.baseline else 2
+        error = Estimate(row.scores.mae, row.scores.mae - row.scores.mae_se, row.scores.mae + row.scores.mae_se)
+        rows.append(PlotRow(label=row.name, values=tuple((error,) if k == kind else () for k in range(3))))
+    split = SPLIT_TITLES[leaderboard.split]
+    return RowPlot(
+        title=f"{leaderboard.data}, {split}, facts: {leaderboard.facts}",
+        axis=Axis(title=f"{ERROR_TITLE}, ± standard error over victims", form=ERROR),
+        series=kinds,
+        rows=tuple(rows),
+    )
+
+
+def leaderboard_page(leaderboard: Leaderboard) -> Document:
+    """A leaderboard with its figure, and the predictions and errors by job of the published model."""
+    published = leaderboard.row(leaderboard.published).evaluations[:1]
+    figures = (
+        leaderboard_figure(leaderboard),
+        predicted_vs_measured(leaderboard.dataset, published),
+        error_by_job(leaderboard.dataset, published),
+    )
+    return Document(f"{leaderboard.data}, {SPLIT_TITLES[leaderboard.split]}", (leaderboard.section(), *figures))
+
+
+def make_figure_folder(folder: Path) -> None:
+    """Make the folder, before the work starts. Raises InvalidInputError where it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".write").touch()
+        (folder / ".write").unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"figures cannot be written there ({error.strerror or error})",
+            value=str(folder),
+            remedy="choose a folder you may write to with --plots",
+        ) from error
+
+
+def write_leaderboard_pages(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
+    """Write a page for each leaderboard. Returns the files."""
+    files = []
+    for leaderboard in leaderboards:
+        title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}.html"
+        file = folder / re.sub(r"[^\w.-]+", "-", title)  # the name of the data is free text
+        files.append(write_html_page(file, leaderboard_page(leaderboard)))
+    return files
