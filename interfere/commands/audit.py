@@ -65,7 +65,6 @@ def audit(
     """
     from interfere.monitoring.audit.audit_document import audit_document
     from interfere.reports.html_page import write_html_page
-    from interfere.reports.terminal import TerminalDocument
 
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
@@ -84,7 +83,7 @@ def audit(
     report = _read(source, settings, days, until)
     document = audit_document(report, name)
     page = write_html_page(out, document)
-    emit(audit_facts(report) | {"page": str(page)}, TerminalDocument(document), as_json=as_json)
+    emit(audit_facts(report) | {"page": str(page)}, document, as_json=as_json)
     progress_note(f"page: {page}")
 
 

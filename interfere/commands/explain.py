@@ -4,12 +4,10 @@ import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.markup import escape  # names are free text: [/x] is no markup
-from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Items, Part, Sentence, Table, text_table
 
 if TYPE_CHECKING:
     from interfere.records import Alternative, Contribution, Explanation, PairExplanation, Refusal
@@ -36,21 +34,24 @@ def explain(
     emit(explanation_document(explanation), _page(explanation), as_json=as_json)
 
 
-def _page(explanation: "Explanation") -> Group:
+def _page(explanation: "Explanation") -> list[Part]:
     """Return the decision in a sentence, what moves its predictions, the alternatives, and the choices not allowed."""
-    parts: list[Table | str] = [escape(_sentence(explanation))]
+    parts: list[Part] = [Sentence(_sentence(explanation))]
     if explanation.changed:
         changes = "; ".join(explanation.changed)
-        parts.append(escape(f"Since it was decided: {changes}. All below is as known now."))
+        parts.append(Sentence(f"Since it was decided: {changes}. All below is as known now."))
     parts += [_contributions(pair) for pair in explanation.pairs]
     if explanation.alternatives:
         parts.append(_alternatives(explanation))
     if explanation.left_out:
-        parts.append(f"{explanation.left_out} more choices were left out: there was no time to solve for them.")
+        parts.append(
+            Sentence(f"{explanation.left_out} more choices were left out: there was no time to solve for them.")
+        )
     if explanation.refused:
-        parts.append(f"Not allowed: {explanation.refused_total} choices of partner and kind of device, for example")
-        parts += [escape(f"  {_refused_choice(refusal)}: {refusal.reason}") for refusal in explanation.refused]
-    return Group(*parts)
+        refused = f"Not allowed: {explanation.refused_total} choices of partner and kind of device, for example"
+        items = tuple(f"{_refused_choice(refusal)}: {refusal.reason}" for refusal in explanation.refused)
+        parts += [Sentence(refused), Items(items)]
+    return parts
 
 
 def _refused_choice(refusal: "Refusal") -> str:
@@ -71,12 +72,11 @@ def _contributions(pair: "PairExplanation") -> Table:
         f"{pair.victim_id} beside {pair.neighbour_id}: {pair.median:.2f} × "
         f"({pair.lower:.2f} – {pair.upper:.2f}), {pair.note or pair.source.value}"
     )
-    table = Table("what moves it", "of", "value", "usual", "slowdown ×", title=escape(title), title_justify="left")
+    rows = []
     for contribution in pair.contributions[:MAX_CONTRIBUTIONS]:
         amounts = (_amount(value, contribution) for value in (contribution.value, contribution.reference))
-        row = map(escape, (contribution.name, contribution.job_id, *amounts))
-        table.add_row(*row, f"{math.exp(contribution.log_change):.3f}")
-    return table
+        rows.append((contribution.name, contribution.job_id, *amounts, f"{math.exp(contribution.log_change):.3f}"))
+    return text_table(title, ("what moves it", "of", "value", "usual", "slowdown ×"), rows)
 
 
 def _amount(value: float, contribution: "Contribution") -> str:
@@ -89,13 +89,12 @@ def _amount(value: float, contribution: "Contribution") -> str:
 
 def _alternatives(explanation: "Explanation") -> Table:
     title = f"the best whole plan with each choice, model {explanation.model_version}"
-    table = Table("", "choice", "slowdowns", "waiting", "cost", title=escape(title), title_justify="left")
+    rows = []
     for alternative in explanation.alternatives:
         mark = "chosen" if alternative.chosen else ""
         cost = f"{alternative.cost:.3f}" if alternative.proven else f"≤ {alternative.cost:.3f}"
-        row = (mark, _choice(alternative), _slowdowns(alternative), str(alternative.waiting), cost)
-        table.add_row(*map(escape, row))
-    return table
+        rows.append((mark, _choice(alternative), _slowdowns(alternative), str(alternative.waiting), cost))
+    return text_table(title, ("", "choice", "slowdowns", "waiting", "cost"), rows)
 
 
 def _choice(alternative: "Alternative") -> str:

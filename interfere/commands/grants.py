@@ -4,12 +4,10 @@ import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.markup import escape  # names are free text: [/x] is no markup
-from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
     from interfere.wire.messages import GrantTables
@@ -35,26 +33,38 @@ def grants(
     emit(grants_document(tables), _page(tables), as_json=as_json)
 
 
-def _page(tables: "GrantTables") -> Group | str:
+def _page(tables: "GrantTables") -> list[Part]:
     """Return one table of the devices and one of the grants on them."""
     if not tables.devices:
-        return escape(f"scope {tables.scope}: no device grants memory (granule_bytes, oversubscription_ratio)")
-    title = escape(f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out")
-    device_headings = ("device", "granules", "granted", "free", "granule", "ratio")
-    devices = Table(*device_headings, title=title, title_justify="left")
-    for device in tables.devices:
-        counts = (str(device.granules), str(device.granted), str(device.free))
-        ratio = f"{device.oversubscription_ratio:g}"
-        devices.add_row(escape(device.device_id), *counts, _gib(device.granule_bytes), ratio)
-    grant_headings = ("job", "device", "granules", "memory", "since, s", "last use", "times exceeded")
-    granted = Table(*grant_headings, title="who holds it", title_justify="left")
-    for grant in tables.grants:
-        since = "" if math.isnan(grant.since_s) else f"{grant.since_s:g}"
-        last_use = "to start" if grant.planned else _gib(grant.last_use_bytes)
-        memory = (str(grant.granules), _gib(grant.bytes))
-        row = (grant.job_id, grant.device_id, *memory, since, last_use, str(grant.times_exceeded))
-        granted.add_row(*map(escape, row))
-    return Group(devices, granted)
+        return [Sentence(f"scope {tables.scope}: no device grants memory (granule_bytes, oversubscription_ratio)")]
+    devices = (
+        (
+            device.device_id,
+            *map(str, (device.granules, device.granted, device.free)),
+            _gib(device.granule_bytes),
+            f"{device.oversubscription_ratio:g}",
+        )
+        for device in tables.devices
+    )
+    granted = (
+        (
+            grant.job_id,
+            grant.device_id,
+            str(grant.granules),
+            _gib(grant.bytes),
+            "" if math.isnan(grant.since_s) else f"{grant.since_s:g}",
+            "to start" if grant.planned else _gib(grant.last_use_bytes),
+            str(grant.times_exceeded),
+        )
+        for grant in tables.grants
+    )
+    title = f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out"
+    return [
+        text_table(title, ("device", "granules", "granted", "free", "granule", "ratio"), devices),
+        text_table(
+            "who holds it", ("job", "device", "granules", "memory", "since, s", "last use", "times exceeded"), granted
+        ),
+    ]
 
 
 def _gib(memory_bytes: float) -> str:

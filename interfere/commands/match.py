@@ -4,11 +4,10 @@ import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape  # names are free text: [/x] is no markup
-from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Table, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +49,7 @@ def match(
         request = given or example_snapshot(_of_example(client.model(), shipped))
         plan = client.match(request)
     document = plan_document(plan) | ({"request": snapshot_document(request)} if example else {})
-    emit(document, _table(request, plan), as_json=as_json)
+    emit(document, [_table(request, plan)], as_json=as_json)
 
 
 def _of_example(served: "ModelInfo", shipped: "Path | None") -> "ModelInfo":
@@ -90,14 +89,14 @@ def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
     waiting = f" and {plan.greedy_waiting} waiting" if plan.greedy_waiting else ""
     cost = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f}{waiting})"
     title = f"decision {plan.decision_id}: {cost}, {plan.status.lower()}, model {plan.model_version}"
-    table = Table("job", "decision", "slowdown", "interval", title=title)
+    rows = []
     for action in plan.actions:
         slowdown = "" if math.isnan(action.slowdown) else f"{action.slowdown:.2f} ×"
         has_interval = action.partner_id and not math.isnan(action.slowdown_lower)
         interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if has_interval else ""
         job = f"{action.job_id} {workloads[action.job_id]}"
-        table.add_row(*map(escape, (job, _decision(action, workloads), slowdown, interval)))
-    return table
+        rows.append((job, _decision(action, workloads), slowdown, interval))
+    return text_table(title, ("job", "decision", "slowdown", "interval"), rows)
 
 
 # Actions that give a job no device, in words.

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Sentence, text_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 TIMEOUT_S = 600.0  # of a change: a new model learns everything that was observed before it serves
@@ -21,14 +21,14 @@ def list_(target: Target = None, as_json: JsonFlag = False) -> None:
     with connect(target) as client:
         models = client.list_models()
     pinned = " (pinned)" if models.pinned else ""
-    table = Table("version", "model", "published", "taken", "", title=escape(f"watched: {models.watched_folder}"))
+    rows = []
     for each in models.models:
         taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.taken_s))
         mark = f"served{pinned}" if each.served else ""
-        table.add_row(escape(each.version), escape(each.model), escape(each.created_at[:19]), taken, mark)
-    if models.refused:
-        table.caption = escape(f"refused: {models.refused}")
-    emit(asdict(models), table, as_json=as_json)
+        rows.append((each.version, each.model, each.created_at[:19], taken, mark))
+    table = text_table(f"watched: {models.watched_folder}", ("version", "model", "published", "taken", ""), rows)
+    refused = [Sentence(f"refused: {models.refused}")] if models.refused else []
+    emit(asdict(models), [table, *refused], as_json=as_json)
 
 
 @app.command()

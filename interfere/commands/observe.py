@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperGroup
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,10 +110,9 @@ def reporters(target: Target = None, as_json: JsonFlag = False) -> None:
 
     with connect(target) as client:
         found = client.model().online.reporters
-    table = Table("reporter", "windows", "trust", "weight")
-    for one in found:
-        table.add_row(escape(one.reporter), str(one.windows), f"{one.trust:.2f}", f"{one.weight:g}")
-    emit({"reporters": [asdict(one) for one in found]}, table, as_json=as_json)
+    rows = ((one.reporter, str(one.windows), f"{one.trust:.2f}", f"{one.weight:g}") for one in found)
+    table = text_table("", ("reporter", "windows", "trust", "weight"), rows)
+    emit({"reporters": [asdict(one) for one in found]}, [table], as_json=as_json)
 
 
 @app.command()
@@ -181,17 +179,19 @@ def _observed(store_path: Path, model: Path | None, *, name: str) -> "ObservedTa
     return observed
 
 
-def _log_page(document: dict[str, Any]) -> Group:
-    table = Table("sequence", "stored", "what", "job", "about", "result", "why")
+def _log_page(document: dict[str, Any]) -> list[Part]:
+    rows = []
     for entry in document["entries"]:
         stored = datetime.fromtimestamp(entry["received_s"], UTC).strftime("%F %T")
         result = entry["result"] + (", rolled back" if entry["rolled_back"] else "")
-        row = (str(entry["sequence"]), stored, entry["what"], entry["job"], entry["about"], result, entry["reason"])
-        table.add_row(*map(escape, row))
+        rows.append(
+            (str(entry["sequence"]), stored, entry["what"], entry["job"], entry["about"], result, entry["reason"])
+        )
+    table = text_table("", ("sequence", "stored", "what", "job", "about", "result", "why"), rows)
     online = dict(document["online"])
     relearning = "; the log is being learned again, this is from before" if online.pop("relearning") else ""
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in online.items() if count)
-    return Group(table, escape(f"known here: {counts or 'nothing'}{relearning}"))
+    return [table, Sentence(f"known here: {counts or 'nothing'}{relearning}")]
 
 
 def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:
@@ -201,9 +201,8 @@ def _send(observations: "Sequence[Observation]", target: str | None, *, as_json:
 
     with connect(target) as client:
         answers = client.observe(observations)
-    table = Table("observation", "result", "why")
-    for answer in answers:
-        table.add_row(*map(escape, (answer.observation_id, answer.result.value, answer.reason)))
-    emit(answers_document(answers), table, as_json=as_json)
+    rows = ((answer.observation_id, answer.result.value, answer.reason) for answer in answers)
+    table = text_table("", ("observation", "result", "why"), rows)
+    emit(answers_document(answers), [table], as_json=as_json)
     if any(answer.result is ObservationResult.REJECTED for answer in answers):
         raise typer.Exit(1)

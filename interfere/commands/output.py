@@ -1,12 +1,13 @@
 """Print what a command found: one JSON document on standard output with `--json`, else text; logs on standard error."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
 
+from interfere.reports.document import Document, Part
 from interfere.reports.terminal import TerminalDocument
 from interfere.strict_json import json_value
 
@@ -16,12 +17,14 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
-def emit(document: dict[str, Any] | list[Any], human: TerminalDocument | Table | Group | str, *, as_json: bool) -> None:
-    """Print `document` (with --json) or `human` (without) on standard output; lines of a text are never broken."""
+def emit(facts: dict[str, Any] | list[Any], human: Document | Sequence[Part] | str, *, as_json: bool) -> None:
+    """Print `facts` (with --json) or `human` (without) on standard output; lines of a text are never broken."""
     if as_json:
-        typer.echo(json.dumps(json_value(document), indent=2))
+        typer.echo(json.dumps(json_value(facts), indent=2))
+    elif isinstance(human, str):
+        out.print(human, soft_wrap=True)
     else:
-        out.print(human, soft_wrap=isinstance(human, str))
+        out.print(TerminalDocument(human))
 
 
 def progress_note(text: str) -> None:

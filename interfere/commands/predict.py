@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -47,13 +46,14 @@ def _print(query: "PairQuery", answer: "PairAnswer", *, as_json: bool) -> None:
     from interfere.wire.json_output import pair_document
 
     document = pair_document(answer, [job.name for job in query.jobs])
-    table = Table("victim", "beside", "slowdown", "interval", "source", "why not")
+    rows = []
     for row in document["predictions"]:
         interval = f"{row['lower']:.2f} – {row['upper']:.2f}"
         numbers = ("–", "–") if row["reason"] else (f"{row['slowdown']:.2f} ×", interval)
         neighbours = ", ".join((row["neighbour"], *row["further"]))
-        table.add_row(*map(escape, (row["victim"], neighbours, *numbers, row["source"], row["reason"])))
-    emit(document, table, as_json=as_json)
+        rows.append((row["victim"], neighbours, *numbers, row["source"], row["reason"]))
+    table = text_table("", ("victim", "beside", "slowdown", "interval", "source", "why not"), rows)
+    emit(document, [table], as_json=as_json)
 
 
 def _query(

@@ -5,12 +5,11 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.errors import NotFoundError
+from interfere.reports.document import text_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -25,13 +24,13 @@ def list_(
     """List the profiles of a server, those that it has set aside too."""
     with connect(target) as client:
         profiles = client.list_profiles(workload=workload, device_type=device_type)
-    table = Table("profile", "workload", "device type", "source", "step time, s", "")
+    rows = []
     for each in profiles:
         step_time = "" if math.isnan(each.step_time_s) else f"{each.step_time_s:.4g}"
         marks = ["newest"] * each.newest + ["registered"] * each.registered
         marks += [f"set aside: {each.problem}"] if each.problem else []
-        row = (each.profile_id, each.workload, each.device_type, each.source, step_time, ", ".join(marks))
-        table.add_row(*map(escape, row))
+        rows.append((each.profile_id, each.workload, each.device_type, each.source, step_time, ", ".join(marks)))
+    table = text_table("", ("profile", "workload", "device type", "source", "step time, s", ""), rows)
     documents = [
         {
             name: None if isinstance(value, float) and math.isnan(value) else value
@@ -39,7 +38,7 @@ def list_(
         }
         for each in profiles
     ]
-    emit({"profiles": documents}, table, as_json=as_json)
+    emit({"profiles": documents}, [table], as_json=as_json)
 
 
 @app.command()
@@ -59,12 +58,10 @@ def register(
     facts = read_profiles(file, work, mapping=parse_map(columns or ()), device_type=device, source=source)
     with connect(target) as client:
         ids = client.register_profiles(facts)
-    table = Table("profile", "workload", "device type", "source")
     rows = [(i, each.workload, each.device_type, each.source) for i, each in zip(ids, facts, strict=True)]
-    for row in rows:
-        table.add_row(*map(escape, row))
+    table = text_table("", ("profile", "workload", "device type", "source"), rows)
     names = ("profile_id", "workload", "device_type", "source")
-    emit({"registered": [dict(zip(names, row, strict=True)) for row in rows]}, table, as_json=as_json)
+    emit({"registered": [dict(zip(names, row, strict=True)) for row in rows]}, [table], as_json=as_json)
 
 
 @app.command()

@@ -8,7 +8,6 @@ import typer
 from rich.markup import escape
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.reports.terminal import TerminalDocument
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
@@ -101,7 +100,7 @@ def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: P
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
         "picture": str(picture) if picture else None,
     }
-    emit(document, TerminalDocument([table]), as_json=as_json)
+    emit(document, [table], as_json=as_json)
     for line in (*explanatory_notes(scenario), *([f"wrote {picture}"] if picture else [])):
         progress_note(escape(line))
 

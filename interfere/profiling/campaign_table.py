@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.data.dataset_card import write_card
+from interfere.data.cards.dataset_card import write_card
 from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import write_rows
 from interfere.data.schema import raw_groups_schema, raw_schema

@@ -5,7 +5,7 @@ figure shows nothing that a table or a sentence beside it does not say, or gives
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -174,6 +174,13 @@ class Table:
         assert all(len(row) == len(self.columns) for row in self.rows), (
             f"{self.title}: cells are not as many as columns"
         )
+
+
+def text_table(
+    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, fold: int | None = None
+) -> Table:
+    """A table of texts."""
+    return Table(title=title, columns=tuple(map(Column, headings)), rows=tuple(rows), fold=fold)
 
 
 def cell_text(cell: Cell, column: Column) -> str:

@@ -138,7 +138,7 @@ def _table(table: Table, width: int, *, has_title: bool) -> "Iterator[Renderable
             grid.add_row(*(Text(row[k].replace(NBSP, " "), style=style_row[k]) for k in columns))
         yield grid
     if left_out := len(table.rows) - len(rows):
-        yield Text(f"  and {count_noun(left_out, 'other row')}: on the page, or with --json", style="dim")
+        yield Text(f"  and {count_noun(left_out, 'other row')}: --json has all", style="dim")
 
 
 def _brief(cell: Cell, column: Column) -> str:

@@ -13,7 +13,7 @@ from interfere.data.quality import block_slowdowns, group_quality
 from interfere.data.tables import Table, add_profiles, read_table, table_digest, write_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import GroupMeasurement
-from tests.data.page_tables import card_text, table_page
+from tests.data.cards.page_tables import card_text, table_page
 from tests.data.sample_table import GROUP, GROUPS, JOBS, TABLE, WITH_GROUPS
 from tests.data.test_tables import rewrite, same
 

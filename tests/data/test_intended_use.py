@@ -8,7 +8,7 @@ import numpy as np
 from interfere.data.intended_use import Limitation, intended_uses
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement
-from tests.data.page_tables import card_text
+from tests.data.cards.page_tables import card_text
 
 
 def table(pairs: Iterable[tuple[str, str]], *, device_type: str = "t4", step_time_s: float = 0.1) -> Table:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 from types import ModuleType
 
 import pytest
@@ -28,6 +29,7 @@ from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import train
 from interfere.training.publishing.publication import export_pair_graph
 from tests.docs.architecture_page import ROOT, example
+from tests.reports.html_tree import Tree
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 CSV = """job,neighbour,device,iterations_per_s
@@ -136,6 +138,24 @@ def test_an_objective_refuses_jobs_without_its_fields_and_takes_the_place_of_the
         planned(*jobs)
     assert [violation.field for violation in caught.value.violations] == ["pending[1].elapsed_s"]
     assert planned(jobs[0], Job(id="b", workload="b", elapsed_s=10.0)) == pytest.approx(1 * 0.5 + 10 * 0.2)
+
+
+def test_a_report_is_a_page_a_print_and_a_document_for_programs(tmp_path: Path) -> None:
+    printed = run([sys.executable, written("report", tmp_path), "cpu"], tmp_path)
+    table = load_table("cpu")
+    found: dict[str, list[float]] = {}
+    for pair in table.ok_pairs:
+        found.setdefault(pair.neighbour, []).append(pair.slowdown)
+    worst = max(found, key=lambda name: geometric_mean(found[name]))
+    assert f"Of 16 jobs, {worst} harms others most." in printed
+    content = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    rows = content["parts"][1]["rows"]
+    assert rows[0] == [worst, pytest.approx(geometric_mean(found[worst]))]
+    page = Tree((tmp_path / "report.html").read_text(encoding="utf-8")).root
+    assert len(page.all("circle")) == len(rows) == 16
+    for name, slowdown in rows:
+        assert f"{name:14}  {slowdown:16.2f}".rstrip() in printed
+        assert f"{slowdown:.2f}" in page.words
 
 
 def test_an_adapter_starts_what_the_plan_says_and_reports_it(tmp_path: Path) -> None:

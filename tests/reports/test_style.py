@@ -13,7 +13,7 @@ from interfere.records import NAN
 from interfere.reports.axes import log_ticks
 from interfere.reports.heat_map import CLASSES, EDGES, colour_class
 from interfere.reports.numbers import MAX_NAME, format_bytes, format_duration, format_slowdown, shorten_name
-from tests.data.page_tables import GIB, parsed, table_of
+from tests.data.cards.page_tables import GIB, parsed, table_of
 
 
 def test_colours_are_centred_on_one_and_reciprocal() -> None:

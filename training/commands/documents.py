@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from interfere.reports.document import Sentence, Tone
-from interfere.reports.terminal import TerminalDocument
+from interfere.reports.document import Part, Sentence, Tone
 from interfere.training.evaluation.score_table import scores_by_model
 from interfere.training.evaluation.scores import Scores
 from interfere.training.groups.evaluation import DomainComposition
@@ -24,9 +23,9 @@ def compositions_document(compositions: Sequence[DomainComposition]) -> list[dic
     return [each.to_json() for each in compositions]
 
 
-def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> TerminalDocument:
+def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> list[Part]:
     """Return a table with one row per split and model, and what its columns mean."""
-    return TerminalDocument([scores_by_model(scores), Sentence(SHOWN_LEGEND, tone=Tone.NOTE)])
+    return [scores_by_model(scores), Sentence(SHOWN_LEGEND, tone=Tone.NOTE)]
 
 
 SHOWN_LEGEND = (

@@ -71,8 +71,9 @@ def evaluate(
     training would choose from the training rows alone. Groups of three and more, where the tables hold some, are scored
     beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots.
     """
+    from interfere.reports.document import Document
     from interfere.reports.markdown import markdown
-    from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_markdown
+    from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_section
     from interfere.training.evaluation.figures import make_figure_folder, write_leaderboard_pages
     from interfere.training.evaluation.leaderboard import (
         evaluate_named_tables,
@@ -82,7 +83,7 @@ def evaluate(
         score_published_on_poor_profiles,
     )
     from interfere.training.evaluation.splits import SELECTION_SPLITS
-    from interfere.training.groups.leaderboard import evaluate_groups, groups_markdown
+    from interfere.training.groups.leaderboard import evaluate_groups, groups_parts
 
     if plots is not None:
         make_figure_folder(plots)
@@ -98,15 +99,15 @@ def evaluate(
     )
     if plots is not None:
         progress_note("\n".join(map(str, write_leaderboard_pages(leaderboards, plots))))
-    documents, text = leaderboard_documents(leaderboards), markdown(leaderboards_report(leaderboards))
+    documents, parts = leaderboard_documents(leaderboards), list(leaderboards_report(leaderboards).parts)
     if groups := evaluate_groups(leaderboards, folders):
-        text = "\n".join([text, "", groups_markdown(groups)])
+        parts += groups_parts(groups)
         for document in documents:
             of_document = (each for each in groups if each.data == document["data"])
             document["groups"] = [each.document() for each in of_document if each.split in ("group", document["split"])]
     if poor_profiles:
         scored = score_published_on_poor_profiles(leaderboards, folds, progress_note)
-        text = "\n".join([text, "", *(poor_profiles_markdown(title, scores) for _, title, scores in scored)])
+        parts += [poor_profiles_section(title, scores) for _, title, scores in scored]
         for document in documents:
             document["poor_profiles"] = [
                 asdict(score)
@@ -114,4 +115,5 @@ def evaluate(
                 for score in scores
                 if key == (document["data"], document["split"])
             ]
+    text = markdown(Document("Leaderboards", tuple(parts)))
     emit(documents[0] if len(documents) == 1 else documents, text, as_json=as_json)

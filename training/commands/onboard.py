@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.errors import InvalidInputError
+from interfere.reports.document import Column, Part, Sentence, Table
+from interfere.reports.numbers import DURATION, TIMES, fixed
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.training.commands.options import Seed, Tracking, Work
 
@@ -131,19 +132,20 @@ def _train(
         return None
 
 
-def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None") -> Grid:
+def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None") -> list[Part]:
     """What is known of every job, as people read it."""
     from interfere.training.onboarding import suggestion_text
 
-    grid = Grid("job", "alone", "slowed by others", "slows others", "known to ±", caption_justify="left")
-    for job in measured.knowledge(answers):
-        grid.add_row(
-            job.name,
-            f"{job.step_time_s * 1e3:.1f} ms",
-            f"{job.suffered:.2f} ×",
-            f"{job.caused:.2f} ×",
-            f"{job.error:.3f}",
-        )
+    rows = tuple(
+        (job.name, job.step_time_s, job.suffered, job.caused, job.error) for job in measured.knowledge(answers)
+    )
+    columns = (
+        Column("job"),
+        Column("alone", DURATION),
+        Column("slowed by others", TIMES),
+        Column("slows others", TIMES),
+        Column("known to ±", fixed(3)),
+    )
     lines = [f"stopped: {measured.reason}", measured.assessments[-1].text()]
     lines += [f"not measured: {failure.name}: {failure.reason}" for failure in measured.failures]
     if trained is not None:
@@ -155,8 +157,7 @@ def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "Tr
     if measured.next_pairs:
         lines.append("what would teach most now:")
         lines += [suggestion_text(suggestion) for suggestion in measured.next_pairs]
-    grid.caption = "\n".join(lines)
-    return grid
+    return [Table(title="", columns=columns, rows=rows), *map(Sentence, lines)]
 
 
 def _document(

@@ -2,13 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.training.commands.options import Tracking, Work, workspace
 
 app = typer.Typer(add_completion=False)
@@ -70,15 +69,16 @@ def _list(work: Path, tracking: str | None, *, as_json: bool) -> None:
 
     served = served_version(load_settings().target)
     headings = ("pair", "job", "own", "others", "cov. own", "cov. others")
-    grid = Grid("version", "registered, UTC", "model", "gate", *headings, "", caption="errors of speed; coverage")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    cells = []
     for each in list_versions(work, tracking):
         row = json_value(asdict(each)) | {"registered_at": each.registered_at}
         row["served"] = each.folder_version == served != ""
         marks = ", ".join(name for name in ("champion", "challenger", "published", "served") if row[name])
         figures = ["-" if value is None else f"{value:.3f}" for value in row["figures"].values()]
         gate = each.gate + (f", forced: {each.forced}" if each.forced else "")
-        cells = (f"{each.number} {each.folder_version}", each.registered_at, each.model, gate, *figures, marks)
-        grid.add_row(*map(escape, cells))
+        cells.append((f"{each.number} {each.folder_version}", each.registered_at, each.model, gate, *figures, marks))
         rows.append(row)
-    emit({"versions": rows}, grid if rows else "no version is registered: interfere train", as_json=as_json)
+    table = text_table("", ("version", "registered, UTC", "model", "gate", *headings, ""), cells)
+    shown: list[Part] = [table, Sentence("errors of speed; coverage", tone=Tone.NOTE)]
+    emit({"versions": rows}, shown if rows else "no version is registered: interfere train", as_json=as_json)

@@ -198,7 +198,6 @@ def replay(
     """
     from interfere.config import load_settings
     from interfere.data.loading import table_folder
-    from interfere.reports.terminal import TerminalDocument
     from interfere.training.replay.answer import answer_question
     from interfere.training.replay.files import replay_facts, write_report
     from interfere.training.replay.question import Question
@@ -237,7 +236,7 @@ def replay(
     )
     answer = answer_question(question, report=progress_note)
     written = write_report(out, answer) if out is not None else []
-    emit(replay_facts(answer, written), TerminalDocument(replay_document(answer)), as_json=as_json)
+    emit(replay_facts(answer, written), replay_document(answer), as_json=as_json)
     for path in written:
         progress_note(str(path))
     if answer.study.interrupted:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as Grid
 
 from interfere.commands.data.transfer import Device
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Column, Table
+from interfere.reports.numbers import fixed, percent
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def suggest(
         "pairs": [list(each.pair) for each in suggestions],
         "expected": [asdict(each) for each in suggestions],
     }
-    emit(document, _grid(suggestions) if suggestions else "every pair of these jobs is measured", as_json=as_json)
+    emit(document, [_table(suggestions)] if suggestions else "every pair of these jobs is measured", as_json=as_json)
 
 
 def _from_other_device_types(mine: str, sources: list[str], device: str, work: Path) -> "tuple[PairBelief, str]":
@@ -96,11 +97,17 @@ def _from_model(
     return site_belief(table, served, device_type=device, mode=mode, jobs=tuple(jobs), first=first), device
 
 
-def _grid(suggestions: "tuple[Suggestion, ...]") -> Grid:
+def _table(suggestions: "tuple[Suggestion, ...]") -> Table:
     """The suggestions as people read them."""
-    grid = Grid("", "job", "beside", "speed known to ±", "lowers all errors by", "in likely matchings")
+    rows = []
     for k, each in enumerate(suggestions, start=1):
         first, second = each.pair
         beside = "a second copy of it" if first == second else second
-        grid.add_row(str(k), first, beside, f"{each.error_now:.3f}", f"{each.gain:.1%}", f"{each.chosen:.0%}")
-    return grid
+        rows.append((str(k), first, beside, each.error_now, each.gain, each.chosen))
+    columns = (
+        *map(Column, ("", "job", "beside")),
+        Column("speed known to ±", fixed(3)),
+        Column("lowers all errors by", percent(1)),
+        Column("in likely matchings", percent()),
+    )
+    return Table(title="", columns=columns, rows=tuple(rows))

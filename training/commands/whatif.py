@@ -96,7 +96,6 @@ def whatif(
     """
     from interfere.data.loading import table_folder
     from interfere.reports.html_page import write_html_page
-    from interfere.reports.terminal import TerminalDocument
     from interfere.sim.sweeps.running import in_processes, in_this_process
     from interfere.training.whatif import question as defaults
     from interfere.training.whatif.answer import answer_whatif
@@ -124,7 +123,7 @@ def whatif(
     answer = answer_whatif(question, engine=engine, folder=out, report=progress_note)
     document = whatif_document(answer)
     page = write_html_page(out / "whatif.html", document) if out is not None else None
-    emit(whatif_facts(answer, page), TerminalDocument(document), as_json=as_json)
+    emit(whatif_facts(answer, page), document, as_json=as_json)
     if page is not None:
         progress_note(str(page))
     if answer.interrupted:

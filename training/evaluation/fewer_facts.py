@@ -24,6 +24,9 @@ from interfere.features import activity, counters, kernels, memory, occupancy, r
 from interfere.features.job import COLUMNS, UTILISATION_COLUMNS
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.intervals import Intervals
+from interfere.reports.document import Column, Section
+from interfere.reports.document import Table as Grid
+from interfere.reports.numbers import fixed, percent
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
 from interfere.training.evaluation.cross_validation import evaluate_models
@@ -142,24 +145,21 @@ def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRow
     return replace(rows, pairs=ENCODER.encode_pairs(victims, neighbours))
 
 
-def poor_profiles_markdown(title: str, scores: tuple[PoorProfileScore, ...]) -> str:
-    """The scores as a Markdown table."""
-    lines = [
-        f"### {title}",
-        "",
-        "| facts of an unseen job | MAE | abstains | MAE answered | MAE abstained | 90 % covers |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {row.facts} | {row.mae:.4f} | {row.abstained:.0%} | {_figure(row.mae_answered)} | "
-            f"{_figure(row.mae_abstained)} | {'-' if np.isnan(row.coverage) else f'{row.coverage:.0%}'} |"
-            for row in scores
-        ),
-    ]
-    return "\n".join([*lines, ""])
-
-
-def _figure(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.4f}"
+def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> Section:
+    """The scores as a table, one row for each set of known facts."""
+    error, share = fixed(4), percent()
+    columns = (
+        Column("facts of an unseen job"),
+        Column("MAE", error),
+        Column("abstains", share),
+        Column("MAE answered", error),
+        Column("MAE abstained", error),
+        Column("90 % covers", share),
+    )
+    rows = tuple(
+        (row.facts, row.mae, row.abstained, row.mae_answered, row.mae_abstained, row.coverage) for row in scores
+    )
+    return Section(title, (Grid(title=title, columns=columns, rows=rows),))
 
 
 def _tests(

@@ -13,6 +13,8 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from interfere.predict.groups import DEFAULT_COMPOSITION
+from interfere.reports.document import Column, Part, Section, Sentence, Table, Tone
+from interfere.reports.numbers import COUNT, fixed
 from interfere.sharing_modes import SharingMode
 from interfere.training.evaluation.leaderboard import Leaderboard
 from interfere.training.groups.cases import (
@@ -104,9 +106,10 @@ def _scores_of_held_out_groups(cases: GroupCases) -> tuple[SizeScore, ...]:
     return score_by_size((cases, predicted), (cases, predicted), inside)
 
 
-def groups_markdown(groups: Sequence[GroupScores]) -> str:
-    """The scores as Markdown, one table for each; "" without measured groups."""
-    lines: list[str] = []
+def groups_parts(groups: Sequence[GroupScores]) -> list[Part]:
+    """A section with a table for each of the scores; nothing without measured groups."""
+    error = fixed(4)
+    parts: list[Part] = []
     for each in groups:
         what = (
             "whole groups held out, their pairs measured"
@@ -114,16 +117,20 @@ def groups_markdown(groups: Sequence[GroupScores]) -> str:
             else f"whole jobs held out, their pairs predicted by {each.model} (MAE of pairs on this split "
             f"{each.mae_pairs:.4f})"
         )
-        lines += [
-            f"### {each.data}, groups of three and more on {each.device_type}, {each.mode}: {what}",
-            "",
-            "| jobs | cases | fitted | default | sum | product | known pairs | coverage |",
-            "|---|---|---|---|---|---|---|---|",
-            *(
-                f"| {score.size or 'all'} | {score.cases} | {score.mae:.4f} | {score.mae_default:.4f} | "
-                f"{score.mae_sum:.4f} | {score.mae_product:.4f} | {score.mae_known_pairs:.4f} | {score.coverage:.3f} |"
-                for score in each.scores
-            ),
-            "",
-        ]
-    return "\n".join([*lines, f"{LEGEND}."]) if lines else ""
+        title = f"{each.data}, groups of three and more on {each.device_type}, {each.mode}: {what}"
+        errors = ("fitted", "default", "sum", "product", "known pairs")
+        columns = (
+            Column("jobs"),
+            Column("cases", COUNT),
+            *(Column(name, error) for name in errors),
+            Column("coverage", fixed(3)),
+        )
+        rows = tuple(
+            (
+                *(str(score.size or "all"), score.cases, score.mae, score.mae_default, score.mae_sum),
+                *(score.mae_product, score.mae_known_pairs, score.coverage),
+            )
+            for score in each.scores
+        )
+        parts.append(Section(title, (Table(title=title, columns=columns, rows=rows),)))
+    return [*parts, Sentence(f"{LEGEND}.", tone=Tone.NOTE)] if parts else []

@@ -5,12 +5,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Table
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
     from interfere.records.mode_advice import JobUnderMode, ModeAdvice, ModeMeasurement, ModeOutlook
@@ -62,19 +60,19 @@ def _targets(given: list[str], names: list[str]) -> dict[int, float]:
     return targets
 
 
-def _page(advice: "ModeAdvice") -> Group:
+def _page(advice: "ModeAdvice") -> list[Part]:
     """Return the table of the modes, why nothing is known of some, the recommendation, and what to measure."""
-    table = Table("mode", "source", "slowdowns (5-95 %)", "throughput (5-95 %)", "best")
+    rows = []
     for outlook in advice.modes:
         best = "" if math.isnan(outlook.probability_best) else f"{outlook.probability_best:.0%}"
-        table.add_row(
-            *map(escape, (outlook.mode, outlook.source.value, _slowdowns(outlook), _throughput(outlook), best))
-        )
+        rows.append((outlook.mode, outlook.source.value, _slowdowns(outlook), _throughput(outlook), best))
+    table = text_table("", ("mode", "source", "slowdowns (5-95 %)", "throughput (5-95 %)", "best"), rows)
     lines = [f"{modes}: {reason}" for reason, modes in _modes_by_reason(advice).items()]
     lines += [f"on {advice.device_type}: {advice.recommendation.reason}"]
     lines += [f"measure: {_measurement(each)}" for each in advice.measure[:MAX_MEASUREMENTS]]
     left_out = len(advice.measure) - MAX_MEASUREMENTS
-    return Group(table, *map(escape, lines), *([f"and {left_out} more: --json"] if left_out > 0 else []))
+    lines += [f"and {left_out} more: --json"] if left_out > 0 else []
+    return [table, *map(Sentence, lines)]
 
 
 def _modes_by_reason(advice: "ModeAdvice") -> dict[str, str]:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.table import Table
 
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Sentence, Table, text_table
 
 if TYPE_CHECKING:
     from interfere.predict.copies.advice import CopiesAdvice
@@ -46,17 +45,17 @@ def advise_copies(
     document["configuration"] = advice.configuration._asdict()
     document["measure"] = advice.measure._asdict() if advice.measure else None
     document["outlooks"] = [asdict(each) | {"configuration": each.configuration._asdict()} for each in advice.outlooks]
-    emit(document, Group(_table(advice), _text(advice)), as_json=as_json)
+    emit(document, [_table(advice), Sentence(_text(advice))], as_json=as_json)
 
 
 def _table(advice: "CopiesAdvice") -> Table:
     """Return what every number of copies in every slice is expected to do."""
-    table = Table("slice", "copies", "latency, ms (90 %)", "slowdown", "good")
+    rows = []
     for each in advice.outlooks:
         interval = f"{1e3 * each.latency_s:.3g} ({1e3 * each.lower_s:.3g}-{1e3 * each.upper_s:.3g})"
         size, _, copies = each.configuration
-        table.add_row(f"{size}g", str(copies), interval, f"{each.slowdown:.2f}", f"{each.good_probability:.0%}")
-    return table
+        rows.append((f"{size}g", str(copies), interval, f"{each.slowdown:.2f}", f"{each.good_probability:.0%}"))
+    return text_table("", ("slice", "copies", "latency, ms (90 %)", "slowdown", "good"), rows)
 
 
 def _text(advice: "CopiesAdvice") -> str:

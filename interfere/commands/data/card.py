@@ -8,7 +8,6 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.reports.terminal import TerminalDocument
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a table of the workspace or shipped.")]
 Page = Annotated[Path | None, typer.Option("--out", help="The HTML file. Default: WORK/cards/TABLE.html.")]
@@ -23,9 +22,9 @@ def card(
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
-    from interfere.data.dataset_card import CARD_FILE, dataset_card
+    from interfere.data.cards.dataset_card import CARD_FILE, dataset_card
+    from interfere.data.cards.table_page import table_document
     from interfere.data.loading import table_folder
-    from interfere.data.table_page import table_document
     from interfere.data.tables import read_table, table_digest
     from interfere.reports.html_page import write_html_page
     from interfere.reports.json_document import json_document
@@ -38,7 +37,7 @@ def card(
     document, summary = table_document(table, sha256=table_digest(folder), notes=notes), dataset_card(table)
     write_html_page(path, document)
     facts = {"card": markdown(summary), "page": str(path), "document": json_document(document)} if as_json else {}
-    emit(facts, TerminalDocument(summary), as_json=as_json)
+    emit(facts, summary, as_json=as_json)
     if not as_json:
         progress_note(f"wrote {path}")
     if show and not webbrowser.open(path.resolve().as_uri()):

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Column
-from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import text_table
 
 if TYPE_CHECKING:
     from interfere.data.facts import Fact
@@ -59,29 +57,20 @@ def facts(
         for name in device_types
         for fact in known_facts([each for each in of_workload if each.device_type == name])
     ]
-    device, fact, source = (Column(name, no_wrap=True) for name in ("device", "fact", "source"))
-    grid = Grid(device, fact, "value", source, "measured", "counts")
+    cells: list[tuple[str, ...]] = []
     for row in map(_document, rows):
         value = f"{_short(row['value'])} {row['unit']}"
         counts = "yes" if row["reason"] == ONLY_SOURCE else f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
-        texts = (row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts)
-        grid.add_row(*map(escape, texts))
+        cells.append((row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts))
     extras = [
         {"name": extra.name, "value": extra.value, "device_type": extra.device_type, "source": extra.source}
         for extra in (read_extras(folder) if folder else ())
         if extra.workload == workload and not extra.neighbour and device_type in ("", extra.device_type)
     ]
-    for extra in extras:
-        cells = (
-            extra["device_type"],
-            extra["name"],
-            extra["value"],
-            extra["source"],
-            "",
-            "no: no fact that models read",
-        )
-        grid.add_row(*map(escape, cells))
-    emit({"workload": workload, "facts": [_document(row) for row in rows], "extras": extras}, grid, as_json=as_json)
+    ignored = ("", "no: no fact that models read")
+    cells += [(extra["device_type"], extra["name"], extra["value"], extra["source"], *ignored) for extra in extras]
+    grid = text_table(f"Facts of {workload}", ("device", "fact", "value", "source", "measured", "counts"), cells)
+    emit({"workload": workload, "facts": [_document(row) for row in rows], "extras": extras}, [grid], as_json=as_json)
 
 
 def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":

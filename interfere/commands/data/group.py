@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column
-from rich.table import Table as Grid
 
 from interfere.commands.data import importing, own_table, transfer
 from interfere.commands.data.card import card
@@ -14,6 +12,7 @@ from interfere.commands.data.facts import facts
 from interfere.commands.data.fetch import fetch
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import text_table
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 importing.app.command("table")(own_table.table)
@@ -39,14 +38,14 @@ def list_tables(work: Work = DEFAULT_WORK, as_json: JsonFlag = False) -> None:
     """List the shipped tables and those of the workspace."""
     from interfere.data.tables import read_table
 
-    name, folder = (Column(title, overflow="fold") for title in ("table", "folder"))  # a path cut short names nothing
-    grid, rows = Grid(name, "jobs", "pairs", "rows of groups", folder), []
+    rows = []
     for path in _table_folders(work):
         table = read_table(path)
         counts = {"jobs": len(table.jobs), "pairs": len(table.pairs), "group_rows": len(table.groups)}
         rows.append({"name": table.name, **counts, "folder": str(path)})
-        grid.add_row(*map(str, rows[-1].values()))
-    emit({"tables": rows}, grid if rows else "no tables yet: interfere profile campaign", as_json=as_json)
+    cells = (tuple(map(str, row.values())) for row in rows)
+    grid = text_table("", ("table", "jobs", "pairs", "rows of groups", "folder"), cells)
+    emit({"tables": rows}, [grid] if rows else "no tables yet: interfere profile campaign", as_json=as_json)
 
 
 @app.command()

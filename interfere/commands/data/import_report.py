@@ -1,13 +1,13 @@
 """Where an import is written, and the report about it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table as Grid
 
 from interfere.commands.output import emit
+from interfere.reports.document import Table, text_table
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
@@ -32,10 +32,7 @@ def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> N
 
     files = write_import(out, imported)
     document = report_document(imported) | {"files": [str(path) for path in files]}
-    grid = report_grid(imported)
-    for path in files:
-        grid.add_row("wrote", "", str(path))
-    emit(document, grid, as_json=as_json)
+    emit(document, [report_table(imported, files)], as_json=as_json)
 
 
 def _counts(imported: "ImportResult") -> dict[str, int]:
@@ -64,16 +61,17 @@ def report_document(imported: "ImportResult") -> dict[str, Any]:
     return {"kind": imported.source_format, "read": read, **_counts(imported), "notices": notices}
 
 
-def report_grid(imported: "ImportResult") -> Grid:
+def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
     """The same as a table to print."""
     from interfere.data.importers.import_card import compare_with_published
 
-    grid = Grid("", "count", "what")
-    for name, count in _counts(imported).items():
-        grid.add_row("imported", str(count), name)
+    rows = [("imported", str(count), name) for name, count in _counts(imported).items()]
     for notice in imported.notices:
         what = "; ".join(filter(None, (notice.subject, notice.row_ranges)))
-        grid.add_row(notice.treatment.value, str(notice.count), escape(what))
-    for file in imported.files:
-        grid.add_row("read", "", f"{file.path.name}: {compare_with_published(file, imported.source_format)}")
-    return grid
+        rows.append((notice.treatment.value, str(notice.count), what))
+    rows += [
+        ("read", "", f"{file.path.name}: {compare_with_published(file, imported.source_format)}")
+        for file in imported.files
+    ]
+    rows += [("wrote", "", str(path)) for path in files]
+    return text_table("", ("", "count", "what"), rows)

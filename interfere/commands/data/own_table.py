@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Table as Grid
 
-from interfere.commands.data.import_report import check_target_folder, report_document, report_grid, write_and_report
+from interfere.commands.data.import_report import check_target_folder, report_document, report_table, write_and_report
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
 from interfere.data.importers.spreadsheet.options import (
@@ -19,6 +16,7 @@ from interfere.data.importers.spreadsheet.options import (
     Victims,
     parse_map,
 )
+from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def table(
         write_and_report(target, result.imported, as_json=as_json)
         return
     document = report_document(result.imported) | {"columns": [_document(use) for use in result.columns]}
-    emit(document, Group(_uses_grid(result.columns), report_grid(result.imported)), as_json=as_json)
+    emit(document, [*_uses(result.columns), report_table(result.imported)], as_json=as_json)
 
 
 def _document(use: "ColumnUse") -> dict[str, object]:
@@ -96,12 +94,12 @@ def _document(use: "ColumnUse") -> dict[str, object]:
     return asdict(use)
 
 
-def _uses_grid(uses: "tuple[ColumnUse, ...]") -> Grid:
-    grid = Grid("file", "column", "read as", "meaning", "values", "such as", caption="dry run: nothing was written")
-    for use in uses:
-        column = use.column or "(every row)"
-        grid.add_row(*map(escape, (use.file, column, use.role, use.meaning, str(use.values), use.example)))
-    return grid
+def _uses(uses: "tuple[ColumnUse, ...]") -> list[Part]:
+    rows = (
+        (use.file, use.column or "(every row)", use.role, use.meaning, str(use.values), use.example) for use in uses
+    )
+    table = text_table("", ("file", "column", "read as", "meaning", "values", "such as"), rows)
+    return [table, Sentence("dry run: nothing was written", tone=Tone.NOTE)]
 
 
 def template(

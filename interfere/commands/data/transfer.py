@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Column, Estimate, Sentence
+from interfere.reports.document import Table as Grid
+from interfere.reports.numbers import TIMES
 
 if TYPE_CHECKING:
     from interfere.data.tables import Table
@@ -38,9 +39,9 @@ def transfer(
     missing = [(a, b) for a in fitted.jobs for b in fitted.jobs if (a, b) not in fitted.measured]
     answers = fitted.predict(missing)
     score = fitted.hidden_pair_score()
-    grid = Grid("victim", "neighbour", "slowdown", "90 % interval")
-    for each in answers:
-        grid.add_row(each.victim, each.neighbour, f"{each.slowdown:.2f}", f"{each.lower:.2f} to {each.upper:.2f}")
+    columns = (Column("victim"), Column("neighbour"), Column("slowdown [90 % interval]", TIMES))
+    rows = tuple((each.victim, each.neighbour, Estimate(each.slowdown, each.lower, each.upper)) for each in answers)
+    grid = Grid(title="", columns=columns, rows=rows)
     error = "unknown: fewer than 3 pairs" if score.speed_error != score.speed_error else f"{score.speed_error:.3f}"
     text = (
         f"{score.pairs} measured pairs, the rest from {', '.join(fitted.source_titles)}; error of speed of a measured "
@@ -52,7 +53,7 @@ def transfer(
         "hidden_pairs": asdict(score),
         "predictions": [asdict(each) for each in answers],
     }
-    emit(document, Group(grid, text), as_json=as_json)
+    emit(document, [grid, Sentence(text)], as_json=as_json)
 
 
 def transfer_inputs(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit
@@ -17,6 +16,7 @@ from interfere.commands.profile.console import (
     pair_cells,
     pair_documents,
 )
+from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -193,10 +193,8 @@ def workloads(as_json: JsonFlag = False) -> None:
     from interfere.profiling.workloads import BUILT_IN
 
     rows = [{"name": workload.name, "description": workload.description} for workload in BUILT_IN.values()]
-    grid = Grid("name", "what it does")
-    for row in rows:
-        grid.add_row(*row.values())
-    emit({"workloads": rows}, grid, as_json=as_json)
+    table = text_table("", ("name", "what it does"), (tuple(row.values()) for row in rows))
+    emit({"workloads": rows}, [table], as_json=as_json)
 
 
 def _measure(config: "WorkloadConfig", *, as_json: bool) -> None:
@@ -204,7 +202,7 @@ def _measure(config: "WorkloadConfig", *, as_json: bool) -> None:
 
     with measuring_progress(config.out) as report:
         measured = measure(config, report)
-    emit(_document(config, measured), _grid(config, measured.table), as_json=as_json)
+    emit(_document(config, measured), _results(config, measured.table), as_json=as_json)
     if measured.failures:
         raise typer.Exit(1)
 
@@ -234,25 +232,15 @@ def _document(config: "WorkloadConfig", measured: "MeasuredTable") -> dict[str, 
     }
 
 
-def _grid(config: "WorkloadConfig", table: "Table") -> Grid:
-    """Return the pairs as people read them; the jobs where no pair was measured."""
-    caption = f"{config.mode.properties.cpu_setting} · wrote {config.out}"
+def _results(config: "WorkloadConfig", table: "Table") -> list[Part]:
+    """Return the groups or the pairs as people read them; the jobs where none was measured."""
+    headings = ("slowdown", "95 % interval", "status")
     if config.groups:
-        return _group_grid(table, caption)
-    if not table.pairs:
-        grid = Grid("workload", "step alone", "busy", caption=caption)
-        for job in table.jobs:
-            grid.add_row(job.workload, f"{job.step_time_s * 1e3:.2f} ms", f"{job.busy_frac:.0%}")
-        return grid
-    grid = Grid("victim", "neighbour", "slowdown", "95 % interval", "status", caption=caption)
-    for pair in table.pairs:
-        grid.add_row(*pair_cells(pair))
-    return grid
-
-
-def _group_grid(table: "Table", caption: str) -> Grid:
-    """Return the groups, one row of each victim."""
-    grid = Grid("victim", "company", "slowdown", "95 % interval", "status", caption=caption)
-    for row in table.groups:
-        grid.add_row(row.victim, ", ".join(row.company), *measurement_cells(row))
-    return grid
+        rows = ((row.victim, ", ".join(row.company), *measurement_cells(row)) for row in table.groups)
+        shown = text_table("", ("victim", "company", *headings), rows)
+    elif table.pairs:
+        shown = text_table("", ("victim", "neighbour", *headings), map(pair_cells, table.pairs))
+    else:
+        jobs = ((job.workload, f"{job.step_time_s * 1e3:.2f} ms", f"{job.busy_frac:.0%}") for job in table.jobs)
+        shown = text_table("", ("workload", "step alone", "busy"), jobs)
+    return [shown, Sentence(f"{config.mode.properties.cpu_setting} · wrote {config.out}", tone=Tone.NOTE)]

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.commands.profile.console import block_documents, measuring_progress, pair_cells, pair_documents
 from interfere.errors import InvalidInputError
+from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _measure(config: "CommandConfig", *, as_json: bool) -> None:
 
     with measuring_progress(config.out) as report:
         result = measure(config, report)
-    emit(_document(config, result), _grid(config, result), as_json=as_json)
+    emit(_document(config, result), _results(config, result), as_json=as_json)
     if result.failures:
         raise typer.Exit(1)
 
@@ -157,15 +157,15 @@ def _document(config: "CommandConfig", result: "MeasuredTable") -> dict[str, obj
     }
 
 
-def _grid(config: "CommandConfig", result: "MeasuredTable") -> Grid:
-    device = config.mode.properties.cpu_setting if config.on_core else f"{config.device_type}, {config.mode}"
-    headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
-    grid = Grid(*headings, caption=f"{device} · wrote {config.out}")
+def _results(config: "CommandConfig", result: "MeasuredTable") -> list[Part]:
+    """Return the commands alone, the pairs, and the commands that failed."""
+    rows = []
     for job in result.table.jobs:
         busy = f"{job.busy_frac:.0%} busy" if isfinite(job.busy_frac) else ""
-        grid.add_row(job.workload, "–", f"{job.step_time_s * 1e3:.2f} ms", f"± {job.step_time_sd_s * 1e3:.2f} ms", busy)
-    for pair in result.table.pairs:
-        grid.add_row(*pair_cells(pair))
-    for failure in result.failures:
-        grid.add_row(failure.name, "–", "–", "–", failure.reason)
-    return grid
+        times = (f"{job.step_time_s * 1e3:.2f} ms", f"± {job.step_time_sd_s * 1e3:.2f} ms")
+        rows.append((job.workload, "–", *times, busy))
+    rows += map(pair_cells, result.table.pairs)
+    rows += [(failure.name, "–", "–", "–", failure.reason) for failure in result.failures]
+    device = config.mode.properties.cpu_setting if config.on_core else f"{config.device_type}, {config.mode}"
+    headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
+    return [text_table("", headings, rows), Sentence(f"{device} · wrote {config.out}", tone=Tone.NOTE)]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Part, Sentence, Tone, text_table
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
@@ -34,25 +34,32 @@ def static(
     profile = replace(StaticProfiler(device).profile_solo(model).profile, workload=workload or model)
     if out is not None:
         add_static(out, profile)
-    emit({"profile": profile.to_dict(), "written": str(out) if out else None}, _grid(profile, out), as_json=as_json)
+    emit({"profile": profile.to_dict(), "written": str(out) if out else None}, _costs(profile, out), as_json=as_json)
 
 
-def _grid(profile: "JobProfile", out: Path | None) -> Grid:
-    grid = Grid("", "", title=f"{profile.workload} on {profile.device_type}, nothing run", show_header=False)
-    grid.caption = f"wrote {out}" if out else None
-    grid.add_row("step, by the roofline", f"{profile.step_time_s * 1e3:.3g} ms")
-    grid.add_row("arithmetic", f"{profile.flops_per_step / 1e9:,.4g} GFLOP a step")
-    grid.add_row("memory traffic", f"{profile.bytes_per_step / 2**30:,.4g} GiB a step")
-    for name in ("model", "gradient", "optimizer", "activation"):
-        grid.add_row(f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
-    peak = f"{profile.static_memory_peak_bytes / MIB:,.0f} MiB, without context and workspaces"
-    grid.add_row("peak memory", peak)
+def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:
+    """Return what a step costs, and the operators that take most of it."""
+    memory = (
+        (f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
+        for name in ("model", "gradient", "optimizer", "activation")
+    )
     operator_s: dict[str, float] = defaultdict(float)
     operator_calls: dict[str, float] = defaultdict(float)
     for kernel in profile.kernels:
         operator_s[kernel.name] += kernel.mean_s * kernel.count
         operator_calls[kernel.name] += kernel.count
     total_s = math.fsum(operator_s.values())
-    for name, seconds in sorted(operator_s.items(), key=lambda item: -item[1])[:MAX_OPERATORS]:
-        grid.add_row(name, f"{seconds / total_s:.0%} of the step, {operator_calls[name]:,.0f} calls")
-    return grid
+    largest = sorted(operator_s.items(), key=lambda item: -item[1])[:MAX_OPERATORS]
+    rows = [
+        ("step, by the roofline", f"{profile.step_time_s * 1e3:.3g} ms"),
+        ("arithmetic", f"{profile.flops_per_step / 1e9:,.4g} GFLOP a step"),
+        ("memory traffic", f"{profile.bytes_per_step / 2**30:,.4g} GiB a step"),
+        *memory,
+        ("peak memory", f"{profile.static_memory_peak_bytes / MIB:,.0f} MiB, without context and workspaces"),
+        *(
+            (name, f"{seconds / total_s:.0%} of the step, {operator_calls[name]:,.0f} calls")
+            for name, seconds in largest
+        ),
+    ]
+    table = text_table(f"{profile.workload} on {profile.device_type}, nothing run", ("what", "how much"), rows)
+    return [table, *([Sentence(f"wrote {out}", tone=Tone.NOTE)] if out else [])]

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from interfere.data.dataset_card import group_counts, group_quality_section, quality_table
+from interfere.data.cards.dataset_card import group_counts, group_quality_section, quality_table
 from interfere.data.importers.import_result import ImportResult, SourceFile
 from interfere.data.intended_use import intended_uses
 from interfere.data.public_tables import find_public_table, public_tables

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from interfere.data.dataset_card import CARD_FILE
+from interfere.data.cards.dataset_card import CARD_FILE
 from interfere.data.extra_facts import EXTRAS_FILE, ExtraFact, read_extras, write_extras
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_card import TITLE, import_card

@@ -7,8 +7,8 @@ Law: names are shown as text, whatever they hold; equal reports give equal docum
 import math
 from collections.abc import Sequence
 
-from interfere.data.domain_summary import domain_summaries, with_sorted_rows
-from interfere.data.table_page import slowdown_map
+from interfere.data.cards.domain_summary import domain_summaries, with_sorted_rows
+from interfere.data.cards.table_page import slowdown_map
 from interfere.data.tables import Table
 from interfere.monitoring.audit import wording
 from interfere.monitoring.audit.audit import AuditReport

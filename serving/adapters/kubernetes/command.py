@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.reports.terminal import TerminalDocument
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def report(
     from interfere.serving.adapters.journal import read_journal, report_document, summarise
 
     summary = summarise(read_journal(journal, time.time() - days * 86_400))
-    emit(asdict(summary), TerminalDocument(report_document(summary)), as_json=as_json)
+    emit(asdict(summary), report_document(summary), as_json=as_json)
 
 
 @app.command()

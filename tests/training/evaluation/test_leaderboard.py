@@ -151,7 +151,7 @@ def test_one_table_and_split_is_one_document(small_folder: Path, tmp_path: Path)
     other = sum(part["mae"] * part["rows"] for part in additive_line["folds"][3:]) / additive_line["rows"]
     assert additive_line["mae"] == pytest.approx((pooled + other) / 2)
     pictures = sorted(path.name for path in (tmp_path / "plots").iterdir())
-    assert pictures == [f"mine_job_utilisation_{kind}.png" for kind in ("jobs", "models", "published")]
+    assert pictures == ["mine_job_utilisation.html"]
 
 
 def test_tables_of_one_name_are_scored_together_and_others_apart(small_folder: Path) -> None:

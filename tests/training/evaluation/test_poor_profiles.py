@@ -5,12 +5,13 @@ import pytest
 
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.reports import document
 from interfere.training.dataset import Dataset, build_dataset, speed
 from interfere.training.evaluation.fewer_facts import (
     PROFILES,
     PoorProfileScore,
     hide_facts,
-    poor_profiles_markdown,
+    poor_profiles_section,
     score_poor_profiles,
 )
 from interfere.training.evaluation.splits import folds
@@ -44,8 +45,9 @@ def test_every_group_of_facts_that_the_table_has_is_hidden_in_turn(scores: dict[
     assert next(iter(scores)) == "all facts"
     assert {"no timeline", "no kernels", "no memory", "step time alone"} <= set(scores)
     assert "no counters" not in scores  # the shipped table has none
-    text = poor_profiles_markdown("title", tuple(scores.values()))
-    assert text.count("\n| ") == 1 + len(scores)
+    (table,) = poor_profiles_section("title", tuple(scores.values())).parts
+    assert isinstance(table, document.Table)
+    assert [row[0] for row in table.rows] == list(scores)
 
 
 def test_a_job_known_by_its_step_time_is_abstained_from_or_covered(scores: dict[str, PoorProfileScore]) -> None:

@@ -12,7 +12,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.leaderboard import evaluate_tables
-from interfere.training.groups.leaderboard import evaluate_groups, groups_markdown
+from interfere.training.groups.leaderboard import evaluate_groups, groups_parts
 from tests.training.groups.test_evaluation import table
 
 
@@ -48,4 +48,4 @@ def test_what_cannot_be_scored_is_not_shown(tmp_path: Path) -> None:
         folder = stored(tmp_path / name, replace(made, groups=groups))
         leaderboards = evaluate_tables([folder], name=name, models="mean", splits=("pair",), facts=(FactSet.ALL,))
         assert evaluate_groups(leaderboards, {name: [folder]}) == ()
-    assert groups_markdown(()) == ""
+    assert groups_parts(()) == []

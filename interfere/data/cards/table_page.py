@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from interfere.data.dataset_card import device_notes
-from interfere.data.domain_summary import (
+from interfere.data.cards.dataset_card import device_notes
+from interfere.data.cards.domain_summary import (
     FAR_UNITS,
     DomainSummary,
     MemorySummary,

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from interfere import devices
-from interfere.data.domain_summary import domain_summaries, memory_summary
+from interfere.data.cards.domain_summary import domain_summaries, memory_summary
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.devices import DeviceType
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from tests.data.cards.page_tables import EMPTY, GIB, NONE_OK, SMALL, joined, parsed, table_of, table_page
 from tests.data.importers.public_files import public
-from tests.data.page_tables import EMPTY, GIB, NONE_OK, SMALL, joined, parsed, table_of, table_page
 from tests.data.sample_table import JOBS, PAIR, TABLE
 
 

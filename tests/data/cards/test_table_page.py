@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.data.domain_summary import domain_summaries
+from interfere.data.cards.domain_summary import domain_summaries
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.records import PairStatus
 from interfere.reports.heat_map import colour_class
 from interfere.reports.numbers import format_slowdown
-from tests.data.page_tables import MANY, TABLES, parsed, table_page
+from tests.data.cards.page_tables import MANY, TABLES, parsed, table_page
 from tests.data.sample_table import JOBS, PAIR
 from tests.reports.html_tree import Tree
 
@@ -136,7 +136,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
 from interfere.data.shipped_tables import shipped_table
-from interfere.data.table_page import table_document
+from interfere.data.cards.table_page import table_document
 from interfere.data.tables import read_table
 from interfere.reports.html_page import write_html_page
 write_html_page(Path(sys.argv[1]), table_document(read_table(shipped_table("cpu"))))

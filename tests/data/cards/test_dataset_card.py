@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from interfere.data.dataset_card import write_card
-from interfere.data.domain_summary import domain_summaries
+from interfere.data.cards.dataset_card import write_card
+from interfere.data.cards.domain_summary import domain_summaries
 from interfere.data.tables import Table
-from tests.data.page_tables import card_text
+from tests.data.cards.page_tables import card_text
 from tests.data.sample_table import JOBS, TABLE
 
 
