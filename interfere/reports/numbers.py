@@ -34,7 +34,7 @@ class NumberFormat:
 
     def tick(self, value: float) -> str:
         """The number beside an axis, without zeros at its end and without the sign of 0."""
-        text = self.number(value) if value else self.number(0.0).lstrip("+")
+        text = self.number(value) if value else "0"
         if "." in text and NBSP not in text:
             text = text.rstrip("0").rstrip(".")
         return f"{text}{NBSP}{self.unit}" if self.unit else text

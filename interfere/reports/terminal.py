@@ -35,7 +35,9 @@ if TYPE_CHECKING:  # rich takes a tenth of a second to import
     from rich.text import Text
 
 STYLES = {Tone.LEAD: "bold", Tone.NOTE: "dim", Tone.GOOD: "green", Tone.BAD: "red", Tone.UNSURE: "yellow"}
-MIN_NAME, MIN_TEXT = 20, 18  # characters to which the first and another column of text may be narrowed
+MIN_NAME, MIN_TEXT = 34, 18  # characters to which the first and another column of text may be narrowed
+MAX_WORD = 30  # characters of a word that is kept on one line
+NARROWEST_NAME = 12  # where a single other column leaves no more
 GAP = 2  # characters between two columns
 
 
@@ -121,9 +123,9 @@ def _table(table: Table, width: int, *, has_title: bool) -> "Iterator[Renderable
     is_text = [table.columns[k].form is None for k in shown]
     natural = [max([_length(titles[k]), *(_length(row[k]) for row in cells)]) for k in range(len(shown))]
     least = [
-        min(natural[k], MIN_TEXT if k else MIN_NAME)
+        min(natural[k], max(MIN_TEXT if k else MIN_NAME, min(MAX_WORD, _longest_word(row[k] for row in cells))))
         if is_text[k]
-        else max([max(map(_length, titles[k].split(" "))), *(_length(row[k]) for row in cells)])
+        else max([_longest_word([titles[k]]), *(_length(row[k]) for row in cells)])
         for k in range(len(shown))
     ]
     for piece, columns in enumerate(_pieces(least, width)):
@@ -161,6 +163,10 @@ def _grid(title: str) -> "RichTable":
     )
 
 
+def _longest_word(texts: Iterable[str]) -> int:
+    return max([0, *(_length(word) for text in texts for word in text.split(" "))])
+
+
 def _length(text: str) -> int:
     from rich.cells import cell_len
 
@@ -182,12 +188,13 @@ def _pieces(least: Sequence[int], width: int) -> Iterable[list[int]]:
 def _fitted(natural: list[int], least: list[int], width: int) -> list[int]:
     """Widths of the columns of a piece: the widest are narrowed until all fit."""
     widths = list(natural)
-    while _sum(widths) > width:
-        room = [wide - low for wide, low in zip(widths, least, strict=True)]
-        if not any(room):
-            break
-        widest = max(range(len(widths)), key=lambda k: (room[k] > 0, widths[k]))
-        widths[widest] -= 1
+    for floor in (least, [min(least[0], NARROWEST_NAME), *least[1:]]):
+        while _sum(widths) > width:
+            room = [wide - low for wide, low in zip(widths, floor, strict=True)]
+            if not any(room):
+                break
+            widest = max(range(len(widths)), key=lambda k: (room[k] > 0, widths[k]))
+            widths[widest] -= 1
     return widths
 
 
