@@ -14,8 +14,8 @@ from interfere.data.importers.kernels.kernel_files import import_kernels
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.features.pair import FeatureEncoder
-from interfere.timeline.eevdf import EevdfScheduler
 from interfere.timeline.kernel_schedulers import (
+    EevdfScheduler,
     PriorityGapFillingScheduler,
     SingleQueueScheduler,
     TimeSliceScheduler,

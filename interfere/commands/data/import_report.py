@@ -51,7 +51,7 @@ def _counts(imported: "ImportResult") -> dict[str, int]:
 
 def report_document(imported: "ImportResult") -> dict[str, Any]:
     """What came in, what did not, and from which bytes, as a JSON document."""
-    from interfere.data.importers.import_card import compare_with_published
+    from interfere.data.importers.import_writer import compare_with_published
 
     read = [
         {"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f, imported.source_format)}
@@ -66,7 +66,7 @@ def report_document(imported: "ImportResult") -> dict[str, Any]:
 
 def report_grid(imported: "ImportResult") -> Grid:
     """The same as a table to print."""
-    from interfere.data.importers.import_card import compare_with_published
+    from interfere.data.importers.import_writer import compare_with_published
 
     grid = Grid("", "count", "what")
     for name, count in _counts(imported).items():
