@@ -38,7 +38,7 @@ MIN_WAIT_S, MAX_WAIT_S, MAX_RETRY_S = 0.2, 60.0, 60.0
 SETTLE_S = 5.0  # a scrape is recorded that much after its time at the latest
 
 
-class Answer(Protocol):
+class ObservationAnswer(Protocol):
     """What a server says of one observation."""
 
     @property
@@ -52,7 +52,7 @@ class Answer(Protocol):
 class ReportSink(Protocol):
     """Takes observations and profiles; PolicyClient is one. Raises UnavailableError where it is away."""
 
-    def observe(self, windows: Sequence[Observation]) -> Sequence[Answer]:
+    def observe(self, windows: Sequence[Observation]) -> Sequence[ObservationAnswer]:
         """Report windows; safe to send again."""
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> Sequence[str]:

@@ -42,7 +42,7 @@ NO_VALUE = ("", "n/a", "nan", "(!) n/a")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class LaunchColumn:
     """Where a format has one number of a launch."""
 
     names: tuple[str, ...]  # that it goes by; case is ignored
@@ -55,14 +55,14 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class LaunchColumns:
     """The columns of one format: the name of a kernel, and the field of `KernelLaunch` that each other one fills.
 
     `read_bytes` and `written_bytes` add up to `bytes`; `footprint` is counted and left out, for its unit is unknown.
     """
 
     name: str
-    of_field: Mapping[str, Column]
+    of_field: Mapping[str, LaunchColumn]
     how_to_export: str
 
     def field_of_name(self) -> dict[str, str]:
@@ -70,24 +70,26 @@ class Columns:
         return {name.lower(): field for field, column in self.of_field.items() for name in column.names}
 
 
-ORION_COLUMNS = Columns(
+ORION_COLUMNS = LaunchColumns(
     name="Name",
     of_field={
-        "compute_bound": Column(names=("Profile",), words={"1": 1.0, "0": 0.0, "-1": NAN}, is_required=True),
-        "footprint": Column(names=("Memory_footprint",), is_required=True),
-        "sm_used": Column(names=("SM_usage",), is_required=True, is_whole=True, low=1.0, high=MAX_INT32),
-        "duration_s": Column(names=("Duration",), units={"ns": 1e-9}, is_required=True),
+        "compute_bound": LaunchColumn(names=("Profile",), words={"1": 1.0, "0": 0.0, "-1": NAN}, is_required=True),
+        "footprint": LaunchColumn(names=("Memory_footprint",), is_required=True),
+        "sm_used": LaunchColumn(names=("SM_usage",), is_required=True, is_whole=True, low=1.0, high=MAX_INT32),
+        "duration_s": LaunchColumn(names=("Duration",), units={"ns": 1e-9}, is_required=True),
     },
     how_to_export="give the file as published: same column names, comma-separated",
 )
-NSIGHT_COLUMNS = Columns(
+NSIGHT_COLUMNS = LaunchColumns(
     name="Kernel Name",
     of_field={
-        "duration_s": Column(names=("gpu__time_duration.sum", "gpu__time_duration.avg", "duration"), units=SECONDS),
-        "occupancy_frac": Column(
+        "duration_s": LaunchColumn(
+            names=("gpu__time_duration.sum", "gpu__time_duration.avg", "duration"), units=SECONDS
+        ),
+        "occupancy_frac": LaunchColumn(
             names=("sm__warps_active.avg.pct_of_peak_sustained_active", "achieved occupancy"), units=PERCENT, high=1.05
         ),
-        "compute_frac": Column(
+        "compute_frac": LaunchColumn(
             names=(
                 "sm__throughput.avg.pct_of_peak_sustained_elapsed",
                 "compute (sm) throughput",
@@ -96,7 +98,7 @@ NSIGHT_COLUMNS = Columns(
             units=PERCENT,
             high=1.05,  # shares are of the peak sustained rate, which a kernel may exceed a little
         ),
-        "memory_frac": Column(
+        "memory_frac": LaunchColumn(
             names=(
                 "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
                 "dram__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -105,14 +107,14 @@ NSIGHT_COLUMNS = Columns(
             units=PERCENT,
             high=1.05,
         ),
-        "read_bytes": Column(names=("dram__bytes_read.sum",), units=BYTES),
-        "written_bytes": Column(names=("dram__bytes_write.sum",), units=BYTES),
+        "read_bytes": LaunchColumn(names=("dram__bytes_read.sum",), units=BYTES),
+        "written_bytes": LaunchColumn(names=("dram__bytes_write.sum",), units=BYTES),
     },
     how_to_export="export with `ncu --csv --page raw` (or details)",
 )
 
 
-def _read_export(columns: Columns, path: Path, _step_range: str = "") -> KernelFile:
+def _read_export(columns: LaunchColumns, path: Path, _step_range: str = "") -> KernelFile:
     """Read one file. Raises TableError, which names file, row and column."""
     # 1. Find the table between the lines of the program and of the profiler.
     text, source = read_text(path)
@@ -151,7 +153,7 @@ def _read_export(columns: Columns, path: Path, _step_range: str = "") -> KernelF
 
 
 def _notices_of_values(
-    columns: Columns, launches: Sequence[KernelLaunch], values: Sequence[Mapping[str, float]]
+    columns: LaunchColumns, launches: Sequence[KernelLaunch], values: Sequence[Mapping[str, float]]
 ) -> Iterator[Notice]:
     """What the launches of a file lack, or hold and is not read."""
     words = {name for name, column in columns.of_field.items() if column.words}
@@ -172,7 +174,7 @@ def _notices_of_values(
         yield Notice(treatment=Treatment.FLAGGED, subject=subject, count=count, reason=reason)
 
 
-def _notice_of_unread_columns(path: Path, columns: Columns, header: Sequence[str]) -> Iterator[Notice]:
+def _notice_of_unread_columns(path: Path, columns: LaunchColumns, header: Sequence[str]) -> Iterator[Notice]:
     field_of = columns.field_of_name()
     known = (columns.name, "ID", "Grid Size", "Block Size", DEVICE_NAME_METRIC)
     unread = [name for name in header if name not in known and name.lower() not in field_of]
@@ -184,7 +186,7 @@ def _notice_of_unread_columns(path: Path, columns: Columns, header: Sequence[str
     )
 
 
-def _table_lines(path: Path, lines: list[str], columns: Columns) -> tuple[int, int]:
+def _table_lines(path: Path, lines: list[str], columns: LaunchColumns) -> tuple[int, int]:
     """(index of the header, index after the last row) of the table. Raises TableError where there is none."""
     name = columns.name
     start = next((k for k, line in enumerate(lines) if name in line and name in next(csv.reader([line]))), None)
@@ -227,7 +229,7 @@ def _parse_rows(path: Path, lines: list[str], start: int) -> tuple[list[CsvRow],
 
 
 def _row_values(
-    rows: list[CsvRow], columns: Columns, header: tuple[str, ...], units: Mapping[str, str]
+    rows: list[CsvRow], columns: LaunchColumns, header: tuple[str, ...], units: Mapping[str, str]
 ) -> Iterator[tuple[CsvRow, dict[str, float]]]:
     """Each row with the values of its launch by field. Of several columns for a field the first counts."""
     field_of, column_of = columns.field_of_name(), dict[str, str]()
@@ -247,7 +249,7 @@ def _row_values(
         )
 
 
-def _details_page_values(rows: list[CsvRow], columns: Columns) -> Iterator[tuple[CsvRow, dict[str, float]]]:
+def _details_page_values(rows: list[CsvRow], columns: LaunchColumns) -> Iterator[tuple[CsvRow, dict[str, float]]]:
     """The first row of each launch with its values, from consecutive rows of one ID (and process, if given)."""
     check_columns(rows[0].path, tuple(rows[0].fields), ("ID", METRIC, UNIT, VALUE), row=rows[0].row_number - 1)
     field_of, launch_key = columns.field_of_name(), tuple[str, ...]()
@@ -280,7 +282,7 @@ def _details_page_values(rows: list[CsvRow], columns: Columns) -> Iterator[tuple
     yield first_row, values
 
 
-def _launch(row: CsvRow, columns: Columns, values: Mapping[str, float]) -> KernelLaunch:
+def _launch(row: CsvRow, columns: LaunchColumns, values: Mapping[str, float]) -> KernelLaunch:
     if not values.get("duration_s", NAN) > 0:
         column = columns.of_field["duration_s"]
         place = column.names[0] if column.is_required else columns.name
@@ -298,7 +300,7 @@ def _launch(row: CsvRow, columns: Columns, values: Mapping[str, float]) -> Kerne
     )
 
 
-def _value(row: CsvRow, name: str, column: Column, unit: str) -> float:
+def _value(row: CsvRow, name: str, column: LaunchColumn, unit: str) -> float:
     """The value of a metric in SI units, or as a share; NaN where the file has none."""
     text = row.fields[name].strip()
     if column.words:

@@ -24,7 +24,7 @@ from interfere.data.importers.monitoring.prometheus import TimeSeries, json_file
 from interfere.data.importers.monitoring.site_samples import (
     BY_WORKLOAD,
     METRICS,
-    ColocationWindow,
+    SampledWindow,
     SiteSamples,
     colocation_windows,
     multi_device_jobs,
@@ -132,7 +132,7 @@ def _notices(
     site: SiteSamples,
     jobs: Sequence[JobProfile],
     samples: Sequence[tuple[str, float, str]],
-    windows: Sequence[ColocationWindow],
+    windows: Sequence[SampledWindow],
     gang_jobs: frozenset[str],
     without_slowdown: int,
 ) -> tuple[Notice, ...]:
@@ -203,7 +203,7 @@ def _notices(
 
 
 def _profiles(
-    site: SiteSamples, solo_windows: Sequence[ColocationWindow], given_step_times_s: dict[str, float]
+    site: SiteSamples, solo_windows: Sequence[SampledWindow], given_step_times_s: dict[str, float]
 ) -> tuple[tuple[JobProfile, ...], str]:
     """The profiles of all workloads that were seen alone, and the source of their step times in words."""
     samples: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -233,7 +233,7 @@ def _profiles(
 
 
 def _slowdowns(
-    site: SiteSamples, shared_windows: Sequence[ColocationWindow], solo_times_s: dict[tuple[str, str], float]
+    site: SiteSamples, shared_windows: Sequence[SampledWindow], solo_times_s: dict[tuple[str, str], float]
 ) -> tuple[dict[tuple[str, str, str], list[float]], int]:
     """Slowdowns by (victim, neighbour, device type), one per window and side; and the number of sides without one."""
     passes: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -275,7 +275,7 @@ class WindowProgress:
         return self.time_s / self.steps
 
 
-def progress_in_window(counter: TimeSeries, window: ColocationWindow) -> WindowProgress | None:
+def progress_in_window(counter: TimeSeries, window: SampledWindow) -> WindowProgress | None:
     """The progress of a counter in a window; None where it has under two samples there, restarted, or stood still."""
     samples = [
         (time_s, value)

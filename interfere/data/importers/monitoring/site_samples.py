@@ -179,7 +179,7 @@ GAP = 2.5  # in sampling intervals: one missing sample is an irregularity of the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColocationWindow:
+class SampledWindow:
     """Consecutive samples of one device at which the same jobs hold it."""
 
     device: str
@@ -187,7 +187,7 @@ class ColocationWindow:
     times_s: tuple[float, ...]
 
 
-def colocation_windows(device: str, jobs_at: Mapping[float, frozenset[str]]) -> tuple[ColocationWindow, ...]:
+def colocation_windows(device: str, jobs_at: Mapping[float, frozenset[str]]) -> tuple[SampledWindow, ...]:
     """The windows of one device, in order of time, from the jobs that held it at each sample time.
 
     Stretches of fewer than 3 samples give no window.
@@ -202,7 +202,7 @@ def colocation_windows(device: str, jobs_at: Mapping[float, frozenset[str]]) -> 
             stretches.append([])
         stretches[-1].append(now_s)
     return tuple(
-        ColocationWindow(device=device, jobs=jobs_at[stretch[0]], times_s=tuple(stretch[1:-1]))
+        SampledWindow(device=device, jobs=jobs_at[stretch[0]], times_s=tuple(stretch[1:-1]))
         for stretch in stretches
         if len(stretch) > 2
     )

@@ -30,7 +30,7 @@ from interfere.data.importers.spreadsheet.columns import (
     uses_of_profiles,
 )
 from interfere.data.importers.spreadsheet.measured_values import (
-    Reading,
+    MeasuredCell,
     is_matrix,
     long_readings,
     matrix_columns,
@@ -78,7 +78,7 @@ def read_spreadsheet(
     dropped = slowdowns.DroppedRows()
     step_times = {(each.profile.workload, each.profile.device_type): each.profile.step_time_s for each in job_rows}
     solo = slowdowns.solo_step_times(readings, step_times, faults)
-    source = slowdowns.PairSource(name=options.source, campaign=options.campaign or sheet.source.campaign)
+    source = slowdowns.SheetOrigin(name=options.source, campaign=options.campaign or sheet.source.campaign)
     measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped, faults)
     row_solo = slowdowns.row_solo_step_times(readings, faults)
     faults.raise_all()
@@ -122,7 +122,7 @@ def _read_jobs(
 
 def _read_pairs(
     source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
-) -> tuple[Sheet, ColumnRoles, tuple[Reading, ...], tuple[ColumnUse, ...]]:
+) -> tuple[Sheet, ColumnRoles, tuple[MeasuredCell, ...], tuple[ColumnUse, ...]]:
     """The sheet of the pairs, the roles of its columns, its readings, and how each column was understood."""
     given = options.conditions
     sheet = read_sheet(source, faults, options.decimal)
