@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from interfere.data.facts import CombinedProfiles, combine_facts, combine_profiles, current_sources_of_other_kinds
 from interfere.data.loading import table_folder
 from interfere.data.quality import MIN_ICC, table_quality
-from interfere.data.rows.roles import merge_roles
-from interfere.data.tables import Table, read_table, table_digest
+from interfere.data.tables import Table, merge_roles, read_table, table_digest
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
 from interfere.protocols import PairEncoder

@@ -82,7 +82,7 @@ FACTS: tuple[tuple[str, ...], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class SourceFact:
     """One fact as one source gives it, and whether the combined profile holds it."""
 
     name: str  # field of JobProfile
@@ -175,11 +175,11 @@ def current_sources_of_other_kinds(profiles: Iterable[JobProfile], own: Sequence
     return tuple(part for part in current_sources(profiles) if source_kind(part.source) not in own_kinds)
 
 
-def known_facts(profiles: Sequence[JobProfile]) -> tuple[Fact, ...]:
+def known_facts(profiles: Sequence[JobProfile]) -> tuple[SourceFact, ...]:
     """Every fact of one workload on one device type, by name and the winning one first; profiles oldest first."""
     parts = [part for profile in profiles for part in split_static(profile)]
     current = current_sources(parts)
-    found: list[Fact] = []
+    found: list[SourceFact] = []
     for names in FACTS:
         ranked = _by_precedence(current, names)
         replaced = [part for part in parts if _knows(part, names) and not any(part is each for each in current)]
@@ -187,7 +187,7 @@ def known_facts(profiles: Sequence[JobProfile]) -> tuple[Fact, ...]:
             wins = bool(ranked) and part is ranked[0]
             reason = _reason(part, ranked, names, current=any(part is each for each in current))
             found += [
-                Fact(
+                SourceFact(
                     name=name,
                     value=getattr(part, name),
                     source=part.source,

@@ -3,22 +3,26 @@
 Laws: reading what was written gives equal records; a table that breaks a rule is refused as a whole, when written and
 when read, with file, row, column, value and remedy; no two rows have the same key. A job that several sources know has
 one row of each on disk, and one profile in memory, which `interfere.data.facts` combines of them.
+
+Null on disk is NaN, or no text, in a record. A campaign in mode `priority` measures each ordered pair twice: the victim
+before its neighbour, and behind it. Models and replays are asked for a victim beside a neighbour alone, so for them
+both measurements become one row between the two.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from interfere.data import schema
 from interfere.data.facts import CombinedProfiles, combine_profiles
 from interfere.data.parquet import read_rows, write_rows
-from interfere.data.rows.checks import check_measurements, check_profiles, record_of_row
-from interfere.data.rows.records import group_measurement, job_profile, measurement_row, pair_measurement, profile_row
-from interfere.errors import TableError
+from interfere.data.row_checks import check_measurements, check_profiles, record_of_row
+from interfere.errors import InvalidInputError, TableError, Violation
 from interfere.file_writing import remove_file
-from interfere.records import GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.records import NAN, GroupMeasurement, JobProfile, KernelStat, PairMeasurement, PairStatus
 
 JOBS_FILE, PAIRS_FILE, GROUPS_FILE = "jobs.parquet", "pairs.parquet", "groups.parquet"
 
@@ -135,3 +139,161 @@ def check_table(table: Table, path: Path) -> None:
         )
     check_measurements(table.pairs, path / PAIRS_FILE, key=schema.PAIR_KEY, profiled=profiled)
     check_measurements(table.groups, path / GROUPS_FILE, key=schema.GROUP_KEY, profiled=profiled)
+
+
+# --- rows of Parquet files to records --------------------------------------------------------------------------------
+
+
+def _text_or_empty(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _entries(field: str, values: list[Any] | None) -> tuple[Any, ...]:
+    """The values of a list column. Raises InvalidInputError for a null inside it."""
+    if values is not None and any(value is None for value in values):
+        raise InvalidInputError.from_violations(
+            [Violation(field=field, what="holds a null", value="null", remedy="drop the entry")]
+        )
+    return tuple(values or ())
+
+
+def _numbers(row: dict[str, Any], *without: str) -> dict[str, Any]:
+    """The fields of a row except those named, with NaN for null."""
+    return {name: (NAN if value is None else value) for name, value in row.items() if name not in without}
+
+
+def job_profile(row: dict[str, Any]) -> JobProfile:
+    """The profile in one row of `jobs.parquet`. Raises InvalidInputError."""
+    texts, lists = ("workload", "device_type", "source", "family"), ("busy_s", "idle_s", "kernels")
+    kernels = tuple(
+        KernelStat(
+            **_numbers(kernel, "name", "grid", "block"),
+            name=_text_or_empty(kernel["name"]),
+            grid=tuple(kernel["grid"] or ()),
+            block=tuple(kernel["block"] or ()),
+        )
+        for kernel in row["kernels"] or ()
+    )
+    return JobProfile(
+        **{name: _text_or_empty(row.get(name)) for name in texts},
+        **_numbers(row, *texts, *lists),
+        busy_s=_entries("busy_s", row["busy_s"]),
+        idle_s=_entries("idle_s", row["idle_s"]),
+        kernels=kernels,
+    )
+
+
+_MEASUREMENT_TEXTS = ("victim", "device_type", "mode", "metric", "reason", "source", "campaign", "device_name")
+
+
+def pair_measurement(row: dict[str, Any]) -> PairMeasurement:
+    """The measurement in one row of `pairs.parquet`. Raises InvalidInputError."""
+    pair = PairMeasurement(
+        neighbour=_text_or_empty(row["neighbour"]),
+        important=_text_or_empty(row.get("important")),
+        **_measurement_fields(row, "neighbour", "important"),
+    )
+    _check_feasible(row, pair)
+    return pair
+
+
+def group_measurement(row: dict[str, Any]) -> GroupMeasurement:
+    """The measurement in one row of `groups.parquet`. Raises InvalidInputError."""
+    group = GroupMeasurement(company=_entries("company", row["company"]), **_measurement_fields(row, "company"))
+    _check_feasible(row, group)
+    return group
+
+
+def _measurement_fields(row: dict[str, Any], *without: str) -> dict[str, Any]:
+    """The fields that measurements of pairs and of groups share: all columns but those named."""
+    try:
+        status = PairStatus(_text_or_empty(row["status"]))
+    except ValueError:
+        known = ", ".join(status.value for status in PairStatus)
+        raise InvalidInputError.from_violations(
+            [Violation(field="status", what="unknown", value=repr(row["status"]), remedy=f"one of {known}")]
+        ) from None
+    return {
+        **{name: _text_or_empty(row[name]) for name in _MEASUREMENT_TEXTS},
+        **_numbers(row, *_MEASUREMENT_TEXTS, *without, "passes", "status", "feasible"),
+        "passes": _entries("passes", row["passes"]),
+        "status": status,
+    }
+
+
+def _check_feasible(row: dict[str, Any], measurement: PairMeasurement | GroupMeasurement) -> None:
+    if row["feasible"] is not measurement.feasible:
+        raise InvalidInputError.from_violations(
+            [
+                Violation(
+                    field="feasible",
+                    what=f"contradicts status {measurement.status.value}",
+                    value=repr(row["feasible"]),
+                    remedy="feasible is false exactly where status is infeasible",
+                )
+            ]
+        )
+
+
+def measurement_row(measurement: PairMeasurement | GroupMeasurement) -> dict[str, Any]:
+    """The row of a measurement, in either file."""
+    return {
+        **null_for_nan(asdict(measurement)),
+        "status": measurement.status.value,
+        "feasible": measurement.feasible,
+    }
+
+
+def profile_row(profile: JobProfile) -> dict[str, Any]:
+    """The row of a profile in `jobs.parquet`."""
+    row: dict[str, Any] = null_for_nan(asdict(profile))
+    return row
+
+
+def null_for_nan(value: Any) -> Any:
+    """The value with null for NaN, at every depth."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, dict):
+        return {name: null_for_nan(inner) for name, inner in value.items()}
+    return [null_for_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+# --- both roles of a pair in one row ---------------------------------------------------------------------------------
+
+
+def merge_roles(pairs: Iterable[PairMeasurement]) -> tuple[PairMeasurement, ...]:
+    """One row of each ordered pair: the geometric mean over both roles, with an interval that covers them both.
+
+    Rows without roles stay the same objects. Of a pair that is valid in one role alone no slowdown is known.
+    """
+    rows: list[PairMeasurement] = []
+    place_of_pair: dict[tuple[str, ...], int] = {}
+    for row in pairs:
+        if not row.important:
+            rows.append(row)
+            continue
+        key = (row.victim, row.neighbour, row.device_type, row.mode, row.metric)
+        if key in place_of_pair:
+            rows[place_of_pair[key]] = _merged(rows[place_of_pair[key]], row)
+        else:
+            place_of_pair[key] = len(rows)
+            rows.append(row)
+    return tuple(rows)
+
+
+def _merged(one: PairMeasurement, other: PairMeasurement) -> PairMeasurement:
+    failed = next((row for row in (one, other) if row.status is not PairStatus.OK), None)
+    if failed is not None:
+        return replace(failed, important="", slowdown=NAN, lower=NAN, upper=NAN, passes=())
+    ends = [end for row in (one, other) for end in (row.slowdown, row.lower, row.upper) if not math.isnan(end)]
+    return replace(
+        one,
+        important="",
+        slowdown=math.sqrt(one.slowdown * other.slowdown),
+        lower=min(ends),
+        upper=max(ends),
+        passes=(),
+        steal_frac=max(one.steal_frac, other.steal_frac),
+        overlap_frac=min(one.overlap_frac, other.overlap_frac),
+    )

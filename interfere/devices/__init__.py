@@ -6,10 +6,9 @@ Peak rates are dense (no structured sparsity), at boost clock, as stated in the 
 
 import re
 
-from interfere.devices.data_center import DATA_CENTER_GPUS
 from interfere.devices.device_type import DeviceType
+from interfere.devices.gpus import DATA_CENTER_GPUS, WORKSTATION_GPUS
 from interfere.devices.mig import MIG_SLICES
-from interfere.devices.workstation import WORKSTATION_GPUS
 from interfere.errors import NotFoundError
 from interfere.sharing_modes import CPU_MODES, SharingMode
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from interfere.data.importers.monitoring.colocation_windows import GAP
+from interfere.data.importers.monitoring.site_samples import GAP
 from interfere.monitoring.job_progress import Interval
 from interfere.monitoring.samples import Floats, sampling_interval_s
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.data.importers.monitoring.colocation_windows import GAP
+from interfere.data.importers.monitoring.site_samples import GAP
 from interfere.monitoring.samples import Floats, SampleSeries, sampling_interval_s
 
 IDLE_S = 60.0  # a job without a step for so long at an edge of a window is loading or finishing: that time is left out

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD
+from interfere.data.importers.monitoring.site_samples import BY_WORKLOAD
 from interfere.errors import InvalidInputError, Violation
 from interfere.records.checks import check, text_violations
 from interfere.sharing_modes import SharingMode, set_sharing_mode

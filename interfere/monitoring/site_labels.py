@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.monitoring.site_samples import EXPORTED_PREFIX
-from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD, workload_of_pod
+from interfere.data.importers.monitoring.site_samples import BY_WORKLOAD, EXPORTED_PREFIX, workload_of_pod
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 

@@ -14,8 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.rows.roles import merge_roles
-from interfere.data.tables import Table
+from interfere.data.tables import Table, merge_roles
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
 from interfere.sharing_modes import OptionalSharingMode, SharingMode

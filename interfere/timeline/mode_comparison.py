@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
-from interfere.timeline.eevdf import EevdfScheduler
 from interfere.timeline.kernel_schedulers import (
     FIKIT_OVERHEAD_FRAC,
+    EevdfScheduler,
     ExclusiveScheduler,
     PriorityGapFillingScheduler,
     SingleQueueScheduler,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.data.importers.kernels.kernel_table import KernelLaunch, bounded_name
+from interfere.data.importers.kernels.kernel_files import KernelLaunch, bounded_name
 from interfere.devices import find_device_type
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat

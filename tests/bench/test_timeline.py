@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from interfere.data.importers.kernels.nsight import nsight_launches
-from interfere.data.importers.kernels.orion import import_orion, orion_launches
+from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
+from interfere.data.importers.kernels.kernel_files import import_kernels
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.features.pair import FeatureEncoder
-from interfere.timeline.eevdf import EevdfScheduler
 from interfere.timeline.kernel_schedulers import (
+    EevdfScheduler,
     PriorityGapFillingScheduler,
     SingleQueueScheduler,
     TimeSliceScheduler,
@@ -98,7 +98,7 @@ def test_learning_what_a_replay_does_not_know() -> None:
 
 def _jobs() -> dict[str, Timeline]:
     return {
-        path.stem: timeline_from_launches(path.stem, orion_launches(path), "v100")
+        path.stem: timeline_from_launches(path.stem, ORION.read(path, "").launches, "v100")
         for path in public("orion").glob("*_*.csv")
     }
 
@@ -213,7 +213,7 @@ def test_means_by_identity_on_orions_kernels() -> None:
 def test_what_a_table_without_the_order_of_launches_loses() -> None:
     """The same 36 pairs from launches in their order, and from tables that spread each identity over the step."""
     real = _jobs()
-    tables = {job.workload: timeline_from_profile(job) for job in import_orion(public("orion")).jobs}
+    tables = {job.workload: timeline_from_profile(job) for job in import_kernels(ORION, public("orion")).jobs}
     figures: dict[str, float] = {}
     off: dict[str, list[float]] = {"high_speedup": [], "low_completion": []}
     for high, low in product(real, repeat=2):
@@ -242,7 +242,7 @@ def test_spatial_sharing_against_echos_overlapped_kernels() -> None:
     for least_us in (0.0, 100.0):
         kept = [
             (1 / spatial_rates((launch.occupancy_frac, 0.2), (launch.memory_frac, 0.5))[0], measured)
-            for row, launch in zip(rows, nsight_launches(path), strict=True)
+            for row, launch in zip(rows, NSIGHT.read(path, "").launches, strict=True)
             if float(row["overlap_ratio"]) >= 0.99 and float(row["ground_truth"]) >= least_us * 1e3
             for measured in [float(row["duration"]) / float(row["ground_truth"])]
         ]

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.fetching import FetchStatus, fetch_collection
-from interfere.data.public_tables import collections, public_tables
+from interfere.data.public_tables import FetchStatus, collections, fetch_collection, public_tables
 from interfere.errors import NotFoundError
 from tests.data.importers.public_files import public
 

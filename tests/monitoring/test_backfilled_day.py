@@ -20,12 +20,11 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.audit.audit import audit
 from interfere.monitoring.company_windows import read_span
-from interfere.monitoring.observations import progress_observations
-from interfere.monitoring.prometheus import PrometheusSource
+from interfere.monitoring.prometheus import PrometheusSource, SavedAnswers
 from interfere.monitoring.reading import read_cell
-from interfere.monitoring.saved_answers import SavedAnswers
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
+from interfere.monitoring.watcher import progress_observations
 from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.prometheus_server import backfill, needs_prometheus, running_prometheus
 from tests.monitoring.simulated_site import BASE_RATE, WORST, SimulatedSite, planted_slowdown

@@ -8,11 +8,11 @@ import pytest
 
 from interfere.monitoring.company_windows import cut_at_cells
 from interfere.monitoring.job_progress import JobProgress, intersect
-from interfere.monitoring.observations import SoloFacts, progress_observations
 from interfere.monitoring.reading import CompanyWindow, NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings, duration_s
 from interfere.monitoring.site_labels import SiteLabels, naming_hint
+from interfere.monitoring.watcher import SoloFacts, progress_observations
 
 CELL = (0.0, 3600.0)
 Labels = dict[str, str]

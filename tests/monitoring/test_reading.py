@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from interfere.monitoring.company_windows import read_span
-from interfere.monitoring.observations import progress_observations
 from interfere.monitoring.reading import CompanyWindow, read_cell
 from interfere.monitoring.samples import SampleBlock
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
+from interfere.monitoring.watcher import progress_observations
 from interfere.records import Progress
 from tests.monitoring.simulated_site import SimulatedSite
 

@@ -3,8 +3,8 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from interfere.timeline.eevdf import EevdfScheduler
 from interfere.timeline.kernel_schedulers import (
+    EevdfScheduler,
     ExclusiveScheduler,
     PriorityGapFillingScheduler,
     SingleQueueScheduler,

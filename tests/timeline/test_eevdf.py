@@ -8,7 +8,7 @@ import pytest
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
-from interfere.timeline.eevdf import EevdfScheduler
+from interfere.timeline.kernel_schedulers import EevdfScheduler
 from interfere.timeline.mode_comparison import replayed_slowdowns
 from interfere.timeline.records import KernelStream, ReplayResult, Timeline
 from interfere.timeline.replay_engine import replay

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 
-from interfere.data.importers.kernels.orion import orion_launches
+from interfere.data.importers.kernels.csv_exports import ORION
 from interfere.errors import InvalidInputError, NotFoundError
 from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
 from interfere.timeline.records import KernelIdentity, Timeline
@@ -64,7 +64,7 @@ def test_orions_means_are_close_where_shapes_repeat() -> None:
     """Transformers repeat their shapes; convolutions of many shapes share Orion's one name."""
     off = {}
     for path in sorted(public("orion").glob("*.csv")):
-        job = timeline_from_launches(path.stem, orion_launches(path), "v100")
+        job = timeline_from_launches(path.stem, ORION.read(path, "").launches, "v100")
         off[path.stem] = KernelTimeTable.from_timeline(job).prediction_error(job).run_error_frac
     assert off["bert_2_fwd"] < 0.03
     assert off["bert_8_fb1"] < 0.08

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.importers.kernels.kernel_table import KernelLaunch
-from interfere.data.importers.kernels.nsight import nsight_launches
-from interfere.data.importers.kernels.orion import import_orion, orion_launches
+from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
+from interfere.data.importers.kernels.kernel_files import KernelLaunch, import_kernels
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat
 from interfere.timeline.records import Timeline
@@ -134,8 +133,8 @@ def test_a_rotated_timeline_has_the_same_kernels(job: Timeline, first: int) -> N
 
 def test_orions_launches_are_those_of_its_profiles() -> None:
     folder = public("orion")
-    for job in import_orion(folder).jobs:
-        got = timeline_from_launches(job.workload, orion_launches(folder / f"{job.workload}.csv"), "v100")
+    for job in import_kernels(ORION, folder).jobs:
+        got = timeline_from_launches(job.workload, ORION.read(folder / f"{job.workload}.csv", "").launches, "v100")
         assert len(got.kernels) == sum(kernel.count for kernel in job.kernels)
         assert got.busy_s == pytest.approx(job.step_time_s)
         assert 0 < sum(kernel.sm_frac for kernel in got.kernels) / len(got.kernels) <= 1
@@ -149,7 +148,7 @@ def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
         '"ID","Kernel Name","Grid Size","Block Size","gpu__time_duration.sum"\n"","","","","ns"\n'
         '"0","gemm","(40, 1, 1)","(256, 1, 1)","2000"\n"1","relu","(8, 1, 1)","(64, 1, 1)","1000"\n'
     )
-    got = timeline_from_launches("net", nsight_launches(path), "v100")
+    got = timeline_from_launches("net", NSIGHT.read(path, "").launches, "v100")
     assert [(k.identity.grid, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
         ((40, 1, 1), 2, 0.5),
         ((8, 1, 1), 1, 0.1),

@@ -12,7 +12,7 @@ from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import text_table
 
 if TYPE_CHECKING:
-    from interfere.data.facts import Fact
+    from interfere.data.facts import SourceFact
     from interfere.records import JobProfile
 
 Workload = Annotated[str, typer.Argument(help="Name of the workload.")]
@@ -94,7 +94,7 @@ def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tup
         opened.close()
 
 
-def _document(fact: "Fact") -> dict[str, Any]:
+def _document(fact: "SourceFact") -> dict[str, Any]:
     return {
         "fact": fact.name,
         "value": _value(fact.value),

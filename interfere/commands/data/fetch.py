@@ -21,7 +21,7 @@ def fetch(
     as_json: JsonFlag = False,
 ) -> None:
     """Download a public table by address and sha256; where the network forbids it, say what to do by hand."""
-    from interfere.data.fetching import FetchStatus, fetch_collection
+    from interfere.data.public_tables import FetchStatus, fetch_collection
 
     files = fetch_collection(name, out or work / "public" / name, mirror=mirror, report=progress_note)
     lines = []

@@ -5,7 +5,7 @@ explains every row that differs from what was published.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
+    from interfere.data.importers.kernels.kernel_files import KernelFormat
 
 Name = Annotated[str, typer.Option(help="Workload of a single file; default: the file's name.")]
 StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
@@ -83,12 +84,9 @@ def nsight(
     as_json: JsonFlag = False,
 ) -> None:
     """Import kernel tables from Nsight Compute: one profile a file."""
-    from interfere.data.importers.kernels.nsight import import_nsight
-    from interfere.records import NAN
+    from interfere.data.importers.kernels.csv_exports import NSIGHT
 
-    step_s = NAN if step_time_s is None else step_time_s
-    imported = import_nsight(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
-    write_and_report(out, imported, as_json=as_json)
+    _import_kernels(NSIGHT, path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
 
 
 @app.command("torch-profiler")
@@ -102,12 +100,9 @@ def torch_profiler(
     as_json: JsonFlag = False,
 ) -> None:
     """Import traces of the PyTorch profiler: kernels with gaps, busy and idle stretches; one profile a file."""
-    from interfere.data.importers.kernels.torch_profiler import import_torch_profiler
-    from interfere.records import NAN
+    from interfere.data.importers.kernels.torch_profiler import TORCH_PROFILER
 
-    step_s = NAN if step_time_s is None else step_time_s
-    imported = import_torch_profiler(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
-    write_and_report(out, imported, as_json=as_json)
+    _import_kernels(TORCH_PROFILER, path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
 
 
 @app.command()
@@ -122,14 +117,19 @@ def nsys(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
-    from interfere.data.importers.kernels.nsight_systems import import_nsight_systems
-    from interfere.records import NAN
+    from interfere.data.importers.kernels.nsight_systems import NSIGHT_SYSTEMS
 
-    step_s = NAN if step_time_s is None else step_time_s
-    imported = import_nsight_systems(
-        path, device_type=device, name=name, steps=steps, step_range=step_range, step_time_s=step_s
+    _import_kernels(
+        NSIGHT_SYSTEMS,
+        path,
+        out,
+        as_json,
+        step_time_s,
+        device_type=device,
+        name=name,
+        steps=steps,
+        step_range=step_range,
     )
-    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -142,11 +142,9 @@ def orion(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Orion's kernel profiles: one profile a file."""
-    from interfere.data.importers.kernels.orion import import_orion
-    from interfere.records import NAN
+    from interfere.data.importers.kernels.csv_exports import ORION
 
-    step_s = NAN if step_time_s is None else step_time_s
-    write_and_report(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
+    _import_kernels(ORION, path, out, as_json, step_time_s, device_type=device, name=name)
 
 
 @app.command()
@@ -173,6 +171,17 @@ def dcgm(
 
     imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
     write_and_report(out, imported, as_json=as_json)
+
+
+def _import_kernels(
+    kernel_format: "KernelFormat", path: Path, out: Path, as_json: bool, step_time_s: float | None, **options: Any
+) -> None:
+    """Import the profiles of a file or a folder, write them as a table, and report it."""
+    from interfere.data.importers.kernels.kernel_files import import_kernels
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    write_and_report(out, import_kernels(kernel_format, path, step_time_s=step_s, **options), as_json=as_json)
 
 
 def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":

@@ -115,7 +115,7 @@ def template(
 ) -> None:
     """Write a spreadsheet to fill in: one file of pairs, one of the jobs alone. Cells may stay empty."""
     from interfere.data.importers.device_names import device_type_of_product
-    from interfere.data.importers.spreadsheet.template import EXAMPLE_JOBS, write_template
+    from interfere.data.importers.spreadsheet.own_table import EXAMPLE_JOBS, write_template
 
     conditions = Conditions(device_type=device_type_of_product(device), mode=mode)
     jobs = tuple(job or EXAMPLE_JOBS)

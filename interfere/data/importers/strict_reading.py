@@ -3,6 +3,9 @@
 Rows are numbered as an editor shows them: the header is row 1. Numbers are plain ASCII with a decimal point; a text, a
 NaN, an infinity or a decimal comma in place of a number is an error. A last line without a line end means a truncated
 file. A byte-order mark and CRLF line ends are accepted; any encoding but UTF-8 is an error.
+
+Text of another format than rows of columns is recognised, so that an error can name it and what was seen in it. Files
+that a user writes may have many faults: `Faults` collects them, and all are told at once.
 """
 
 import csv
@@ -17,7 +20,6 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from interfere.data.importers.import_result import SourceFile
-from interfere.data.importers.other_formats import refuse_other_format
 from interfere.errors import TableError, Violation
 
 T = TypeVar("T")
@@ -319,3 +321,55 @@ def require_number(path: Path, keys: Sequence[str], value: Any, *, low: float = 
     if not math.isfinite(number) or number < low:
         fail_at_key(path, keys, f"must be finite and at least {low:g}", value, FETCH_AGAIN)
     return number
+
+
+# --- text of another format than rows of columns ---------------------------------------------------------------------
+
+
+DELIMITERS = {",": "commas", "\t": "tabs", "|": "vertical bars", ";": "semicolons"}
+MAX_SEEN = 200  # characters of names that an error repeats
+
+
+def refuse_other_format(path: Path, text: str, columns: Sequence[str], *, delimiter: str, header: bool) -> None:
+    """Raise TableError where a text that should hold rows of columns is JSON or markup, or where, without a header, its
+    first row is separated by another delimiter."""
+    start = text.lstrip("\ufeff \t\r\n")
+    expected = f"rows of columns separated by {DELIMITERS[delimiter]}"
+    remedy = f"give a file with the columns {', '.join(columns)}"
+    if start.startswith(("{", "[")) and (seen := _seen_in_json(start)):
+        pods = "; for Kubernetes' pods: `interfere data import pods`" if "items" in seen else ""
+        raise TableError(f"{path.name}: JSON, not {expected}", value=f"{seen} in {path}", remedy=remedy + pods)
+    if start.startswith("<"):
+        raise TableError(
+            f"{path.name}: markup (HTML or XML), not {expected}", value=f"{start[:40]!r} in {path}", remedy=remedy
+        )
+    if header or not start:
+        return
+    first_row = start.splitlines()[0]
+    other = max(DELIMITERS, key=first_row.count)
+    if delimiter not in first_row and other in first_row:
+        names = ", ".join(field.strip() for field in first_row.split(other))[:MAX_SEEN]
+        raise TableError(
+            f"{path.name}, row 1: columns separated by {DELIMITERS[other]}, not by {DELIMITERS[delimiter]}",
+            value=f"columns seen: {names} in {path}",
+            remedy=remedy,
+        )
+
+
+def _seen_in_json(text: str) -> str:
+    """The keys of a JSON document, or of its first object, in words; empty where it is none."""
+    for candidate in (text, text.splitlines()[0]):  # the whole document, or one a line
+        try:
+            return _keys_in_words(json.loads(candidate))
+        except (ValueError, RecursionError):
+            continue
+    inside = text[1:].lstrip()
+    return f"{text[:40]!r}, which breaks off" if inside.startswith(('"', "{", "[")) else ""
+
+
+def _keys_in_words(document: Any) -> str:
+    if isinstance(document, dict):
+        return f"keys seen: {', '.join(document)[:MAX_SEEN] or 'none'}"
+    if isinstance(document, list) and document and isinstance(document[0], dict):
+        return f"a list of objects, keys seen: {', '.join(document[0])[:MAX_SEEN]}"
+    return f"a list of {len(document)}" if isinstance(document, list) else ""

@@ -1,4 +1,4 @@
-"""Imports traces of the PyTorch profiler (Kineto): Chrome trace JSON, as `export_chrome_trace` writes it.
+"""Reads traces of the PyTorch profiler (Kineto): Chrome trace JSON, as `export_chrome_trace` writes it.
 
 Events of category `kernel`, `gpu_memcpy` and `gpu_memset` are what ran on the GPU; a trace without any is one of a CPU,
 whose "kernels" are the operators (`cpu_op`) with the time that they spent themselves. `ProfilerStep#n` marks the steps,
@@ -10,110 +10,30 @@ where the program called `profiler.step()`. Times are microseconds.
 import gzip
 import hashlib
 import json
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
-from interfere.data.importers.kernels.kernel_table import KernelLaunch, check_single_file_options
-from interfere.data.importers.kernels.timeline import PROFILED_STEP_NOTE, StepMarks, TimedLaunch, profile_of_timeline
+from interfere.data.importers.import_result import SourceFile
+from interfere.data.importers.kernels.kernel_files import (
+    PROFILED_STEP_NOTE,
+    TIMED_NOTE,
+    KernelFile,
+    KernelFormat,
+    KernelLaunch,
+)
 from interfere.data.importers.strict_reading import require_number, require_object
 from interfere.devices import CPU_CORE
 from interfere.errors import TableError
-from interfere.records import NAN, JobProfile
 
-SOURCE = "torch-profiler"
 STEP_PREFIX = "ProfilerStep#"
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 CPU_CATEGORY = "cpu_op"
 MICROSECOND = 1e-6
-FORMAT_NOTES = (
-    "one file is one job; an identity is (name, grid, block); gap_s is the time until the next launch on the device",
-    "of a trace without GPU events, operators with their own CPU time stand in for kernels",
-    PROFILED_STEP_NOTE,
-    "checked against real traces of a CPU; GPU events are read by the published format, never yet from a GPU of ours",
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trace:
-    """The content of one file."""
-
-    source: SourceFile
-    launches: tuple[TimedLaunch, ...]
-    marks: StepMarks
-    device_name: str  # "" where the trace is one of a CPU, or names none
-    devices: int  # GPUs with events
-    on_gpu: bool
-
-
-def import_torch_profiler(
-    path: Path, *, device_type: str = "", name: str = "", steps: int = 1, step_time_s: float = NAN
-) -> ImportResult:
-    """Import one profile per trace; `steps` is the number of steps of a trace that marks none.
-
-    Raises TableError, which names file and event.
-    """
-    paths = tuple(sorted((*path.glob("*.json"), *path.glob("*.json.gz")))) if path.is_dir() else (path,)
-    if not paths:
-        raise TableError(
-            "no trace in the folder", value=path, remedy="give a file, or a folder with *.json or *.json.gz"
-        )
-    check_single_file_options(paths, name, step_time_s)
-    traces = [_read_trace(each) for each in paths]
-    jobs = [_profile(trace, device_type, name, steps, step_time_s) for trace in traces]
-    unmarked = sum(not trace.marks.spans_s for trace in traces)
-    return ImportResult(
-        source_format=SOURCE,
-        files=tuple(trace.source for trace in traces),
-        format_notes=FORMAT_NOTES,
-        jobs=tuple(jobs),
-        notices=nonempty_notices(
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="profiles whose step time comes from the profiled run",
-                count=len(jobs) if math.isnan(step_time_s) else 0,
-                reason=PROFILED_STEP_NOTE,
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject=f"traces without `{STEP_PREFIX}n`",
-                count=unmarked,
-                reason=f"taken as {steps} steps from first launch to last: call profiler.step(), or give --steps",
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="traces with events of several GPUs",
-                count=sum(trace.devices > 1 for trace in traces),
-                reason="a profile is about one device: only the events of the first one count",
-            ),
-        ),
-    )
-
-
-def _profile(trace: _Trace, device_type: str, name: str, steps: int, step_time_s: float) -> JobProfile:
-    if not device_type and trace.on_gpu and not trace.device_name:
-        raise TableError(
-            f"{trace.source.path.name}: the trace does not name its GPU",
-            value=trace.source.path,
-            remedy="name the device type: --device a100-80gb",
-        )
-    found = device_type_of_product(trace.device_name) if trace.on_gpu else CPU_CORE.name
-    return profile_of_timeline(
-        trace.launches,
-        trace.marks,
-        workload=name or trace.source.path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pt.trace"),
-        device_type=device_type or found,
-        source=SOURCE,
-        steps=steps,
-        step_time_s=step_time_s,
-    )
-
-
-def _read_trace(path: Path) -> _Trace:
+def _read_trace(path: Path, _step_range: str = "") -> KernelFile:
     """Read one file, plain or gzip. Raises TableError."""
     document, source = _read_document(path)
     content = require_object(path, (), document)
@@ -137,16 +57,14 @@ def _read_trace(path: Path) -> _Trace:
             remedy="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
         )
     marked = _step_events(complete, on_gpu=bool(gpu))
-    spans = sorted(_span(path, k, event) for k, event in marked)
     names = [device.get("name", "") for device in content.get("deviceProperties") or [] if isinstance(device, dict)]
-    device_name = str(names[devices[0]] if devices and devices[0] < len(names) else "")
-    return _Trace(
+    product = str(names[devices[0]] if devices and devices[0] < len(names) else "")
+    return KernelFile(
         source=source,
         launches=tuple(launches),
-        marks=StepMarks(spans_s=tuple(spans)),
-        device_name=device_name,
-        devices=len(devices),
-        on_gpu=bool(gpu),
+        step_spans_s=tuple(sorted(_span(path, k, event) for k, event in marked)),
+        device_type=device_type_of_product(product) if gpu else CPU_CORE.name,
+        device_count=len(devices),
     )
 
 
@@ -192,17 +110,18 @@ def _device(event: dict[str, Any]) -> int:
     return device if isinstance(device, int) else 0
 
 
-def _gpu_launch(path: Path, place: int, event: dict[str, Any]) -> TimedLaunch:
+def _gpu_launch(path: Path, place: int, event: dict[str, Any]) -> KernelLaunch:
     start_s, end_s = _span(path, place, event)
     arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
     assert isinstance(arguments, dict)
-    launch = KernelLaunch(
+    return KernelLaunch(
         name=str(event.get("name") or event.get("cat")),
         duration_s=end_s - start_s,
+        start_s=start_s,
+        end_s=end_s,
         grid=_dimensions(arguments.get("grid")),
         block=_dimensions(arguments.get("block")),
     )
-    return TimedLaunch(start_s=start_s, end_s=end_s, launch=launch)
 
 
 def _dimensions(value: Any) -> tuple[int, ...]:
@@ -210,7 +129,7 @@ def _dimensions(value: Any) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, list) and all(isinstance(each, int) for each in value) else ()
 
 
-def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterator[TimedLaunch]:
+def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterator[KernelLaunch]:
     """Every call of an operator, with the time that it spent itself: without the operators that it called."""
     by_thread: dict[object, list[tuple[float, float, str]]] = {}
     for place, event in complete:
@@ -230,7 +149,25 @@ def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterat
             yield _own_time(open_calls.pop())
 
 
-def _own_time(call: list[Any]) -> TimedLaunch:
+def _own_time(call: list[Any]) -> KernelLaunch:
     """One call of an operator: when it ran, and the time without the operators that it called."""
     end_s, name, own_s, start_s = call
-    return TimedLaunch(start_s=start_s, end_s=end_s, launch=KernelLaunch(name=name, duration_s=max(own_s, 0.0)))
+    return KernelLaunch(name=name, duration_s=max(own_s, 0.0), start_s=start_s, end_s=end_s)
+
+
+TORCH_PROFILER = KernelFormat(
+    name="torch-profiler",
+    read=_read_trace,
+    patterns=("*.json", "*.json.gz"),
+    no_file="no trace in the folder",
+    how_to_export="give a file, or a folder with *.json or *.json.gz",
+    is_timed=True,
+    unmarked=f"traces without `{STEP_PREFIX}n`: call profiler.step(), or give --steps",
+    notes=(
+        TIMED_NOTE,
+        "of a trace without GPU events, operators with their own CPU time stand in for kernels",
+        PROFILED_STEP_NOTE,
+        "checked against real traces of a CPU; GPU events are read by the published format, never yet from a GPU of "
+        "ours",
+    ),
+)

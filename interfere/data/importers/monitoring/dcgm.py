@@ -5,33 +5,34 @@ held a device alone.
 Windows shared by two jobs give slowdowns where a counter of training steps is in the same files. DCGM's metrics are
 about the device: in a shared window they are no fact of either job, and their samples are only counted. Metrics and
 units: NVIDIA, dcgm-exporter `default-counters.csv` and DCGM's `dcgm_fields.h`.
+
+`step_time = Σ time / Σ steps` over the windows in which a job held a device alone; the slowdown of a shared window is
+its time per step over that.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
-from interfere.data.importers.monitoring.colocation_windows import (
-    ColocationWindow,
+from interfere.data.importers.monitoring.prometheus import TimeSeries, json_files, read_time_series
+from interfere.data.importers.monitoring.site_samples import (
+    BY_WORKLOAD,
+    METRICS,
+    SampledWindow,
+    SiteSamples,
     colocation_windows,
     multi_device_jobs,
+    sort_samples,
 )
-from interfere.data.importers.monitoring.prometheus import json_files, read_time_series
-from interfere.data.importers.monitoring.site_samples import METRICS, SiteSamples, sort_samples
-from interfere.data.importers.monitoring.step_counters import (
-    WindowProgress,
-    mean_step_time,
-    pair_measurements,
-    progress_in_window,
-)
-from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD
 from interfere.data.importers.strict_reading import read_csv
 from interfere.errors import InvalidInputError, TableError
-from interfere.records import NAN, JobProfile
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, JobProfile, PairMeasurement, PairStatus
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 PEAK_FIELD = "memory_peak_bytes"  # the highest sample counts; for all other fields it is the mean
@@ -131,7 +132,7 @@ def _notices(
     site: SiteSamples,
     jobs: Sequence[JobProfile],
     samples: Sequence[tuple[str, float, str]],
-    windows: Sequence[ColocationWindow],
+    windows: Sequence[SampledWindow],
     gang_jobs: frozenset[str],
     without_slowdown: int,
 ) -> tuple[Notice, ...]:
@@ -202,7 +203,7 @@ def _notices(
 
 
 def _profiles(
-    site: SiteSamples, solo_windows: Sequence[ColocationWindow], given_step_times_s: dict[str, float]
+    site: SiteSamples, solo_windows: Sequence[SampledWindow], given_step_times_s: dict[str, float]
 ) -> tuple[tuple[JobProfile, ...], str]:
     """The profiles of all workloads that were seen alone, and the source of their step times in words."""
     samples: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -232,7 +233,7 @@ def _profiles(
 
 
 def _slowdowns(
-    site: SiteSamples, shared_windows: Sequence[ColocationWindow], solo_times_s: dict[tuple[str, str], float]
+    site: SiteSamples, shared_windows: Sequence[SampledWindow], solo_times_s: dict[tuple[str, str], float]
 ) -> tuple[dict[tuple[str, str, str], list[float]], int]:
     """Slowdowns by (victim, neighbour, device type), one per window and side; and the number of sides without one."""
     passes: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -256,3 +257,76 @@ def _slowdowns(
             else:
                 passes[workloads[side], workloads[1 - side], device_type].append(slowdown)
     return passes, without_slowdown
+
+
+# --- slowdowns from step counters ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowProgress:
+    """The steps that one job did in one window, and the time they took."""
+
+    time_s: float
+    steps: float
+
+    @property
+    def step_time_s(self) -> float:
+        """Mean time of one step."""
+        return self.time_s / self.steps
+
+
+def progress_in_window(counter: TimeSeries, window: SampledWindow) -> WindowProgress | None:
+    """The progress of a counter in a window; None where it has under two samples there, restarted, or stood still."""
+    samples = [
+        (time_s, value)
+        for time_s, value in counter.samples
+        if window.times_s[0] <= time_s <= window.times_s[-1] and not math.isnan(value)
+    ]
+    if len(samples) < 2 or any(after < before for (_, before), (_, after) in pairwise(samples)):
+        return None
+    steps = samples[-1][1] - samples[0][1]
+    return WindowProgress(time_s=samples[-1][0] - samples[0][0], steps=steps) if steps > 0 else None
+
+
+def mean_step_time(windows: Sequence[WindowProgress]) -> tuple[float, float]:
+    """The time of one step over all windows, and its standard deviation between windows; NaN where unknown."""
+    if not windows:
+        return NAN, NAN
+    mean_s = math.fsum(window.time_s for window in windows) / math.fsum(window.steps for window in windows)
+    return mean_s, stdev([window.step_time_s for window in windows]) if len(windows) > 1 else NAN
+
+
+def pair_measurements(
+    passes: Mapping[tuple[str, str, str], Sequence[float]],
+    *,
+    mode: SharingMode,
+    campaign: str,
+    product_of: Mapping[str, str],
+    measured_at_s: float,
+) -> tuple[PairMeasurement, ...]:
+    """One row per (victim, neighbour, device type) from the slowdowns of its windows.
+
+    `product_of` gives the product name of a device type. A slowdown outside the range of a record marks its row as
+    unstable; no row is dropped.
+    """
+    rows = []
+    for (victim, neighbour, device_type), slowdowns in passes.items():
+        slowdown = math.prod(slowdowns) ** (1 / len(slowdowns))
+        in_range = MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
+        rows.append(
+            PairMeasurement(
+                victim=victim,
+                neighbour=neighbour,
+                device_type=device_type,
+                mode=mode,
+                slowdown=slowdown if in_range else NAN,
+                passes=tuple(slowdowns),
+                status=PairStatus.OK if in_range else PairStatus.UNSTABLE,
+                reason="" if in_range else f"slowdown {slowdown:g}: the counter or the time alone is of another run",
+                source="dcgm",
+                campaign=campaign,
+                device_name=product_of.get(device_type, ""),
+                measured_at_s=measured_at_s,
+            )
+        )
+    return tuple(rows)

@@ -1,13 +1,26 @@
-"""The samples of a site's DCGM metrics and step counters, sorted by device, time and job."""
+"""The samples of a site's DCGM metrics and step counters, by device, time and job; windows of constant company in them.
+
+Windows are stretches of time in which a fixed set of jobs held a device. Laws: within a window the same jobs hold the
+device at every sample; the first and the last sample of a stretch are in no window, since the value of a sample covers
+time before it, when other jobs may have held the device; a gap in the samples ends a stretch.
+
+Workloads are named after pods, without what Kubernetes appends, which differs from run to run. A Deployment's pod is
+NAME-HASH-RANDOM, a Job's NAME-RANDOM, a CronJob's NAME-TIME-RANDOM, a StatefulSet's NAME-ORDINAL, a training operator's
+NAME-worker-ORDINAL. Hashes and random parts are written in an alphabet without vowels and without 0, 1 and 3
+(Kubernetes, apimachinery `util/rand`). Of ordinals without a role one digit is taken off, so that resnet-18 and
+resnet-50 stay two workloads.
+"""
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 
 from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.monitoring.prometheus import TimeSeries
-from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD, workload_of_pod
 from interfere.data.importers.strict_reading import fail_at_key
 
 MIB = 2**20
@@ -131,3 +144,75 @@ def _add_gauge(samples: SiteSamples, series: TimeSeries, by: str, given_device_t
         if sample.setdefault(name, min(value, maximum)) != min(value, maximum):
             problem = f"another value of {series.name} for the same device, job and time"
             fail_at_key(series.path, place, problem, raw, "give each sample once")
+
+
+# --- names of workloads ----------------------------------------------------------------------------------------------
+
+
+BY_WORKLOAD = "workload"  # in place of a label: the pod's name without what Kubernetes appended
+_SAFE = "[bcdfghjklmnpqrstvwxz2456789]"
+_HASH_AND_RANDOM = re.compile(rf"-(?:{_SAFE}{{6,10}}|(?=[a-f]*\d)[0-9a-f]{{6,10}}|\d{{8,10}})-{_SAFE}{{5}}$")
+_RANDOM = re.compile(rf"-{_SAFE}{{5}}$")
+_TIME_STAMP = re.compile(r"-\d{8,}$")
+_ROLE_AND_ORDINAL = re.compile(r"-(?:worker|master|launcher|chief|ps|head|leader)(?:-\d+)?$")
+_ORDINAL = re.compile(r"-\d$")
+
+
+def workload_of_pod(pod: str) -> str:
+    """The name of a pod without hashes, random parts, time stamps, ordinals and roles.
+
+    >>> pods = ("bert-7d9f8b6c5d-x2k4q", "bert-train-lq8zn", "db-0", "resnet-50", "llm-worker-11")
+    >>> [workload_of_pod(pod) for pod in pods]
+    ['bert', 'bert-train', 'db', 'resnet-50', 'llm']
+    """
+    name = _HASH_AND_RANDOM.sub("", pod)
+    if name == pod:
+        for appended in (_RANDOM, _TIME_STAMP, _ROLE_AND_ORDINAL, _ORDINAL):
+            name = appended.sub("", name)
+    return name or pod
+
+
+# --- windows of constant company -------------------------------------------------------------------------------------
+
+
+GAP = 2.5  # in sampling intervals: one missing sample is an irregularity of the scrape, two are a gap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledWindow:
+    """Consecutive samples of one device at which the same jobs hold it."""
+
+    device: str
+    jobs: frozenset[str]
+    times_s: tuple[float, ...]
+
+
+def colocation_windows(device: str, jobs_at: Mapping[float, frozenset[str]]) -> tuple[SampledWindow, ...]:
+    """The windows of one device, in order of time, from the jobs that held it at each sample time.
+
+    Stretches of fewer than 3 samples give no window.
+    """
+    times_s = sorted(jobs_at)
+    if len(times_s) < 3:
+        return ()
+    max_interval_s = GAP * median(after - before for before, after in pairwise(times_s))
+    stretches = [[times_s[0]]]
+    for previous_s, now_s in pairwise(times_s):
+        if jobs_at[now_s] != jobs_at[previous_s] or now_s - previous_s > max_interval_s:
+            stretches.append([])
+        stretches[-1].append(now_s)
+    return tuple(
+        SampledWindow(device=device, jobs=jobs_at[stretch[0]], times_s=tuple(stretch[1:-1]))
+        for stretch in stretches
+        if len(stretch) > 2
+    )
+
+
+def multi_device_jobs(samples: Iterable[tuple[str, float, str]]) -> frozenset[str]:
+    """The jobs that held several devices at one time, from samples of (device, time, job)."""
+    device_of: dict[tuple[float, str], str] = {}
+    jobs = set()
+    for device, time_s, job in samples:
+        if device_of.setdefault((time_s, job), device) != device:
+            jobs.add(job)
+    return frozenset(jobs)

@@ -33,7 +33,7 @@ class ValueKind(StrEnum):
     TIME = "time"  # of one step or request
 
 
-class Side(StrEnum):
+class ValueOwner(StrEnum):
     """Whose value a measured column holds; the value is the prefix of the role."""
 
     OWN = ""
@@ -72,9 +72,9 @@ MEASURES = {
 }
 _SIDED = {
     f"{side.value}{name}": (side, measure)
-    for side in Side
+    for side in ValueOwner
     for name, measure in MEASURES.items()
-    if measure.needs_solo or side in (Side.OWN, Side.NEIGHBOUR)
+    if measure.needs_solo or side in (ValueOwner.OWN, ValueOwner.NEIGHBOUR)
 }
 DESCRIPTIONS = {
     "victim": "the job that is slowed down",
@@ -116,7 +116,7 @@ class ColumnRoles:
         """The column of a role; "" where there is none."""
         return next((column for column, each in self.role_of.items() if each == role), "")
 
-    def measured(self, side: Side) -> tuple[str, Measure] | None:
+    def measured(self, side: ValueOwner) -> tuple[str, Measure] | None:
         """(column, meaning) of the measured values of a side. Raises TableError where two columns hold them."""
         found = [
             (column, _SIDED[role][1])
@@ -193,10 +193,10 @@ def describe(role: str) -> str:
         return DESCRIPTIONS.get(role, role)
     side, measure = _SIDED[role]
     whose = {
-        Side.OWN: "of the victim beside the neighbour",
-        Side.SOLO: "of the victim alone",
-        Side.NEIGHBOUR: "of the neighbour beside the victim",
-        Side.NEIGHBOUR_SOLO: "of the neighbour alone",
+        ValueOwner.OWN: "of the victim beside the neighbour",
+        ValueOwner.SOLO: "of the victim alone",
+        ValueOwner.NEIGHBOUR: "of the neighbour beside the victim",
+        ValueOwner.NEIGHBOUR_SOLO: "of the neighbour alone",
     }[side]
     unit = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}[measure.seconds]
     what = {

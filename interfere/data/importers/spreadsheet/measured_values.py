@@ -14,8 +14,8 @@ from interfere.data.importers.spreadsheet.columns import (
     MEASURES,
     ColumnRoles,
     Measure,
-    Side,
     ValueKind,
+    ValueOwner,
     normalised,
 )
 from interfere.data.importers.spreadsheet.options import Conditions, SpreadsheetOptions, Victims
@@ -29,7 +29,7 @@ INFEASIBLE_WORDS = frozenset(("infeasible", "oom", "out of memory", "does not fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class MeasuredCell:
     """The value of one victim beside one neighbour, still as text; `neighbour` is "" where the victim ran alone."""
 
     row: CsvRow
@@ -54,10 +54,10 @@ class Reading:
         return self.text.lower() in INFEASIBLE_WORDS
 
 
-def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faults) -> Iterator[Reading]:
+def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faults) -> Iterator[MeasuredCell]:
     """The readings of a sheet with one row a pair: one or two of each row. Raises TableError for missing columns."""
-    own, solo = roles.measured(Side.OWN), roles.measured(Side.SOLO)
-    neighbours, neighbours_solo = roles.measured(Side.NEIGHBOUR), roles.measured(Side.NEIGHBOUR_SOLO)
+    own, solo = roles.measured(ValueOwner.OWN), roles.measured(ValueOwner.SOLO)
+    neighbours, neighbours_solo = roles.measured(ValueOwner.NEIGHBOUR), roles.measured(ValueOwner.NEIGHBOUR_SOLO)
     missing = [role for role in ("victim", "neighbour") if not roles.column(role)]
     found = f"found {', '.join(sheet.columns)[:200]}"
     if missing:
@@ -74,20 +74,20 @@ def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: F
         victim = faults.read(partial(_job, row, roles.column("victim")), "")
         neighbour = faults.read(partial(_neighbour, row, roles.column("neighbour"), own[1]), "")
         conditions = faults.read(partial(_row_conditions, row, roles, given, own[1]), given)
-        make = partial(Reading, row=row, conditions=conditions, is_whole=len(faults) == before)
+        make = partial(MeasuredCell, row=row, conditions=conditions, is_whole=len(faults) == before)
         yield _reading(make, (victim, neighbour), own, solo, is_own_side=True)
         if neighbours and neighbour:
             yield _reading(make, (neighbour, victim), neighbours, neighbours_solo, is_own_side=False)
 
 
 def _reading(
-    make: Callable[..., Reading],
+    make: Callable[..., MeasuredCell],
     jobs: tuple[str, str],
     value: tuple[str, Measure],
     solo: tuple[str, Measure] | None,
     *,
     is_own_side: bool,
-) -> Reading:
+) -> MeasuredCell:
     return make(
         column=value[0],
         measure=value[1],
@@ -121,7 +121,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 
 def matrix_readings(
     sheet: Sheet, roles: ColumnRoles, measure: Measure, options: SpreadsheetOptions, faults: Faults
-) -> Iterator[Reading]:
+) -> Iterator[MeasuredCell]:
     """The readings of a matrix: one of each cell; a row or column called `alone` holds the values alone."""
     names, given = sheet.columns[0], options.conditions
     seen: dict[tuple[str, Conditions], int] = {}
@@ -141,7 +141,7 @@ def matrix_readings(
                 remedy = f"swap the matrix: --victims {_other(options.victims)}"
                 faults.read(partial(row.fail, column, "a value of `alone` beside a job", remedy), None)
                 continue
-            make = partial(Reading, row=row, conditions=conditions, is_whole=len(faults) == before)
+            make = partial(MeasuredCell, row=row, conditions=conditions, is_whole=len(faults) == before)
             jobs = victim, "" if neighbour.lower() in ALONE_WORDS else neighbour
             yield _reading(make, jobs, (column, measure), None, is_own_side=True)
 

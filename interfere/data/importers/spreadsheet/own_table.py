@@ -3,8 +3,12 @@
 The result is the same table whatever the form (CSV, Parquet, DataFrame) and shape, up to the name of the file. A cell
 that cannot be read is a fault with row, column, value and remedy, and all faults of the sheets are told at once; a row
 that becomes no measurement is counted by reason.
+
+A template is a pair of files to fill in, with the columns that the importer reads.
 """
 
+import csv
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +21,7 @@ from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, Treatment, nonempty_notices
 from interfere.data.importers.spreadsheet import slowdowns
 from interfere.data.importers.spreadsheet.columns import (
+    MEASURES,
     ColumnRoles,
     ColumnUse,
     assign_roles,
@@ -25,7 +30,7 @@ from interfere.data.importers.spreadsheet.columns import (
     uses_of_profiles,
 )
 from interfere.data.importers.spreadsheet.measured_values import (
-    Reading,
+    MeasuredCell,
     is_matrix,
     long_readings,
     matrix_columns,
@@ -36,8 +41,10 @@ from interfere.data.importers.spreadsheet.options import Shape, SpreadsheetOptio
 from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
 from interfere.data.importers.strict_reading import Faults
-from interfere.errors import TableError
+from interfere.errors import ConflictError, InvalidInputError, TableError
+from interfere.file_writing import write_atomically
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.sharing_modes import SharingMode
 
 FORMAT = "table"
 
@@ -71,7 +78,7 @@ def read_spreadsheet(
     dropped = slowdowns.DroppedRows()
     step_times = {(each.profile.workload, each.profile.device_type): each.profile.step_time_s for each in job_rows}
     solo = slowdowns.solo_step_times(readings, step_times, faults)
-    source = slowdowns.PairSource(name=options.source, campaign=options.campaign or sheet.source.campaign)
+    source = slowdowns.SheetOrigin(name=options.source, campaign=options.campaign or sheet.source.campaign)
     measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped, faults)
     row_solo = slowdowns.row_solo_step_times(readings, faults)
     faults.raise_all()
@@ -115,7 +122,7 @@ def _read_jobs(
 
 def _read_pairs(
     source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
-) -> tuple[Sheet, ColumnRoles, tuple[Reading, ...], tuple[ColumnUse, ...]]:
+) -> tuple[Sheet, ColumnRoles, tuple[MeasuredCell, ...], tuple[ColumnUse, ...]]:
     """The sheet of the pairs, the roles of its columns, its readings, and how each column was understood."""
     given = options.conditions
     sheet = read_sheet(source, faults, options.decimal)
@@ -272,3 +279,55 @@ def import_spreadsheet(
 
         write_import(out, imported)
     return imported
+
+
+# --- spreadsheets to fill in -----------------------------------------------------------------------------------------
+
+
+PAIRS_NAME, JOBS_NAME = "pairs.csv", "jobs.csv"
+EXAMPLE_JOBS = ("resnet50-train", "bert-infer", "gpt-decode")
+JOB_COLUMNS = ("step_time_ms", "gpu_util_percent", "memory_util_percent", "memory_peak_gib", "power_w", "family")
+
+
+def write_template(
+    folder: Path, jobs: Sequence[str], *, device_type: str, mode: SharingMode, value: str, shape: Shape
+) -> tuple[Path, ...]:
+    """Write both files, empty but for the names of the jobs; returns their paths.
+
+    Raises ConflictError where one of them exists, InvalidInputError for an unknown measured value.
+    """
+    if value not in MEASURES:
+        raise InvalidInputError("no such measured value", value=repr(value), remedy=f"one of {', '.join(MEASURES)}")
+    if len(set(jobs)) < len(jobs):
+        raise InvalidInputError("a job is named twice", value=", ".join(jobs), remedy="name each job once")
+    pairs = _matrix(jobs, value) if shape is Shape.WIDE else _long(jobs, device_type, mode, value)
+    profiles = [
+        ["workload", "device_type", *JOB_COLUMNS],
+        *([job, device_type, *[""] * len(JOB_COLUMNS)] for job in jobs),
+    ]
+    sheets = {folder / PAIRS_NAME: pairs, folder / JOBS_NAME: profiles}
+    for path in sheets:
+        if path.exists():
+            raise ConflictError("the file exists", value=path, remedy="name another folder, or move the file away")
+    for path, rows in sheets.items():
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        content = text.getvalue()
+        write_atomically(path, lambda temporary, content=content: Path(temporary).write_text(content, encoding="utf-8"))
+    return tuple(sheets)
+
+
+def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) -> list[list[str]]:
+    """One row an unordered pair, with the value of either side."""
+    head = ["victim", "neighbour", "device_type", "mode", value, f"neighbour_{value}"]
+    alone = []
+    if MEASURES[value].needs_solo:
+        alone = [[job, "alone", device_type, mode, "", ""] for job in jobs]
+    pairs = [[a, b, device_type, mode, "", ""] for k, a in enumerate(jobs) for b in jobs[k:]]
+    return [head, *alone, *pairs]
+
+
+def _matrix(jobs: Sequence[str], value: str) -> list[list[str]]:
+    """One row a victim, one column a neighbour; a column of values alone where they are needed."""
+    alone = ["alone"] if MEASURES[value].needs_solo else []
+    return [[value, *jobs, *alone], *([job, *[""] * (len(jobs) + len(alone))] for job in jobs)]

@@ -15,7 +15,7 @@ from interfere.data.importers.spreadsheet.columns import FACT_OF_ROLE, PROFILE_R
 from interfere.data.importers.spreadsheet.options import Decimal
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty, number_of
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
-from interfere.data.rows.checks import job_range_violations
+from interfere.data.row_checks import job_range_violations
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from interfere.data.importers.import_result import Notice, Treatment
 from interfere.data.importers.spreadsheet.columns import ColumnRoles, ValueKind
-from interfere.data.importers.spreadsheet.measured_values import Reading
+from interfere.data.importers.spreadsheet.measured_values import MeasuredCell
 from interfere.data.importers.spreadsheet.options import Conditions
 from interfere.data.importers.spreadsheet.sheet import is_empty, number_of
 from interfere.data.importers.strict_reading import Faults
@@ -25,7 +25,7 @@ PairKey = tuple[str, str, Conditions]  # victim, neighbour, conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairSource:
+class SheetOrigin:
     """What all measurements of one sheet have in common."""
 
     name: str
@@ -62,7 +62,7 @@ ALONE_BY_DEFINITION = "a neighbour: a job alone has a slowdown of 1 by definitio
 
 
 def solo_step_times(
-    readings: Sequence[Reading], profiles: Mapping[tuple[str, str], float], faults: Faults
+    readings: Sequence[MeasuredCell], profiles: Mapping[tuple[str, str], float], faults: Faults
 ) -> dict[SoloKey, float]:
     """Seconds of one step alone, from rows of a job alone; `profiles` have it by (workload, device type)."""
     measured: dict[SoloKey, list[float]] = defaultdict(list)
@@ -81,7 +81,7 @@ def solo_step_times(
     return solo
 
 
-def row_solo_step_times(readings: Iterable[Reading], faults: Faults) -> dict[SoloKey, list[float]]:
+def row_solo_step_times(readings: Iterable[MeasuredCell], faults: Faults) -> dict[SoloKey, list[float]]:
     """Seconds of one step alone as the solo columns of the rows give it, every one of them."""
     found: dict[SoloKey, list[float]] = defaultdict(list)
     for reading in readings:
@@ -92,15 +92,15 @@ def row_solo_step_times(readings: Iterable[Reading], faults: Faults) -> dict[Sol
 
 
 def pair_measurements(
-    readings: Sequence[Reading],
+    readings: Sequence[MeasuredCell],
     roles: ColumnRoles,
     solo: Mapping[SoloKey, float],
-    source: PairSource,
+    source: SheetOrigin,
     dropped: DroppedRows,
     faults: Faults,
 ) -> tuple[PairMeasurement, ...]:
     """The measurement of each ordered pair; what becomes none is added to `dropped`, or to `faults`."""
-    repeats: dict[PairKey, list[tuple[Reading, float]]] = defaultdict(list)  # NaN: infeasible or unstable
+    repeats: dict[PairKey, list[tuple[MeasuredCell, float]]] = defaultdict(list)  # NaN: infeasible or unstable
     for reading in readings:
         number = reading.row.row_number
         if not reading.neighbour:
@@ -115,7 +115,7 @@ def pair_measurements(
 
 
 def _slowdown(
-    reading: Reading, roles: ColumnRoles, solo: Mapping[SoloKey, float], dropped: DroppedRows
+    reading: MeasuredCell, roles: ColumnRoles, solo: Mapping[SoloKey, float], dropped: DroppedRows
 ) -> float | None:
     """The slowdown of a reading, NaN where it holds none by its status; None where it was dropped."""
     if _status(reading, roles) is not PairStatus.OK:
@@ -144,7 +144,7 @@ def _slowdown(
     return slowdown
 
 
-def _status(reading: Reading, roles: ColumnRoles) -> PairStatus:
+def _status(reading: MeasuredCell, roles: ColumnRoles) -> PairStatus:
     if reading.marked_infeasible:
         return PairStatus.INFEASIBLE
     column = roles.column("status")
@@ -157,7 +157,7 @@ def _status(reading: Reading, roles: ColumnRoles) -> PairStatus:
         reading.row.fail(column, "no known status", f"one of {', '.join(PairStatus)}, or empty for ok")
 
 
-def _row_solo(reading: Reading) -> float:
+def _row_solo(reading: MeasuredCell) -> float:
     """Seconds of one step alone as the row gives it, else NaN."""
     if reading.solo_measure is None or is_empty(reading.row.fields[reading.solo_column]):
         return NAN
@@ -165,7 +165,7 @@ def _row_solo(reading: Reading) -> float:
 
 
 def _measurement(
-    key: PairKey, repeats: Sequence[tuple[Reading, float]], roles: ColumnRoles, source: PairSource
+    key: PairKey, repeats: Sequence[tuple[MeasuredCell, float]], roles: ColumnRoles, source: SheetOrigin
 ) -> PairMeasurement:
     victim, neighbour, conditions = key
     first = repeats[0][0]
@@ -201,7 +201,7 @@ def _measurement(
     )
 
 
-def _interval(reading: Reading, roles: ColumnRoles, slowdown: float) -> tuple[float, float]:
+def _interval(reading: MeasuredCell, roles: ColumnRoles, slowdown: float) -> tuple[float, float]:
     """(lower, upper) of the slowdown of one row; NaN where the row has none, or is about its neighbour."""
     if not reading.is_own_side:
         return NAN, NAN
@@ -219,7 +219,7 @@ def _interval(reading: Reading, roles: ColumnRoles, slowdown: float) -> tuple[fl
     return lower, upper
 
 
-def _text(reading: Reading, roles: ColumnRoles, role: str) -> str:
+def _text(reading: MeasuredCell, roles: ColumnRoles, role: str) -> str:
     column = roles.column(role)
     return "" if not column or is_empty(reading.row.fields[column]) else reading.row.fields[column]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interfere.data.importers.monitoring.dcgm import import_dcgm
-from interfere.data.importers.monitoring.workload_names import workload_of_pod
+from interfere.data.importers.monitoring.site_samples import workload_of_pod
 from tests.data.importers.monitored_site import answer, counter, gauge, write
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.importers.monitoring.colocation_windows import colocation_windows, multi_device_jobs
+from interfere.data.importers.monitoring.site_samples import colocation_windows, multi_device_jobs
 
 A, B = frozenset({"a"}), frozenset({"b"})
 

@@ -1,1 +1,0 @@
-"""Rows of the Parquet files of a table: into records and back, and the rules that a whole table keeps."""
