@@ -1,8 +1,11 @@
-"""Kubernetes as a port of the round: what a round reads of the API server, and how decisions become changes of pods."""
+"""Kubernetes as a port of the round: which pod ran on which GPU when, what became of pods with a decision, and how
+decisions become changes of pods.
+"""
 
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from interfere.records import Plan
@@ -18,23 +21,31 @@ from interfere.serving.adapters.kubernetes.api_server.calls import (
     ClusterApi,
 )
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
-from interfere.serving.adapters.kubernetes.history import fates, runs
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.adapters.kubernetes.offers import default_share
-from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build, within_free_resources
-from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
+from interfere.serving.adapters.kubernetes.problem import (
+    ClusterProblem,
+    build,
+    default_share,
+    gpu_index,
+    number,
+    place_of,
+    within_free_resources,
+)
+from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Rejection
+from interfere.serving.adapters.observations import Fate, Rejection
 from interfere.serving.adapters.problem import STARTS
 from interfere.serving.adapters.round import Orders, Reading, decisions_of
+from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
+_END_REASONS = {"Succeeded": "completed", "OOMKilled": "out of memory", "Evicted": "evicted", "Error": "failed"}
 
 
 class KubernetesPort:
@@ -137,3 +148,35 @@ class KubernetesPort:
 
 def _is_new(pod: Pod) -> bool:
     return not pod.note(names.ADVICE)
+
+
+def runs(state: ClusterState, now_s: float) -> Iterator[Run[Pod]]:
+    """All runs of pods on GPUs. The claim of an ended pod is free again, so its GPU is known from earlier rounds."""
+    index, claims = gpu_index(state.gpus), state.claims_by_key
+    for pod in state.pods:
+        if pod.started_s and pod.node:
+            gpu = place_of(pod, claims.get(pod.claim_key), index)
+            yield Run(
+                job=pod,
+                start_s=pod.started_s,
+                end_s=(pod.ended_s or now_s) if pod.ended else math.inf,
+                places=(Place(gpu.id, gpu.type, gpu.mode),) if gpu else (),
+            )
+
+
+def fates(state: ClusterState, now_s: float) -> Iterator[Fate[Pod]]:
+    """What became of pods with a decision."""
+    for pod in state.pods:
+        if pod.note(names.DECISION):
+            yield Fate(
+                job=pod,
+                decision_id=pod.note(names.DECISION),
+                device_id=pod.note(names.DEVICE) if pod.note(names.STATE) == PodState.PLACED else "",
+                ended_s=(pod.ended_s or number(pod.note(names.DECIDED_AT)) or now_s) if pod.ended else 0.0,
+                end_reason=end_reason(pod),
+            )
+
+
+def end_reason(pod: Pod) -> str:
+    """Why a pod ended, in the words of the other adapters."""
+    return _END_REASONS.get(pod.end_reason, pod.end_reason.lower() or "ended")[:200]

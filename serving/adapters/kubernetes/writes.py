@@ -14,7 +14,7 @@ from typing import Any
 from interfere.records import Action
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.values import bytes_text, timestamp
-from interfere.serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
+from interfere.serving.adapters.kubernetes.problem import MemoryShare, memory_bytes, number
 from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 

@@ -16,10 +16,9 @@ need_kmock()
 
 from interfere.progress import Mark
 from interfere.serving.adapters.kubernetes.controller import Controller
-from interfere.serving.adapters.kubernetes.history import end_reason, runs
 from interfere.serving.adapters.kubernetes.marks import MarkStore, SpoolSender, send_until_stopped
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
-from interfere.serving.adapters.kubernetes.port import SETTLE_S
+from interfere.serving.adapters.kubernetes.port import SETTLE_S, end_reason, runs
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.windows import Stay, Stays, colocation_windows, progress

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from interfere.records import Action, ActionKind
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share
-from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build
+from interfere.serving.adapters.kubernetes.problem import ClusterProblem, MemoryShare, build, default_share
 from interfere.serving.adapters.kubernetes.records import ClusterState, PodState
 from interfere.serving.adapters.kubernetes.releasing import releases
 from interfere.serving.adapters.kubernetes.settings import Mode

@@ -12,10 +12,9 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, MemoryUsage
 from interfere.serving.adapters.observations import outcomes
-from interfere.serving.adapters.slurm.history import fates
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
 from interfere.serving.adapters.slurm.partition import build, partitions
-from interfere.serving.adapters.slurm.port import SlurmPort, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.port import SlurmPort, fates, slurm_advisor, slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, end, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings, load
 from interfere.serving.server import RunningServer

@@ -1,4 +1,4 @@
-"""Settings, spool, metrics, lock and the four commands: what is wrong is said, and nothing else is lost."""
+"""Settings, spool, lock and the four commands: what is wrong is said, and nothing else is lost."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from interfere.errors import InvalidInputError, UnavailableError, UnfitError
 from interfere.progress import Writer
 from interfere.serving.adapters.slurm.command import one_instance
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.serving.adapters.slurm.port import slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import load
 from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
@@ -195,31 +194,6 @@ def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
     assert (ending.job_id, ending.restarts, ending.node, ending.gpu_indices) == ("7", 2, "n0", (0, 1))
     gone = env | {"INTERFERE_SPOOL": "/nonexistent"}
     assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], gone) == 0  # or the node would be drained
-
-
-def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    metrics = slurm_metrics()
-    metrics.add("rounds_total", "result", "ok", by=3)
-    metrics.replace("left_to_slurm", "reason", {'a "quoted"\nreason\\': 2})
-    metrics.set("round_seconds", 0.25)
-    metrics.write(tmp_path / "a.prom")
-    found = {
-        (sample.name, tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families((tmp_path / "a.prom").read_text())
-        for sample in family.samples
-    }
-    assert found == {
-        ("interfere_slurm_rounds_total", ("ok",)): 3.0,
-        ("interfere_slurm_left_to_slurm", ('a "quoted"\nreason\\',)): 2.0,
-        ("interfere_slurm_round_seconds", ()): 0.25,
-    }
-    with pytest.raises(UnfitError, match="cannot be written"):
-        metrics.write(tmp_path / "none" / "a.prom")
-    metrics.replace("left_to_slurm", "reason", {})
-    assert "quoted" not in metrics.text()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
 
 
 def test_one_advisor_a_lock(tmp_path: Path) -> None:

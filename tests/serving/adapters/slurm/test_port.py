@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from interfere.progress import Mark
 from interfere.records import Outcome, OutcomeKind, Progress
 from interfere.serving.adapters.observations import outcomes
-from interfere.serving.adapters.slurm.history import fates, runs
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob
-from interfere.serving.adapters.slurm.port import MAX_COMPANY, SETTLE_S
+from interfere.serving.adapters.slurm.port import MAX_COMPANY, SETTLE_S, fates, runs
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.serving.adapters.slurm.spool import JobEnding, read_ending
 from interfere.serving.adapters.windows import ColocationWindow, Stay, Stays, colocation_windows, progress
