@@ -116,15 +116,13 @@ class KubernetesPort:
         claims, nodes = self._state.claims_by_key, {node.name: node for node in self._state.nodes}
         share, now_s = default_share(self._state.gpus), self._now_s
         for each in decisions:
-            pod, action = each.job, each.action
             if self._observes:
-                if _is_new(pod):
-                    others.append(writes.advise(pod, action, each.decision_id, now_s))
-            elif action.kind in STARTS:
-                gpu, claim = problem.gpus[action.device_id], claims.get(pod.claim_key)
-                node, settings = nodes[gpu.node], self._settings
-                placed.append(writes.place(pod, action, gpu, node, claim, each.decision_id, settings, share, now_s))
-            elif (change := writes.wait(pod, action, each.decision_id, now_s)) is not None:
+                if _is_new(each.job):
+                    others.append(writes.advise(each, now_s))
+            elif each.action.kind in STARTS:
+                gpu, claim = problem.gpus[each.action.device_id], claims.get(each.job.claim_key)
+                placed.append(writes.place(each, gpu, nodes[gpu.node], claim, self._settings, share, now_s))
+            elif (change := writes.wait(each, now_s)) is not None:
                 others.append(change)
         return Orders(decisions=decisions, changes=(*placed, *others))
 
