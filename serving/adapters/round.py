@@ -21,7 +21,7 @@ from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.records import NAN, Action, Device, Job, Limits, Plan, Ranking
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Decision, Fate, Rejection, Reporter
+from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
 from interfere.serving.adapters.problem import Problem, check_plan_subjects
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
@@ -39,12 +39,12 @@ class Reading(Generic[J, C]):
     at_s: float
     scopes: tuple[str, ...]  # decided one after the other
     runs: tuple[Run[J], ...] = ()
-    fates: tuple[Fate[J], ...] = ()
+    decided_jobs: tuple[DecidedJob[J], ...] = ()
     repairs: tuple[C, ...] = ()  # changes of jobs that an earlier round left half done: they come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders(Generic[J, C]):
+class PlannedChanges(Generic[J, C]):
     """What is carried out of a plan, and the changes that do so."""
 
     decisions: tuple[Decision[J], ...]
@@ -66,9 +66,9 @@ class SchedulerPort(Protocol[J, P, C]):
         """Read jobs and devices. The next calls are about what was read now."""
 
     def problem(self, scope: str) -> P:
-        """The decision problem of one scope; what the orders of an earlier scope take is taken."""
+        """The decision problem of one scope; what the changes of an earlier scope take is taken."""
 
-    def orders(self, problem: P, plan: Plan | None) -> Orders[J, C]:
+    def planned_changes(self, problem: P, plan: Plan | None) -> PlannedChanges[J, C]:
         """What to carry out of the plan; None where nothing was asked. Changes no job yet."""
 
     def apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
@@ -106,17 +106,17 @@ class Advisor(Generic[J, P, C]):
         whatever was interrupted."""
         # 1. Read the scheduler, and repair what an earlier round left half done.
         reading = self.port.read()
-        self._reporter.see(reading.runs, reading.fates, reading.at_s)
+        self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)
         changes, rejected = list(reading.repairs), list(self._apply(reading.repairs))
         decisions, left_out = list[Decision[J]](), Counter[str]()
         # 2. Decide and apply, scope by scope.
         for scope in reading.scopes:
             problem = self.port.problem(scope)
             left_out += problem.left_out
-            orders = self.port.orders(problem, self._plan(problem))
-            rejected += self._apply(orders.changes)
-            changes += orders.changes
-            decisions += orders.decisions
+            planned = self.port.planned_changes(problem, self._plan(problem))
+            rejected += self._apply(planned.changes)
+            changes += planned.changes
+            decisions += planned.decisions
         # 3. Report what was measured.
         return Round(
             at_s=reading.at_s,

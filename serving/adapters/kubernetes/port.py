@@ -35,9 +35,9 @@ from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObje
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Fate, Rejection
+from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import STARTS
-from interfere.serving.adapters.round import Orders, Reading, decisions_of
+from interfere.serving.adapters.round import PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.kubernetes")
@@ -80,7 +80,7 @@ class KubernetesPort:
             at_s=self._now_s,
             scopes=(self._settings.cluster,),
             runs=tuple(runs(self._state, self._now_s)),
-            fates=tuple(fates(self._state, self._now_s)),
+            decided_jobs=tuple(decided_jobs(self._state, self._now_s)),
         )
 
     def _warn_of_gates(self) -> None:
@@ -106,10 +106,10 @@ class KubernetesPort:
         is_asked = not self._observes or any(map(_is_new, built.candidates))
         return built if is_asked else replace(built, snapshot=None)
 
-    def orders(self, problem: ClusterProblem, plan: Plan | None) -> Orders[Pod, PodChange]:
+    def planned_changes(self, problem: ClusterProblem, plan: Plan | None) -> PlannedChanges[Pod, PodChange]:
         """Place pods, and note why others wait; in a cluster that is only observed, note the advice."""
         if plan is None:
-            return Orders(decisions=(), changes=())
+            return PlannedChanges(decisions=(), changes=())
         actions = within_free_resources(problem, plan.actions)
         decisions = decisions_of(actions, problem.candidates_by_id, plan.decision_id)
         placed, others = list[PodChange](), list[PodChange]()
@@ -124,7 +124,7 @@ class KubernetesPort:
                 placed.append(writes.place(each, gpu, nodes[gpu.node], claim, self._settings, share, now_s))
             elif (change := writes.wait(each, now_s)) is not None:
                 others.append(change)
-        return Orders(decisions=decisions, changes=(*placed, *others))
+        return PlannedChanges(decisions=decisions, changes=(*placed, *others))
 
     def apply(self, changes: Sequence[PodChange]) -> tuple[Rejection, ...]:
         """Write to the API server, as long as no other replica decides."""
@@ -162,11 +162,11 @@ def runs(state: ClusterState, now_s: float) -> Iterator[Run[Pod]]:
             )
 
 
-def fates(state: ClusterState, now_s: float) -> Iterator[Fate[Pod]]:
+def decided_jobs(state: ClusterState, now_s: float) -> Iterator[DecidedJob[Pod]]:
     """What became of pods with a decision."""
     for pod in state.pods:
         if pod.note(names.DECISION):
-            yield Fate(
+            yield DecidedJob(
                 job=pod,
                 decision_id=pod.note(names.DECISION),
                 device_id=pod.note(names.DEVICE) if pod.note(names.STATE) == PodState.PLACED else "",

@@ -15,9 +15,9 @@ from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import ActionKind, Plan
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Fate, Rejection
+from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import STARTS
-from interfere.serving.adapters.round import Advisor, Orders, Reading, decisions_of
+from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.slurm import partition, scontrol
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob
 from interfere.serving.adapters.slurm.partition import PartitionProblem, is_placed
@@ -57,7 +57,7 @@ class SlurmPort:
             at_s=self._now_s,
             scopes=partition.partitions(self._jobs),
             runs=tuple(runs(self._jobs, self._nodes, self._settings, self.spool.endings())),
-            fates=tuple(fates(self._jobs, self._settings, self._now_s)),
+            decided_jobs=tuple(decided_jobs(self._jobs, self._settings, self._now_s)),
             repairs=tuple(
                 scontrol.repair(job, self._settings.window_s)
                 for job in self._jobs
@@ -69,7 +69,7 @@ class SlurmPort:
         """The decision problem of one partition; a job that was placed holds its seat for the next partition."""
         return partition.build(scope, self._jobs, self._nodes, self._settings, self._now_s)
 
-    def orders(self, problem: PartitionProblem, plan: Plan | None) -> Orders[SlurmJob, Edit]:
+    def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
         """Jobs that may start any moment come last: scontrol waits while a job is in transition."""
         jobs = {job.id: job for job in (*problem.granted, *problem.candidates)}
         decisions = decisions_of(plan.actions, jobs, plan.decision_id) if plan else ()
@@ -92,7 +92,7 @@ class SlurmPort:
         due = scontrol.due((*problem.behind, *waiting), self._now_s, self._settings.window_s)
         renewals = scontrol.renew(due, self._settings.window_s)
         changes = (*map(scontrol.hand_back, problem.returned), *ends, *renewals, *placements)
-        return Orders(decisions=decisions, changes=changes)
+        return PlannedChanges(decisions=decisions, changes=changes)
 
     def apply(self, changes: Sequence[Edit]) -> tuple[Rejection, ...]:
         """Update jobs. The notes of accepted updates are known to the next partition."""
@@ -160,7 +160,7 @@ def _place(address: GpuAddress, settings: SlurmSettings) -> Place:
     return Place(str(address), rule.type, rule.mode) if rule else Place(str(address))
 
 
-def fates(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> Iterator[Fate[SlurmJob]]:
+def decided_jobs(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> Iterator[DecidedJob[SlurmJob]]:
     """What became of all advised jobs that Slurm remembers."""
     for job in jobs:
         note = job.note
@@ -171,7 +171,7 @@ def fates(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> It
         has_run = bool(job.start_s) and now_s >= job.start_s and (job.is_running or job.has_ended)
         has_started = has_run and planned is not None and bool(job.node)
         is_as_planned = planned is not None and job.node == planned.node
-        yield Fate(
+        yield DecidedJob(
             job=job,
             decision_id=note.decision,
             device_id=str(planned or ""),

@@ -1,4 +1,4 @@
-"""Laws of windows and of the memory of stays, for jobs of no particular scheduler."""
+"""Laws of windows and of the memory of residencies, for jobs of no particular scheduler."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.serving.adapters.windows import Place, Run, Stay, Stays, WindowRules, colocation_windows
+from interfere.serving.adapters.windows import Place, Residencies, Residency, Run, WindowRules, colocation_windows
 
 NOW = 10_000.0
 RULES = WindowRules(report_every_s=60.0, least_window_s=5.0, lookback_s=900.0, settle_s=3.0)
@@ -35,12 +35,12 @@ def run(
     return Run(job=PlainJob(name, f"w{name}"), start_s=start_s, end_s=end_s, places=places, **others)
 
 
-def seen(*rounds: tuple[float, list[Run[PlainJob]]]) -> dict[tuple[str, str], Stay[PlainJob]]:
-    """The stays after some rounds, by job and device."""
-    stays = Stays[PlainJob](RULES.lookback_s)
+def seen(*rounds: tuple[float, list[Run[PlainJob]]]) -> dict[tuple[str, str], Residency[PlainJob]]:
+    """The residencies after some rounds, by job and device."""
+    residencies = Residencies[PlainJob](RULES.lookback_s)
     for now_s, runs in rounds:
-        stays.see(runs, now_s)
-    return {(stay.job.id, stay.place.device_id): stay for stay in stays.all()}
+        residencies.see(runs, now_s)
+    return {(residency.job.id, residency.place.device_id): residency for residency in residencies.all()}
 
 
 spans = st.lists(
@@ -51,8 +51,8 @@ spans = st.lists(
 @given(spans)
 def test_the_company_of_a_window_is_all_of_it_and_constant(chosen: list[tuple[int, int, str, bool]]) -> None:
     begin_s = NOW - 850.0
-    stays = [
-        Stay(
+    residencies = [
+        Residency(
             job=PlainJob(str(k), f"w{k}"),
             place=Place(device),
             start_s=begin_s + start,
@@ -63,15 +63,15 @@ def test_the_company_of_a_window_is_all_of_it_and_constant(chosen: list[tuple[in
         if begin_s + start < NOW
     ]
     last_end_s: dict[str, float] = {}
-    for window in colocation_windows(stays, RULES, NOW):
-        job = window.stay.job.id
-        assert window.stay.start_s < window.start_s < window.end_s < min(window.stay.end_s, NOW)
-        assert window.start_s > last_end_s.get(job, -math.inf), "windows of one stay follow each other"
+    for window in colocation_windows(residencies, RULES, NOW):
+        job = window.residency.job.id
+        assert window.residency.start_s < window.start_s < window.end_s < min(window.residency.end_s, NOW)
+        assert window.start_s > last_end_s.get(job, -math.inf), "windows of one residency follow each other"
         last_end_s[job] = window.end_s
-        others = [each for each in stays if each.place == window.stay.place and each.job.id != job]
+        others = [each for each in residencies if each.place == window.residency.place and each.job.id != job]
         beside = [each for each in others if each.start_s < window.end_s and each.end_s > window.start_s]
         assert list(window.company) == beside
-        assert all(each.is_certain for each in (window.stay, *beside)), "nobody says who was where"
+        assert all(each.is_certain for each in (window.residency, *beside)), "nobody says who was where"
         assert all(each.start_s <= window.start_s and each.end_s >= window.end_s for each in beside)
 
 
@@ -79,16 +79,20 @@ def test_the_device_of_an_ended_run_is_that_of_an_earlier_round_else_the_noted_o
     noted = (Place("noted"),)
     ended = run("a", NOW - 50, NOW - 10, noted_places=noted)
     remembered = seen((NOW - 20, [run("a", NOW - 50, math.inf, "d0")]), (NOW, [ended]))
-    assert {key: stay.end_s for key, stay in remembered.items()} == {("a", "d0"): NOW - 10}
+    assert {key: residency.end_s for key, residency in remembered.items()} == {("a", "d0"): NOW - 10}
     assert set(seen((NOW, [ended]))) == {("a", "noted")}
 
 
 def test_a_run_of_unknown_device_makes_every_possible_device_uncertain() -> None:
     possible = (Place("d0"), Place("d1"))
     found = seen((NOW, [run("a", NOW - 50, NOW - 10, possible_places=possible), run("b", NOW - 60, math.inf, "d1")]))
-    assert {key: stay.workload for key, stay in found.items()} == {("a", "d0"): "", ("a", "d1"): "", ("b", "d1"): "wb"}
+    assert {key: residency.workload for key, residency in found.items()} == {
+        ("a", "d0"): "",
+        ("a", "d1"): "",
+        ("b", "d1"): "wb",
+    }
     (window,) = colocation_windows(
-        [stay for stay in found.values() if stay.job.id == "b"] + [found["a", "d1"]], RULES, NOW
+        [residency for residency in found.values() if residency.job.id == "b"] + [found["a", "d1"]], RULES, NOW
     )
     assert window.end_s <= NOW - 50, "only what was before is known"
 

@@ -16,7 +16,7 @@ from interfere.serving.adapters.slurm.jobs import GpuAddress
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import load
 from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
-from interfere.serving.adapters.windows import Place, Stay
+from interfere.serving.adapters.windows import Place, Residency
 from tests.serving.adapters.slurm.cluster import FILES
 from tests.serving.adapters.slurm.facts import NOW, pending, running
 from tests.serving.adapters.slurm.shims import fake, shim, told
@@ -81,19 +81,19 @@ def test_no_settings_file(tmp_path: Path) -> None:
 
 
 def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_file(tmp_path: Path) -> None:
-    stay = Stay(job=running(7, "g0", user_id=os.getuid()), place=Place("n0/g0"), start_s=NOW, end_s=NOW)
+    residency = Residency(job=running(7, "g0", user_id=os.getuid()), place=Place("n0/g0"), start_s=NOW, end_s=NOW)
     spool, writer = Spool(tmp_path, 1e9), Writer(str(tmp_path / "7.jsonl"), 0.0)
-    assert spool.marks(stay, NOW) == []
+    assert spool.marks(residency, NOW) == []
     writer.step()
-    assert [mark.steps for mark in spool.marks(stay, NOW)] == [1]
+    assert [mark.steps for mark in spool.marks(residency, NOW)] == [1]
     writer.next_record_s = 0.0
     writer.step()
-    assert [mark.steps for mark in spool.marks(stay, NOW)] == [1, 2]
-    other = Stay(job=running(8, "g0", user_id=os.getuid()), place=stay.place, start_s=NOW, end_s=NOW)
+    assert [mark.steps for mark in spool.marks(residency, NOW)] == [1, 2]
+    other = Residency(job=running(8, "g0", user_id=os.getuid()), place=residency.place, start_s=NOW, end_s=NOW)
     (tmp_path / "8.jsonl").symlink_to(tmp_path / "7.jsonl")
     assert spool.marks(other, NOW) == []
     os.chown(tmp_path / "7.jsonl", 12345, -1) if os.getuid() == 0 else pytest.skip("chown needs root")
-    assert Spool(tmp_path, 1e9).marks(stay, NOW) == []
+    assert Spool(tmp_path, 1e9).marks(residency, NOW) == []
 
 
 def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_whatever_a_user_puts_into_the_spool_costs_nobody_else_anything(tmp_path
     steps = {}
     for job_id in range(10, 17):
         job = running(job_id, "g0", user_id=os.getuid())
-        marks = spool.marks(Stay(job=job, place=Place("n0/g0"), start_s=NOW, end_s=NOW), now_s)
+        marks = spool.marks(Residency(job=job, place=Place("n0/g0"), start_s=NOW, end_s=NOW), now_s)
         steps[job_id] = [mark.steps for mark in marks]
     assert [one.job_id for one in spool.endings()] == ["7"]
     assert steps == {10: [], 11: [], 12: [3], 13: [3], 14: [], 15: [], 16: [3]}
