@@ -15,9 +15,9 @@ from interfere.serving.adapters.windows import (
     ColocationWindow,
     J,
     MarkSource,
+    Residencies,
+    Residency,
     Run,
-    Stay,
-    Stays,
     WindowRules,
     colocation_windows,
     progress,
@@ -45,7 +45,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate(Generic[J]):
+class DecidedJob(Generic[J]):
     """What became of a job with a decision, from the scheduler alone. Unix seconds; 0 where it did not happen."""
 
     job: J
@@ -60,32 +60,38 @@ class Fate(Generic[J]):
     tries: int = 0  # placements so far
 
 
-def outcomes(fates: Iterable[Fate[J]], prefix: str, stays: Iterable[Stay[J]] = ()) -> tuple[Outcome, ...]:
+def outcomes(
+    decided_jobs: Iterable[DecidedJob[J]], prefix: str, residencies: Iterable[Residency[J]] = ()
+) -> tuple[Outcome, ...]:
     """What became of jobs as outcomes (applied, lost race, ended). `prefix`: scheduler and cluster."""
-    stay_of = {stay.job.history_id: stay for stay in sorted(stays, key=lambda stay: stay.start_s)}
+    residency_of = {
+        residency.job.history_id: residency
+        for residency in sorted(residencies, key=lambda residency: residency.start_s)
+        if residency.is_certain
+    }
     reported: list[Outcome] = []
-    for fate in fates:
+    for decided in decided_jobs:
         events: list[tuple[str, OutcomeKind, float, str]] = []
-        if fate.missed_s:
-            events.append((f"late/{fate.tries}", OutcomeKind.LOST_RACE, fate.missed_s, fate.missed_reason))
-        stay = stay_of.get(fate.job.history_id)
-        started_on = fate.started_on or (stay.place.device_id if stay else "")
-        if fate.device_id and started_on:
-            started_s = fate.started_s or (stay.start_s if stay else 0.0)
-            if started_on == fate.device_id:
+        if decided.missed_s:
+            events.append((f"late/{decided.tries}", OutcomeKind.LOST_RACE, decided.missed_s, decided.missed_reason))
+        residency = residency_of.get(decided.job.history_id)
+        started_on = decided.started_on or (residency.place.device_id if residency else "")
+        if decided.device_id and started_on:
+            started_s = decided.started_s or (residency.start_s if residency else 0.0)
+            if started_on == decided.device_id:
                 events.append(("started", OutcomeKind.APPLIED, started_s, ""))
             else:
                 events.append(("started", OutcomeKind.LOST_RACE, started_s, f"it started on {started_on}"))
-        if fate.ended_s:
-            events.append(("ended", OutcomeKind.ENDED, fate.ended_s, fate.end_reason))
+        if decided.ended_s:
+            events.append(("ended", OutcomeKind.ENDED, decided.ended_s, decided.end_reason))
         reported += [
             Outcome(
-                observation_id=f"{prefix}/{fate.job.history_id}/{name}",
-                job_id=fate.job.id,
+                observation_id=f"{prefix}/{decided.job.history_id}/{name}",
+                job_id=decided.job.id,
                 kind=kind,
                 at_s=at_s,
-                decision_id=fate.decision_id,
-                device_id="" if kind is OutcomeKind.ENDED else fate.device_id,
+                decision_id=decided.decision_id,
+                device_id="" if kind is OutcomeKind.ENDED else decided.device_id,
                 reason=reason,
             )
             for name, kind, at_s, reason in events
@@ -94,19 +100,19 @@ def outcomes(fates: Iterable[Fate[J]], prefix: str, stays: Iterable[Stay[J]] = (
 
 
 class Reporter(Generic[J]):
-    """Remembers stays and what was reported of them."""
+    """Remembers residencies and what was reported of them."""
 
     def __init__(self, scheduler: str, cluster: str, rules: WindowRules, marks: MarkSource[J], journal: Journal):
         self._scheduler, self._prefix, self._rules = scheduler, f"{scheduler}/{cluster}", rules
-        self._marks, self._journal, self._stays = marks, journal, Stays[J](rules.lookback_s)
-        self._fates: tuple[Fate[J], ...] = ()
+        self._marks, self._journal, self._residencies = marks, journal, Residencies[J](rules.lookback_s)
+        self._decided_jobs: tuple[DecidedJob[J], ...] = ()
         self._reported, self._profiled = set[str](), set[tuple[str, str]]()
         self._journalled: set[tuple[str, str]] = set()
 
-    def see(self, runs: Iterable[Run[J]], fates: Iterable[Fate[J]], now_s: float) -> None:
+    def see(self, runs: Iterable[Run[J]], decided_jobs: Iterable[DecidedJob[J]], now_s: float) -> None:
         """Take in the jobs of one moment."""
-        self._stays.see(runs, now_s)
-        self._fates = tuple(fates)
+        self._residencies.see(runs, now_s)
+        self._decided_jobs = tuple(decided_jobs)
 
     def report(
         self, client: PolicyClient, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float
@@ -117,7 +123,7 @@ class Reporter(Generic[J]):
         complete_until_s = self._marks.complete_until_s(now_s)
         windows = {
             window.observation_id(self._prefix): window
-            for window in colocation_windows(self._stays.all(), self._rules, now_s)
+            for window in colocation_windows(self._residencies.all(), self._rules, now_s)
         }
         measured = [
             (window, found)
@@ -125,7 +131,9 @@ class Reporter(Generic[J]):
             if name not in self._reported and window.end_s <= complete_until_s
             if (found := progress(window, self._marks, self._rules, self._prefix, now_s)) is not None
         ]
-        outcome_of = {each.observation_id: each for each in outcomes(self._fates, self._prefix, self._stays.all())}
+        outcome_of = {
+            each.observation_id: each for each in outcomes(self._decided_jobs, self._prefix, self._residencies.all())
+        }
         observations: list[Observation] = [found for _, found in measured]
         observations += [each for name, each in outcome_of.items() if name not in self._reported]
         observations += self._refusals(decisions, rejected, now_s)
@@ -177,14 +185,18 @@ class Reporter(Generic[J]):
                     predicted_slowdown=None if math.isnan(slowdown) else slowdown,
                     decision=decision.decision_id,
                 )
-        for stay in self._stays.all():
-            if stay.workload and self._is_first(stay.job, "bound"):
-                place = stay.place.device_id
+        for residency in self._residencies.all():
+            if residency.workload and self._is_first(residency.job, "bound"):
+                place = residency.place.device_id
                 self._journal.write(
-                    kind="bound", at_s=stay.start_s, job=stay.job.id, uid=stay.job.history_id, device=place
+                    kind="bound",
+                    at_s=residency.start_s,
+                    job=residency.job.id,
+                    uid=residency.job.history_id,
+                    device=place,
                 )
-        jobs = [each.job for each in decisions] + [each.job for each in self._fates]
-        present = {job.history_id for job in jobs} | {stay.job.history_id for stay in self._stays.all()}
+        jobs = [each.job for each in decisions] + [each.job for each in self._decided_jobs]
+        present = {job.history_id for job in jobs} | {residency.job.history_id for residency in self._residencies.all()}
         self._journalled = {key for key in self._journalled if key[0] in present}
 
     def _is_first(self, job: J, kind: str) -> bool:
@@ -198,7 +210,7 @@ class Reporter(Generic[J]):
         self._journal.write(
             kind="window",
             at_s=found.end_s,
-            uid=window.stay.job.history_id,
+            uid=window.residency.job.history_id,
             workload=found.workload,
             device_type=found.device_type,
             company=list(found.company),

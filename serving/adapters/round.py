@@ -3,6 +3,8 @@
 A scheduler is a port of four steps (`SchedulerPort`); everything else is the same for all. Rounds are stateless: what
 one remembers of earlier ones (places of jobs that ended since, ids already reported) only saves work, or is read again
 after a restart. After any error a round does nothing more, and the scheduler places jobs by itself.
+
+A scheduler that asks about each job by itself, and cannot wait for a round, is answered by `best_of_nodes`.
 """
 
 import logging
@@ -10,16 +12,16 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
-from interfere.records import Action, Limits, Plan
+from interfere.records import NAN, Action, Device, Job, Limits, Plan, Ranking
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Decision, Fate, Rejection, Reporter
+from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
 from interfere.serving.adapters.problem import Problem, check_plan_subjects
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
@@ -27,6 +29,7 @@ from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
 _log = logging.getLogger("interfere.adapters")
 P = TypeVar("P", bound=Problem[Any])
 C = TypeVar("C")
+MAX_SITUATIONS = 512  # in one request; a node whose situations are beyond that is not ranked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +39,12 @@ class Reading(Generic[J, C]):
     at_s: float
     scopes: tuple[str, ...]  # decided one after the other
     runs: tuple[Run[J], ...] = ()
-    fates: tuple[Fate[J], ...] = ()
+    decided_jobs: tuple[DecidedJob[J], ...] = ()
     repairs: tuple[C, ...] = ()  # changes of jobs that an earlier round left half done: they come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders(Generic[J, C]):
+class PlannedChanges(Generic[J, C]):
     """What is carried out of a plan, and the changes that do so."""
 
     decisions: tuple[Decision[J], ...]
@@ -63,9 +66,9 @@ class SchedulerPort(Protocol[J, P, C]):
         """Read jobs and devices. The next calls are about what was read now."""
 
     def problem(self, scope: str) -> P:
-        """The decision problem of one scope; what the orders of an earlier scope take is taken."""
+        """The decision problem of one scope; what the changes of an earlier scope take is taken."""
 
-    def orders(self, problem: P, plan: Plan | None) -> Orders[J, C]:
+    def planned_changes(self, problem: P, plan: Plan | None) -> PlannedChanges[J, C]:
         """What to carry out of the plan; None where nothing was asked. Changes no job yet."""
 
     def apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
@@ -103,17 +106,17 @@ class Advisor(Generic[J, P, C]):
         whatever was interrupted."""
         # 1. Read the scheduler, and repair what an earlier round left half done.
         reading = self.port.read()
-        self._reporter.see(reading.runs, reading.fates, reading.at_s)
+        self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)
         changes, rejected = list(reading.repairs), list(self._apply(reading.repairs))
         decisions, left_out = list[Decision[J]](), Counter[str]()
         # 2. Decide and apply, scope by scope.
         for scope in reading.scopes:
             problem = self.port.problem(scope)
             left_out += problem.left_out
-            orders = self.port.orders(problem, self._plan(problem))
-            rejected += self._apply(orders.changes)
-            changes += orders.changes
-            decisions += orders.decisions
+            planned = self.port.planned_changes(problem, self._plan(problem))
+            rejected += self._apply(planned.changes)
+            changes += planned.changes
+            decisions += planned.decisions
         # 3. Report what was measured.
         return Round(
             at_s=reading.at_s,
@@ -204,3 +207,55 @@ def set_on_signals(stop: threading.Event) -> None:
     """Set the event on SIGTERM and Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situations:
+    """Devices grouped by situation: one device each, and the situations of every node."""
+
+    devices: tuple[Device, ...]
+    of_node: Mapping[str, frozenset[str]]  # node → ids of devices
+
+
+def group_by_situation(offered: Iterable[Device]) -> Situations:
+    """Group the devices that have a free seat."""
+    devices: dict[str, Device] = {}
+    of_node: dict[str, set[str]] = {}
+    for device in offered:
+        residents = sorted(
+            (replace(job, id="r", elapsed_s=NAN) for job in device.residents), key=lambda job: job.workload
+        )
+        key = repr((device.type, device.memory_bytes, device.mode, device.seats, residents))
+        if key not in devices:
+            name = f"s{len(devices)}"
+            numbered = tuple(replace(job, id=f"{name}/{k}") for k, job in enumerate(residents))
+            devices[key] = replace(device, id=name, node="", pool="", residents=numbered)
+        of_node.setdefault(device.node, set()).add(devices[key].id)
+    return Situations(
+        devices=tuple(devices.values())[:MAX_SITUATIONS],
+        of_node={node: frozenset(ids) for node, ids in of_node.items()},
+    )
+
+
+def best_of_nodes(
+    client: PolicyClient, job: Job, situations: Situations, nodes: Sequence[str], limits: Limits
+) -> dict[str, Ranking]:
+    """For every node that has one, the ranking of its best situation for the job. Empty where nobody can say: the
+    scheduler goes on as if it had not asked. `nodes` admit the job, so pools do not matter."""
+    if not situations.devices:
+        return {}
+    try:
+        answer = client.rank(replace(job, pools=()), situations.devices, limits=limits)
+    except InterfereError as error:
+        _log.warning("every node passes: %s", " ".join(str(error).split()))
+        return {}
+    ranked = {ranking.device_id: ranking for ranking in answer.rankings}
+    best: dict[frozenset[str], Ranking | None] = {}
+    for ids in {situations.of_node[node] for node in nodes if node in situations.of_node}:
+        best[ids] = min((ranked[each] for each in ids if each in ranked), key=_preference, default=None)
+    found = ((node, best[situations.of_node[node]]) for node in nodes if node in situations.of_node)
+    return {node: ranking for node, ranking in found if ranking is not None}
+
+
+def _preference(ranking: Ranking) -> tuple[bool, float]:
+    return not ranking.feasible, ranking.cost if ranking.feasible else 0.0

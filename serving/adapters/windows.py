@@ -71,7 +71,7 @@ class Run(Generic[J]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay(Generic[J]):
+class Residency(Generic[J]):
     """One run of one job on one device. Unix seconds; `end_s` is infinite while it runs."""
 
     job: J
@@ -86,34 +86,40 @@ class Stay(Generic[J]):
         return self.job.workload if self.is_certain else ""
 
 
-class Stays(Generic[J]):
-    """Remembers the stays of all runs seen so far, as long as windows may be cut from them."""
+class Residencies(Generic[J]):
+    """Remembers the residencies of all runs seen so far, as long as windows may be cut from them."""
 
     def __init__(self, lookback_s: float) -> None:
         self._lookback_s = lookback_s
-        self._stays: dict[str, tuple[Stay[J], ...]] = {}
+        self._residencies: dict[str, tuple[Residency[J], ...]] = {}
 
     def see(self, runs: Iterable[Run[J]], now_s: float) -> None:
         """Take in all runs of one moment. A run that is missing, and had not ended before, ends now."""
-        current: dict[str, tuple[Stay[J], ...]] = {}
+        current: dict[str, tuple[Residency[J], ...]] = {}
         for run in runs:
-            earlier = tuple(stay.place for stay in self._stays.get(run.job.run_id, ()) if stay.is_certain)
+            earlier = tuple(
+                residency.place for residency in self._residencies.get(run.job.run_id, ()) if residency.is_certain
+            )
             places = run.places or earlier or run.noted_places
-            stays = tuple(
-                Stay(job=run.job, place=place, start_s=run.start_s, end_s=run.end_s, is_certain=bool(places))
+            residencies = tuple(
+                Residency(job=run.job, place=place, start_s=run.start_s, end_s=run.end_s, is_certain=bool(places))
                 for place in places or run.possible_places
             )
-            if stays:
-                current[run.job.run_id] = stays
-        for run_id, stays in self._stays.items():
+            if residencies:
+                current[run.job.run_id] = residencies
+        for run_id, residencies in self._residencies.items():
             if run_id not in current:
-                current[run_id] = tuple(replace(stay, end_s=min(stay.end_s, now_s)) for stay in stays)
+                current[run_id] = tuple(
+                    replace(residency, end_s=min(residency.end_s, now_s)) for residency in residencies
+                )
         oldest_s = now_s - self._lookback_s
-        self._stays = {run_id: stays for run_id, stays in current.items() if stays[0].end_s > oldest_s}
+        self._residencies = {
+            run_id: residencies for run_id, residencies in current.items() if residencies[0].end_s > oldest_s
+        }
 
-    def all(self) -> tuple[Stay[J], ...]:
-        """Every stay that is remembered."""
-        return tuple(stay for stays in self._stays.values() for stay in stays)
+    def all(self) -> tuple[Residency[J], ...]:
+        """Every residency that is remembered."""
+        return tuple(residency for residencies in self._residencies.values() for residency in residencies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,68 +135,70 @@ class WindowRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationWindow(Generic[J]):
-    """A part of one stay in which the co-located jobs did not change."""
+    """A part of one residency in which the co-located jobs did not change."""
 
-    stay: Stay[J]
+    residency: Residency[J]
     start_s: float
     end_s: float
-    company: tuple[Stay[J], ...]
+    company: tuple[Residency[J], ...]
 
     def observation_id(self, prefix: str) -> str:
         """The id of the observation that the window becomes: the same after a restart."""
-        return f"{prefix}/{self.stay.job.run_id}/{self.start_s:.0f}"
+        return f"{prefix}/{self.residency.job.run_id}/{self.start_s:.0f}"
 
 
-def colocation_windows(stays: Sequence[Stay[J]], rules: WindowRules, now_s: float) -> tuple[ColocationWindow[J], ...]:
+def colocation_windows(
+    residencies: Sequence[Residency[J]], rules: WindowRules, now_s: float
+) -> tuple[ColocationWindow[J], ...]:
     """All windows that are complete, not too old, and whose co-located jobs are known. A job on several devices has
     none."""
-    devices_of = Counter(stay.job.run_id for stay in stays)
-    on_device: dict[str, list[Stay[J]]] = {}
-    for stay in stays:
-        on_device.setdefault(stay.place.device_id, []).append(stay)
+    devices_of = Counter(residency.job.run_id for residency in residencies)
+    on_device: dict[str, list[Residency[J]]] = {}
+    for residency in residencies:
+        on_device.setdefault(residency.place.device_id, []).append(residency)
     windows: list[ColocationWindow[J]] = []
-    for stay in stays:
-        if stay.workload and devices_of[stay.job.run_id] == 1:
-            others = [each for each in on_device[stay.place.device_id] if each.job.run_id != stay.job.run_id]
-            windows += _windows_of_stay(stay, others, rules, now_s)
+    for residency in residencies:
+        if residency.workload and devices_of[residency.job.run_id] == 1:
+            others = [each for each in on_device[residency.place.device_id] if each.job.run_id != residency.job.run_id]
+            windows += _windows_of_residency(residency, others, rules, now_s)
     return tuple(windows)
 
 
-def _windows_of_stay(
-    stay: Stay[J], others: Sequence[Stay[J]], rules: WindowRules, now_s: float
+def _windows_of_residency(
+    residency: Residency[J], others: Sequence[Residency[J]], rules: WindowRules, now_s: float
 ) -> Iterator[ColocationWindow[J]]:
-    end_s, every_s, oldest_s = min(stay.end_s, now_s), rules.report_every_s, now_s - rules.lookback_s
-    grid = range(math.ceil(max(stay.start_s, oldest_s) / every_s), math.floor(end_s / every_s) + 1)
+    end_s, every_s, oldest_s = min(residency.end_s, now_s), rules.report_every_s, now_s - rules.lookback_s
+    grid = range(math.ceil(max(residency.start_s, oldest_s) / every_s), math.floor(end_s / every_s) + 1)
     changes = (t for each in others for t in (each.start_s, each.end_s))
-    cuts = {stay.start_s, end_s, *(k * every_s for k in grid), *changes}
-    for start, end in pairwise(sorted(t for t in cuts if stay.start_s <= t <= end_s)):
-        still_open = end == now_s and stay.end_s > now_s
+    cuts = {residency.start_s, end_s, *(k * every_s for k in grid), *changes}
+    for start, end in pairwise(sorted(t for t in cuts if residency.start_s <= t <= end_s)):
+        still_open = end == now_s and residency.end_s > now_s
         if still_open or end > now_s - rules.settle_s or start < oldest_s or end - start <= 2 * GUARD_S:
             continue
         company = tuple(each for each in others if each.start_s < end and each.end_s > start)
         if all(each.workload for each in company) and len(company) <= rules.max_company:
-            yield ColocationWindow(stay=stay, start_s=start + GUARD_S, end_s=end - GUARD_S, company=company)
+            yield ColocationWindow(residency=residency, start_s=start + GUARD_S, end_s=end - GUARD_S, company=company)
 
 
 class MarkSource(Protocol[J]):
     """Where the steps of jobs come from."""
 
-    def marks(self, stay: Stay[J], now_s: float) -> Sequence[Mark]:
-        """Recent marks of a stay, oldest first; none where nothing is known."""
+    def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
+        """Recent marks of a residency, oldest first; none where nothing is known."""
 
     def complete_until_s(self, now_s: float) -> float:
         """The time up to which all marks are there: a window that ends later is not measured yet."""
 
 
 class CombinedMarks(Generic[J]):
-    """Of each stay the marks of the first source that has any. Implements MarkSource."""
+    """Of each residency the marks of the first source that has any. Implements MarkSource."""
 
     def __init__(self, *sources: MarkSource[J]) -> None:
         self._sources = sources
 
-    def marks(self, stay: Stay[J], now_s: float) -> Sequence[Mark]:
+    def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
         """As `MarkSource.marks`."""
-        return next(filter(None, (source.marks(stay, now_s) for source in self._sources)), ())
+        return next(filter(None, (source.marks(residency, now_s) for source in self._sources)), ())
 
     def complete_until_s(self, now_s: float) -> float:
         """As `MarkSource.complete_until_s`; now where there is no source."""
@@ -202,12 +210,12 @@ def progress(
 ) -> Progress | None:
     """Progress of the job in the window; None where it has too few marks. Processes of one job step together, so the
     writer of the most steps represents it."""
-    begin_s, end_s, place = window.start_s, window.end_s, window.stay.place
+    begin_s, end_s, place = window.start_s, window.end_s, window.residency.place
     if company_marks := [mark for each in window.company for mark in source.marks(each, now_s)]:
         times_s = [mark.unix_s for mark in company_marks if begin_s <= mark.unix_s <= end_s]
         begin_s, end_s = (times_s[0], times_s[-1]) if times_s else (math.inf, -math.inf)
     by_writer: dict[str, list[Mark]] = {}
-    for mark in source.marks(window.stay, now_s):
+    for mark in source.marks(window.residency, now_s):
         if begin_s <= mark.unix_s <= end_s:
             by_writer.setdefault(mark.writer, []).append(mark)
     spans = [(marks[-1].steps - marks[0].steps, marks[0], marks[-1]) for marks in by_writer.values()]
@@ -217,8 +225,8 @@ def progress(
     try:
         return Progress(
             observation_id=window.observation_id(prefix),
-            job_id=window.stay.job.id,
-            workload=window.stay.workload,
+            job_id=window.residency.job.id,
+            workload=window.residency.workload,
             device_type=place.device_type,
             start_s=first.unix_s,
             end_s=last.unix_s,

@@ -14,7 +14,7 @@ need_kmock()
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
-from interfere.serving.adapters.kubernetes.https.certificates import CertificateKeeper
+from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeeper
 from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.server import RunningServer

@@ -78,9 +78,8 @@ def webhook(
 ) -> None:
     """Gate pods that opted in, over TLS with certificates of its own."""
     from interfere.serving.adapters.kubernetes.controller import repeat
-    from interfere.serving.adapters.kubernetes.https.certificates import CertificateKeeper, until_ready
     from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
-    from interfere.serving.adapters.kubernetes.https.webhook import review
+    from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeeper, review, until_ready
     from interfere.serving.adapters.round import stop_on_signals
 
     settings, api = _start(config, {})

@@ -16,7 +16,7 @@ from pathlib import Path
 from interfere.errors import InvalidInputError
 from interfere.progress import Mark, read_marks
 from interfere.serving.adapters.kubernetes.records import Pod
-from interfere.serving.adapters.windows import Stay
+from interfere.serving.adapters.windows import Residency
 
 _log = logging.getLogger("interfere.kubernetes")
 LOOKBACK_S = 900.0  # marks are kept for so long
@@ -49,11 +49,13 @@ class MarkStore:
             self._marks[address] = recent[-MAX_MARKS:]
         return len(marks)
 
-    def marks(self, stay: Stay[Pod], now_s: float) -> Sequence[Mark]:
-        """The marks of a stay: an address may have been another pod's before."""
+    def marks(self, residency: Residency[Pod], now_s: float) -> Sequence[Mark]:
+        """The marks of a residency: an address may have been another pod's before."""
         with self._lock:
-            known = [mark for address in stay.job.ips for mark in self._marks.get(address, ())]
-        return [mark for mark in known if stay.start_s <= mark.unix_s <= min(stay.end_s, now_s + self._lookback_s)]
+            known = [mark for address in residency.job.ips for mark in self._marks.get(address, ())]
+        return [
+            mark for mark in known if residency.start_s <= mark.unix_s <= min(residency.end_s, now_s + self._lookback_s)
+        ]
 
     def complete_until_s(self, now_s: float) -> float:
         """Marks come by themselves: what is there is all there is."""

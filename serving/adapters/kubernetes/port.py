@@ -1,8 +1,11 @@
-"""Kubernetes as a port of the round: what a round reads of the API server, and how decisions become changes of pods."""
+"""Kubernetes as a port of the round: which pod ran on which GPU when, what became of pods with a decision, and how
+decisions become changes of pods.
+"""
 
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from interfere.records import Plan
@@ -18,23 +21,31 @@ from interfere.serving.adapters.kubernetes.api_server.calls import (
     ClusterApi,
 )
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
-from interfere.serving.adapters.kubernetes.history import fates, runs
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.adapters.kubernetes.offers import default_share
-from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build, within_free_resources
-from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
+from interfere.serving.adapters.kubernetes.problem import (
+    ClusterProblem,
+    build,
+    default_share,
+    gpu_index,
+    number,
+    place_of,
+    within_free_resources,
+)
+from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Rejection
+from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import STARTS
-from interfere.serving.adapters.round import Orders, Reading, decisions_of
+from interfere.serving.adapters.round import PlannedChanges, Reading, decisions_of
+from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
+_END_REASONS = {"Succeeded": "completed", "OOMKilled": "out of memory", "Evicted": "evicted", "Error": "failed"}
 
 
 class KubernetesPort:
@@ -69,7 +80,7 @@ class KubernetesPort:
             at_s=self._now_s,
             scopes=(self._settings.cluster,),
             runs=tuple(runs(self._state, self._now_s)),
-            fates=tuple(fates(self._state, self._now_s)),
+            decided_jobs=tuple(decided_jobs(self._state, self._now_s)),
         )
 
     def _warn_of_gates(self) -> None:
@@ -95,27 +106,25 @@ class KubernetesPort:
         is_asked = not self._observes or any(map(_is_new, built.candidates))
         return built if is_asked else replace(built, snapshot=None)
 
-    def orders(self, problem: ClusterProblem, plan: Plan | None) -> Orders[Pod, PodChange]:
+    def planned_changes(self, problem: ClusterProblem, plan: Plan | None) -> PlannedChanges[Pod, PodChange]:
         """Place pods, and note why others wait; in a cluster that is only observed, note the advice."""
         if plan is None:
-            return Orders(decisions=(), changes=())
+            return PlannedChanges(decisions=(), changes=())
         actions = within_free_resources(problem, plan.actions)
         decisions = decisions_of(actions, problem.candidates_by_id, plan.decision_id)
         placed, others = list[PodChange](), list[PodChange]()
         claims, nodes = self._state.claims_by_key, {node.name: node for node in self._state.nodes}
         share, now_s = default_share(self._state.gpus), self._now_s
         for each in decisions:
-            pod, action = each.job, each.action
             if self._observes:
-                if _is_new(pod):
-                    others.append(writes.advise(pod, action, each.decision_id, now_s))
-            elif action.kind in STARTS:
-                gpu, claim = problem.gpus[action.device_id], claims.get(pod.claim_key)
-                node, settings = nodes[gpu.node], self._settings
-                placed.append(writes.place(pod, action, gpu, node, claim, each.decision_id, settings, share, now_s))
-            elif (change := writes.wait(pod, action, each.decision_id, now_s)) is not None:
+                if _is_new(each.job):
+                    others.append(writes.advise(each, now_s))
+            elif each.action.kind in STARTS:
+                gpu, claim = problem.gpus[each.action.device_id], claims.get(each.job.claim_key)
+                placed.append(writes.place(each, gpu, nodes[gpu.node], claim, self._settings, share, now_s))
+            elif (change := writes.wait(each, now_s)) is not None:
                 others.append(change)
-        return Orders(decisions=decisions, changes=(*placed, *others))
+        return PlannedChanges(decisions=decisions, changes=(*placed, *others))
 
     def apply(self, changes: Sequence[PodChange]) -> tuple[Rejection, ...]:
         """Write to the API server, as long as no other replica decides."""
@@ -137,3 +146,35 @@ class KubernetesPort:
 
 def _is_new(pod: Pod) -> bool:
     return not pod.note(names.ADVICE)
+
+
+def runs(state: ClusterState, now_s: float) -> Iterator[Run[Pod]]:
+    """All runs of pods on GPUs. The claim of an ended pod is free again, so its GPU is known from earlier rounds."""
+    index, claims = gpu_index(state.gpus), state.claims_by_key
+    for pod in state.pods:
+        if pod.started_s and pod.node:
+            gpu = place_of(pod, claims.get(pod.claim_key), index)
+            yield Run(
+                job=pod,
+                start_s=pod.started_s,
+                end_s=(pod.ended_s or now_s) if pod.ended else math.inf,
+                places=(Place(gpu.id, gpu.type, gpu.mode),) if gpu else (),
+            )
+
+
+def decided_jobs(state: ClusterState, now_s: float) -> Iterator[DecidedJob[Pod]]:
+    """What became of pods with a decision."""
+    for pod in state.pods:
+        if pod.note(names.DECISION):
+            yield DecidedJob(
+                job=pod,
+                decision_id=pod.note(names.DECISION),
+                device_id=pod.note(names.DEVICE) if pod.note(names.STATE) == PodState.PLACED else "",
+                ended_s=(pod.ended_s or number(pod.note(names.DECIDED_AT)) or now_s) if pod.ended else 0.0,
+                end_reason=end_reason(pod),
+            )
+
+
+def end_reason(pod: Pod) -> str:
+    """Why a pod ended, in the words of the other adapters."""
+    return _END_REASONS.get(pod.end_reason, pod.end_reason.lower() or "ended")[:200]

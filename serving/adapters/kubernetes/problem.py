@@ -1,25 +1,37 @@
-"""The cluster as one snapshot for `Match`, and what of its plan the nodes have room for. Pure functions."""
+"""The cluster as one decision problem: the GPUs with a free seat, the jobs on each, and the pods to decide.
 
+Pure functions.
+
+Law: a seat is offered once. A pod that was placed counts as a resident of its GPU until it is bound or has lost it.
+Law: a GPU on which a pod of unknown workload runs is not offered.
+Law: a claim holds its devices until its allocation is gone, also after its pod has ended, as kube-scheduler counts.
+Law: a device that a claim holds of which no known pod explains the use has an unknown resident.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from interfere.records import Action, ActionKind, Job, Snapshot
+from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.serving.adapters import problem as shared
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.constraints import FreeResources, free_resources, pools
-from interfere.serving.adapters.kubernetes.offers import (
-    default_share,
-    device_record,
-    is_placed,
-    job_record,
-    number,
-    offered_gpus,
+from interfere.serving.adapters.kubernetes.records import (
+    AllocatedDevice,
+    Claim,
+    ClusterState,
+    Gpu,
+    GpuSource,
+    Pod,
+    PodState,
 )
-from interfere.serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
+DeviceKey = tuple[str, str, str]  # driver, pool, name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +136,219 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
 
 def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:
     return replace(job, pools=allowed) if allowed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocations:
+    """What is held of devices, by device."""
+
+    consumed: Mapping[DeviceKey, Mapping[str, float]]  # of each capacity, in all
+    ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
+    unknown: frozenset[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
+
+    def is_excluded(self, gpu: Gpu) -> bool:
+        """Whether another device, such as a partition of it, holds counters that the GPU would need."""
+        others = ((gpu.driver, gpu.dra_pool, name) for name in gpu.excluded_by)
+        return gpu.key not in self.consumed and any(other in self.consumed for other in others)
+
+
+def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()) -> Allocations:
+    """The allocations of all claims but those of the pods whose uids are ignored."""
+    running, ended, left_out = set[str](), set[str](), set[str]()
+    for pod in state.pods:
+        if pod.claim:
+            claims = left_out if pod.uid in ignored else ended if pod.ended else running
+            claims.add(pod.claim_key)
+    consumed: dict[DeviceKey, Counter[str]] = {}
+    of_ended: dict[DeviceKey, list[AllocatedDevice]] = {}
+    unknown = set[DeviceKey]()
+    for claim in state.claims:
+        if claim.key in left_out - running:
+            continue
+        for device in claim.devices:
+            amounts = consumed.setdefault(device.key, Counter())
+            for name, amount in device.consumed:
+                amounts[name] += amount  # type: ignore[assignment]  # a Counter of floats
+            if claim.key in ended - running:
+                of_ended.setdefault(device.key, []).append(device)
+            elif claim.key not in running or len(claim.devices) > 1:
+                unknown.add(device.key)
+    return Allocations(
+        consumed=consumed,
+        ended={key: tuple(devices) for key, devices in of_ended.items()},
+        unknown=frozenset(unknown),
+    )
+
+
+def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
+    """Whether the pod was placed and may be bound at any moment."""
+    placed = pod.pending and not pod.gated and pod.note(names.STATE) == PodState.PLACED
+    return placed and now_s - number(pod.note(names.DECIDED_AT)) < settings.start_s
+
+
+def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) -> Gpu | None:
+    """The GPU that a pod holds: by its claim's allocation, by HAMi's annotation, or the only one of its node."""
+    if claim is not None and claim.devices:
+        return gpus.get(claim.devices[0].key)
+    if pod.node and pod.note(names.HAMI_ALLOCATED):
+        uuid = pod.note(names.HAMI_ALLOCATED).lstrip(";").partition(",")[0].rpartition(":")[2]
+        return gpus.get((pod.node, uuid))
+    if pod.node and pod.source is GpuSource.HAMI and pod.note(names.HAMI_USE):
+        return gpus.get((pod.node, pod.note(names.HAMI_USE)))
+    return gpus.get((pod.node, "gpu-0")) if pod.node and pod.source is GpuSource.NODE else None
+
+
+def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
+    """GPUs by (driver, pool, device) where a ResourceSlice names them, and by (node, uuid)."""
+    index: dict[tuple[str, ...], Gpu] = {}
+    for gpu in gpus:
+        index[gpu.node, gpu.uuid] = gpu
+        if gpu.source is GpuSource.DRA:
+            index[gpu.key] = gpu
+    return index
+
+
+def offered_gpus(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
+) -> list[tuple[Gpu, tuple[Job, ...]]]:
+    """The GPUs with a free seat, as large as what is left of them, and the jobs on each."""
+    usable = {node.name for node in state.nodes if node.usable}
+    default_bytes, held = default_share(state.gpus).bytes, read_allocations(state, hypothetical)
+    pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
+    offered: list[tuple[Gpu, tuple[Job, ...]]] = []
+    for gpu in state.gpus:
+        pods = pods_on.get(gpu.id, [])
+        residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
+        unknown = gpu.key in held.unknown or (gpu.node, gpu.source) in unclear or not all(residents)
+        if gpu.node not in usable or unknown or (held.is_excluded(gpu) and not pods):
+            continue
+        rest = _remaining(gpu, held, len(residents), sum(claim is None or not claim.devices for _, claim in pods))
+        if rest is not None and len(residents) < rest.seats:
+            offered.append((rest, tuple(resident for resident in residents if resident)))
+    return _without_conflicts(offered)
+
+
+def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Device:
+    """A GPU with a free seat as decisions see it."""
+    return Device(
+        id=gpu.id,
+        type=gpu.type,
+        node=gpu.node,
+        memory_bytes=gpu.memory_bytes,
+        mode=gpu.mode,
+        residents=residents,
+        seats=None if gpu.seats == DEFAULT_SEATS else gpu.seats,
+        pool=pool,
+    )
+
+
+def _pods_by_gpu(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
+) -> tuple[dict[str, list[tuple[Pod, Claim | None]]], set[tuple[str, GpuSource]]]:
+    """The pods on each GPU and their claims, and the (node, source) where a pod holds an unknown GPU."""
+    claims, index = state.claims_by_key, gpu_index(state.gpus)
+    ids = {gpu.id for gpu in state.gpus}
+    pods_on: dict[str, list[tuple[Pod, Claim | None]]] = {}
+    unclear: set[tuple[str, GpuSource]] = set()
+    for pod in state.pods:
+        if pod.uid in hypothetical or pod.ended:
+            continue
+        claim = claims.get(pod.claim_key)
+        gpu = place_of(pod, claim, index)
+        if gpu is not None:
+            pods_on.setdefault(gpu.id, []).append((pod, claim))
+        elif pod.node and pod.source in (GpuSource.HAMI, GpuSource.NODE):
+            unclear.add((pod.node, pod.source))
+        elif is_placed(pod, now_s, settings) and pod.note(names.DEVICE) in ids:
+            pods_on.setdefault(pod.note(names.DEVICE), []).append((pod, claim))
+    return pods_on, unclear
+
+
+def _resident(
+    pod: Pod, gpu: Gpu, claim: Claim | None, default_bytes: float, now_s: float, settings: KubernetesSettings
+) -> Job | None:
+    """The job of a pod on a GPU, with at least the memory that its claim holds."""
+    job = job_record(pod, default_bytes, now_s, settings)
+    consumed = dict(claim.devices[0].consumed) if claim is not None and claim.devices else {}
+    held_bytes = consumed.get(gpu.memory_name.rpartition("/")[2], NAN)
+    if job is None or math.isnan(held_bytes) or held_bytes <= job.memory_peak_bytes:
+        return job
+    return replace(job, memory_peak_bytes=held_bytes)
+
+
+def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) -> Gpu | None:
+    """The GPU without what claims of ended pods still hold, and with as many seats as its capacities allow; None where
+    nothing is left. `unallocated`: residents whose claims are not allocated yet."""
+    ended = held.ended.get(gpu.key, ())
+    seats, memory_name = gpu.seats - len(ended), gpu.memory_name.rpartition("/")[2]
+    memory_bytes = gpu.memory_bytes - sum(dict(device.consumed).get(memory_name, 0.0) for device in ended)
+    consumed = held.consumed.get(gpu.key, {})
+    for capacity in gpu.other_capacities:
+        if capacity.per_claim > 0:
+            free = capacity.value - consumed.get(capacity.name, 0.0) - unallocated * capacity.per_claim
+            seats = min(seats, residents + max(0, math.floor(free / capacity.per_claim)))
+    if seats < 1 or memory_bytes < 1:
+        return None
+    return gpu if seats == gpu.seats and not ended else replace(gpu, seats=seats, memory_bytes=memory_bytes)
+
+
+def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple[Gpu, tuple[Job, ...]]]:
+    """Of devices that exclude one another the one in use, else the largest."""
+    if not any(gpu.excluded_by for gpu, _ in offered):
+        return offered
+    chosen: set[tuple[str, str, str]] = set()
+    for gpu, _ in sorted(offered, key=lambda pair: (not pair[1], -pair[0].memory_bytes)):
+        if not any((gpu.driver, gpu.dra_pool, name) in chosen for name in gpu.excluded_by):
+            chosen.add(gpu.key)
+    return [pair for pair in offered if pair[0].key in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryShare:
+    """What a claim asks for where its pod names no memory."""
+
+    bytes: float  # NaN where no ResourceSlice states the memory
+    capacity: str  # its name in claims for any GPU; empty where drivers name it differently
+
+
+def default_share(gpus: Iterable[Gpu]) -> MemoryShare:
+    """A seat's share of the smallest GPU, so that all seats of every GPU can be taken."""
+    published = [gpu for gpu in gpus if gpu.source is GpuSource.DRA and not math.isnan(gpu.share_bytes)]
+    capacities = {gpu.memory_name for gpu in published} or {"memory"}
+    return MemoryShare(
+        bytes=min((gpu.share_bytes for gpu in published), default=NAN),
+        capacity=capacities.pop() if len(capacities) == 1 else "",
+    )
+
+
+def memory_bytes(pod: Pod, default_bytes: float) -> float:
+    """Device memory of a pod: as annotated, as HAMi grants it, as its claim will ask for. Raises ValueError."""
+    granted_bytes = default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
+    return shared.memory_of(pod.note(names.MEMORY_GIB), granted_bytes)
+
+
+def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:
+    """The pod as a job; None where it names no valid workload, or another annotation is wrong."""
+    if pod.note(names.DEVICE_CLASS) and not names.is_subdomain(pod.note(names.DEVICE_CLASS)):
+        return None
+    try:
+        wanted_bytes = memory_bytes(pod, default_bytes)
+    except ValueError:
+        return None
+    return shared.job_record(
+        pod,
+        settings,
+        now_s,
+        priority=pod.priority,
+        submitted_s=pod.created_s,
+        memory_bytes=wanted_bytes,
+        max_slowdown=pod.note(names.MAX_SLOWDOWN),
+    )
+
+
+def number(text: str) -> float:
+    """A number that the adapter wrote; 0 for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -17,7 +17,7 @@ from interfere.monitoring.settings import MonitoringSettings
 from interfere.progress import Mark
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
-from interfere.serving.adapters.windows import Stay
+from interfere.serving.adapters.windows import Residency
 
 _log = logging.getLogger("interfere.kubernetes")
 READ_EVERY_S = 15.0
@@ -57,11 +57,11 @@ class PrometheusMarks:
         with self._lock:
             return min(now_s, self._read_until_s)
 
-    def marks(self, stay: Stay[Pod], now_s: float) -> Sequence[Mark]:
-        """The marks of a stay: another pod may have had the name before."""
+    def marks(self, residency: Residency[Pod], now_s: float) -> Sequence[Mark]:
+        """The marks of a residency: another pod may have had the name before."""
         with self._lock:
-            known = self._marks.get((stay.job.namespace, stay.job.name), ())
-        return [mark for mark in known if stay.start_s <= mark.unix_s <= min(stay.end_s, now_s)]
+            known = self._marks.get((residency.job.namespace, residency.job.name), ())
+        return [mark for mark in known if residency.start_s <= mark.unix_s <= min(residency.end_s, now_s)]
 
     def _by_pod(self, series: Sequence[SampleSeries]) -> dict[Key, list[Mark]]:
         """One writer a run: a process that restarted counts from zero again, and a gap may hide that."""

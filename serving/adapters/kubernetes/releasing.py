@@ -17,7 +17,7 @@ from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS,
 from interfere.serving.adapters.kubernetes.api_server.changes import apply
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share, number
+from interfere.serving.adapters.kubernetes.problem import MemoryShare, default_share, number
 from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.kubernetes.writes import PodChange

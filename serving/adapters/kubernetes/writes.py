@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from interfere.records import Action
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.values import bytes_text, timestamp
-from interfere.serving.adapters.kubernetes.offers import MemoryShare, memory_bytes, number
+from interfere.serving.adapters.kubernetes.problem import MemoryShare, memory_bytes, number
 from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.observations import Decision
 
 MAX_REASON = 900  # characters; an Event's message holds 1,024
 
@@ -50,18 +50,17 @@ class PodChange:
 
 
 def place(
-    pod: Pod,
-    action: Action,
+    decision: Decision[Pod],
     gpu: Gpu,
     node: Node,
     claim: Claim | None,
-    decision_id: str,
     settings: KubernetesSettings,
     share: MemoryShare,
     now_s: float,
 ) -> PodChange:
     """Send a pod to one GPU: its claim, then annotations, nodeSelector and gate in one patch."""
-    notes = decision_notes(action, decision_id, PodState.PLACED, now_s)
+    pod, action = decision.job, decision.action
+    notes = decision_notes(decision, PodState.PLACED, now_s)
     notes[names.TRIES] = f"{number(pod.note(names.TRIES)) + 1:.0f}"
     selector = {}
     writes = list[Write]()
@@ -76,12 +75,12 @@ def place(
     return PodChange(pod=pod, state=PodState.PLACED, writes=tuple(writes))
 
 
-def wait(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange | None:
+def wait(decision: Decision[Pod], now_s: float) -> PodChange | None:
     """Note why a pod waits; None where its annotations say so already."""
-    reason = clean(action.reason)
+    pod, reason = decision.job, clean(decision.action.reason)
     if pod.note(names.STATE) == PodState.WAITING and pod.note(names.REASON) == reason:
         return None
-    notes = decision_notes(action, decision_id, PodState.WAITING if pod.gated else PodState.RELEASED, now_s)
+    notes = decision_notes(decision, PodState.WAITING if pod.gated else PodState.RELEASED, now_s)
     if not pod.gated and pod.note(names.REASON) == reason:
         return None
     writes = (patch_pod(pod, notes), event(pod, "Waiting", reason or "no free seat", now_s))
@@ -114,22 +113,23 @@ def release(
     return PodChange(pod=pod, state=PodState.RELEASED, writes=tuple(writes))
 
 
-def advise(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange:
+def advise(decision: Decision[Pod], now_s: float) -> PodChange:
     """Note where a pod would have been placed. Writes metadata alone."""
+    pod, action = decision.job, decision.action
     where = action.device_id or "nowhere yet"
     text = f"{action.kind.value.replace('_', ' ')} {where}"
-    notes = decision_notes(action, decision_id, None, now_s) | {names.ADVICE: text}
+    notes = decision_notes(decision, None, now_s) | {names.ADVICE: text}
     message = f"would {text}: {action.reason}"
     writes = (patch_pod(pod, notes), event(pod, "Advice", message, now_s))
     return PodChange(pod=pod, state=PodState.WAITING, writes=writes)
 
 
-def decision_notes(action: Action, decision_id: str, state: PodState | None, now_s: float) -> dict[str, str | None]:
+def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float) -> dict[str, str | None]:
     """The annotations of a decision; None removes one."""
-    slowdown = action.slowdown
+    action, slowdown = decision.action, decision.action.slowdown
     return {
         **({names.STATE: state.value} if state else {}),
-        names.DECISION: decision_id,
+        names.DECISION: decision.decision_id,
         names.DEVICE: action.device_id or None,
         names.PARTNER: action.partner_id or None,
         names.SLOWDOWN: None if math.isnan(slowdown) else f"{slowdown:.4g}",

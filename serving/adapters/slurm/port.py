@@ -1,24 +1,30 @@
-"""Slurm as a port of the round: what a round reads of it, and how decisions become updates of jobs."""
+"""Slurm as a port of the round: which job ran on which GPU when, what became of jobs with a decision, and how decisions
+become updates of jobs.
+
+Slurm forgets the GPU of a job when it ends. It is known from one of: an earlier round in which the job ran, the
+epilog's file, the note of its placement (a typed request can run nowhere else).
+"""
 
 import logging
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import ActionKind, Plan
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import Rejection
+from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import STARTS
-from interfere.serving.adapters.round import Advisor, Orders, Reading, decisions_of
+from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.slurm import partition, scontrol
-from interfere.serving.adapters.slurm.history import fates, runs
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob
-from interfere.serving.adapters.slurm.partition import PartitionProblem
+from interfere.serving.adapters.slurm.partition import PartitionProblem, is_placed
 from interfere.serving.adapters.slurm.scontrol import Edit, SlurmCommands
 from interfere.serving.adapters.slurm.settings import SlurmSettings
-from interfere.serving.adapters.slurm.spool import Spool
+from interfere.serving.adapters.slurm.spool import JobEnding, Spool
+from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.slurm")
 SETTLE_S = 3.0  # marks are written once a second, and a shared folder shows them a moment later
@@ -51,7 +57,7 @@ class SlurmPort:
             at_s=self._now_s,
             scopes=partition.partitions(self._jobs),
             runs=tuple(runs(self._jobs, self._nodes, self._settings, self.spool.endings())),
-            fates=tuple(fates(self._jobs, self._settings, self._now_s)),
+            decided_jobs=tuple(decided_jobs(self._jobs, self._settings, self._now_s)),
             repairs=tuple(
                 scontrol.repair(job, self._settings.window_s)
                 for job in self._jobs
@@ -63,7 +69,7 @@ class SlurmPort:
         """The decision problem of one partition; a job that was placed holds its seat for the next partition."""
         return partition.build(scope, self._jobs, self._nodes, self._settings, self._now_s)
 
-    def orders(self, problem: PartitionProblem, plan: Plan | None) -> Orders[SlurmJob, Edit]:
+    def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
         """Jobs that may start any moment come last: scontrol waits while a job is in transition."""
         jobs = {job.id: job for job in (*problem.granted, *problem.candidates)}
         decisions = decisions_of(plan.actions, jobs, plan.decision_id) if plan else ()
@@ -86,7 +92,7 @@ class SlurmPort:
         due = scontrol.due((*problem.behind, *waiting), self._now_s, self._settings.window_s)
         renewals = scontrol.renew(due, self._settings.window_s)
         changes = (*map(scontrol.hand_back, problem.returned), *ends, *renewals, *placements)
-        return Orders(decisions=decisions, changes=changes)
+        return PlannedChanges(decisions=decisions, changes=changes)
 
     def apply(self, changes: Sequence[Edit]) -> tuple[Rejection, ...]:
         """Update jobs. The notes of accepted updates are known to the next partition."""
@@ -120,3 +126,60 @@ def slurm_advisor(
     """An advisor of one Slurm cluster."""
     port = SlurmPort(settings, slurm, metrics, dry_run=dry_run)
     return Advisor(port, client, port.spool, settings, metrics)
+
+
+def runs(
+    jobs: Iterable[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, endings: Iterable[JobEnding] = ()
+) -> Iterator[Run[SlurmJob]]:
+    """All runs that Slurm still remembers."""
+    by_index = {(node.name, gpu.index): gpu.address for node in nodes for gpu in node.gpus}
+    ending_of = {(ending.job_id, ending.restarts): ending for ending in endings}
+    for job in jobs:
+        if not (job.is_running or job.has_ended) or not job.start_s or not job.node:
+            continue
+        noted: list[GpuAddress | None] = []
+        if ending := ending_of.get((job.id, job.restarts)):
+            noted = [by_index.get((ending.node, index)) for index in ending.gpu_indices]
+        if not any(noted) and job.note and job.note.state in ("placed", "ended"):
+            noted = [job.note.to if job.note.to and job.note.to.node == job.node else None]
+        asks = "shard" in job.tres or "gpu" in job.tres
+        yield Run(
+            job=job,
+            start_s=job.start_s,
+            end_s=math.inf if job.is_running else job.end_s,
+            places=tuple(_place(address, settings) for address in job.places),
+            noted_places=tuple(_place(address, settings) for address in noted if address),
+            possible_places=tuple(
+                _place(gpu.address, settings) for node in nodes if asks and node.name == job.node for gpu in node.gpus
+            ),
+        )
+
+
+def _place(address: GpuAddress, settings: SlurmSettings) -> Place:
+    rule = settings.device(address)
+    return Place(str(address), rule.type, rule.mode) if rule else Place(str(address))
+
+
+def decided_jobs(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> Iterator[DecidedJob[SlurmJob]]:
+    """What became of all advised jobs that Slurm remembers."""
+    for job in jobs:
+        note = job.note
+        if note is None:
+            continue
+        planned = note.to if note.state == "placed" else None
+        is_late = job.state == "PENDING" and note.state == "placed" and not is_placed(job, now_s, settings)
+        has_run = bool(job.start_s) and now_s >= job.start_s and (job.is_running or job.has_ended)
+        has_started = has_run and planned is not None and bool(job.node)
+        is_as_planned = planned is not None and job.node == planned.node
+        yield DecidedJob(
+            job=job,
+            decision_id=note.decision,
+            device_id=str(planned or ""),
+            missed_s=note.round_s + settings.start_s if is_late else 0.0,
+            missed_reason=f"it did not start within {settings.start_s:g} s",
+            tries=note.tries,
+            started_s=job.start_s if has_started else 0.0,
+            started_on=(str(planned) if is_as_planned else job.node) if has_started else "",
+            ended_s=job.end_s if has_run and job.has_ended else 0.0,
+            end_reason=note.why.replace("_", " ") or job.state.lower().replace("_", " "),
+        )

@@ -17,7 +17,7 @@ from typing import IO
 
 from interfere.progress import Mark, read_marks
 from interfere.serving.adapters.slurm.jobs import SlurmJob
-from interfere.serving.adapters.windows import Stay
+from interfere.serving.adapters.windows import Residency
 
 TAIL_BYTES = 2**20  # of a file met for the first time: 10,000 marks, three hours of one a second
 READ_BYTES = 2**22  # of one file in one round; the rest follows in the next
@@ -61,11 +61,11 @@ class Spool:
         """As `MarkSource.complete_until_s`: what jobs wrote is there."""
         return now_s
 
-    def marks(self, stay: Stay[SlurmJob], now_s: float) -> list[Mark]:
+    def marks(self, residency: Residency[SlurmJob], now_s: float) -> list[Mark]:
         """Recent marks of a job. Whatever is not a regular file of the job's user is ignored."""
-        job_id = stay.job.id
+        job_id = residency.job.id
         try:
-            with _opened(self._folder / f"{job_id}.jsonl", (stay.job.user_id, 0)) as file:
+            with _opened(self._folder / f"{job_id}.jsonl", (residency.job.user_id, 0)) as file:
                 size = os.fstat(file.fileno()).st_size
                 offset, marks = self._read.get(job_id, (max(0, size - TAIL_BYTES), []))
                 if size > offset + READ_BYTES:  # a hole, or more than anybody steps: only its end counts

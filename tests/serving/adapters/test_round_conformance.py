@@ -15,8 +15,7 @@ from interfere.errors import InvalidInputError, UnavailableError
 from interfere.records import Limits
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import STARTS
-from interfere.serving.adapters.ranking import best_of_nodes, group_by_situation
-from interfere.serving.adapters.round import Advisor, one_round
+from interfere.serving.adapters.round import Advisor, best_of_nodes, group_by_situation, one_round
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer, start_server

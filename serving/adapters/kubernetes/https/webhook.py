@@ -1,20 +1,46 @@
-"""The mutating webhook: adds the gate, and where wanted the claim, to pods that opted in. Pure functions.
+"""The mutating webhook: adds the gate, and where wanted the claim, to pods that opted in; and its certificates.
 
 Law: it never refuses a pod. Law: mutating twice is mutating once.
+
+A CA and a leaf stand in a Secret and are renewed in time. The webhook configuration trusts the CA, and during its
+change the old one too. Replicas share the Secret; who loses the race to write it reads it again.
 """
 
 import base64
+import datetime as dt
+import ipaddress
 import json
-from collections.abc import Mapping
+import logging
+import os
+import ssl
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from interfere.errors import InvalidInputError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from interfere.errors import ConflictError, InterfereError, InvalidInputError, NotFoundError
 from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
 from interfere.serving.adapters.kubernetes.https.server import Answer, Request
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
+from interfere.serving.adapters.kubernetes.records import JsonObject
 
 CLAIM_ENTRY = "interfere-gpu"  # name of the claim inside the pod
 Patch = list[dict[str, Any]]
+_log = logging.getLogger("interfere.kubernetes")
+LEAF_DAYS = 90.0
+CA_DAYS = 3650.0
+PAUSE_S = 2.0  # before a certificate that could not be stored is tried again
+TRIES = 3  # of a write that another replica may be doing too
+RENEW_AT = 1 / 3  # of its life left: a month of a leaf's, in which a failing renewal is noticed
+FIELDS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 
 def review(request: Request, *, add_claim: bool) -> Answer:
@@ -76,3 +102,243 @@ def _append(spec: Mapping[str, Any], field: str, value: Mapping[str, Any]) -> Pa
     if isinstance(spec.get(field), list):
         return [{"op": "add", "path": f"/spec/{field}/-", "value": dict(value)}]
     return [{"op": "add", "path": f"/spec/{field}", "value": [dict(value)]}]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """PEM texts. `ca_certificates`: the newest CA first, then one that is still trusted."""
+
+    ca_certificates: bytes
+    ca_key: bytes
+    certificate: bytes
+    key: bytes
+
+
+def renew(
+    known: Certificates | None, hosts: list[str], now: dt.datetime, *, leaf_days: float = LEAF_DAYS
+) -> Certificates:
+    """The certificates to use now: the known ones, with whatever must be renewed renewed."""
+    certificates = x509.load_pem_x509_certificates(known.ca_certificates) if known else []
+    valid = [each for each in certificates if each.not_valid_after_utc > now]
+    if known is None or not valid or _is_due(valid[0], now):
+        ca_key = ec.generate_private_key(ec.SECP256R1())
+        ca = _sign("interfere webhook CA", ca_key, None, ca_key, [], now, CA_DAYS)
+        valid, leaf = [ca, *valid[:1]], None
+    else:
+        ca, ca_key = valid[0], _load_key(known.ca_key)
+        leaf = x509.load_pem_x509_certificate(known.certificate)
+    if known is not None and leaf is not None and not _is_due(leaf, now) and _hosts(leaf) == hosts:
+        return known
+    key = ec.generate_private_key(ec.SECP256R1())
+    leaf = _sign(hosts[0], key, ca, ca_key, hosts, now, leaf_days)
+    return Certificates(
+        ca_certificates=b"".join(_pem(each) for each in valid),
+        ca_key=_key_pem(ca_key),
+        certificate=_pem(leaf),
+        key=_key_pem(key),
+    )
+
+
+def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
+    """Use the leaf for every handshake from now on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tls.pem"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(certificates.key + certificates.certificate)
+        context.load_cert_chain(path)
+
+
+class CertificateKeeper:
+    """Keeps Secret, TLS context and webhook configuration current."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        namespace: str,
+        name: str,
+        configuration: str,
+        *,
+        hosts: Sequence[str] = (),
+        leaf_days: float = LEAF_DAYS,
+    ) -> None:
+        """`name`: of the Service and of the Secret; `configuration`: of the MutatingWebhookConfiguration. `hosts`: more
+        names or addresses that the certificate is for, where the configuration names a `url` instead of a Service."""
+        self._api, self._leaf_days, self._name = api, leaf_days, name
+        self._secrets = f"/api/v1/namespaces/{namespace}/secrets"
+        self._webhook = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{configuration}"
+        self._hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local", *hosts]
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._used: Certificates | None = None
+
+    def refresh(self, now: dt.datetime) -> Certificates:
+        """Read, renew, store, have the API server trust it, use. Raises InterfereError; what was in use stays in use.
+        What could be stored is used even where the configuration to write the CA into is not there."""
+        for _ in range(TRIES):
+            row = self._read()
+            known = _certificates(row)
+            current = renew(known, self._hosts, now, leaf_days=self._leaf_days)
+            try:
+                if current != known:
+                    self._store(row, current)
+                break
+            except ConflictError:  # another replica renewed it: use that
+                continue
+        else:
+            raise ConflictError("the certificates are written by others", value=self._name, remedy="tried again later")
+        untrusted = self._try_to_trust(current)  # before it is in use: no handshake is refused meanwhile
+        if current != self._used:
+            load_into(self.context, current)
+            self._used = current
+            _log.info("the webhook uses a new certificate")
+        if untrusted is not None:
+            raise untrusted
+        return current
+
+    def _try_to_trust(self, certificates: Certificates) -> InterfereError | None:
+        """Write the CA into the webhook configuration; the error where it cannot be."""
+        last: InterfereError | None = None
+        for _ in range(TRIES):
+            try:
+                self._trust(certificates)
+            except ConflictError as error:  # another replica, or an administrator
+                last = error
+            except InterfereError as error:
+                return error
+            else:
+                return None
+        return last
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a certificate to listen with."""
+        return self._used is not None
+
+    def _read(self) -> JsonObject | None:
+        try:
+            return self._api.call("GET", f"{self._secrets}/{self._name}")
+        except NotFoundError:
+            return None
+
+    def _store(self, row: JsonObject | None, certificates: Certificates) -> None:
+        values = (certificates.ca_certificates, certificates.ca_key, certificates.certificate, certificates.key)
+        data = {field: base64.b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True)}
+        if row is None:
+            metadata = {"name": self._name, "labels": {"app.kubernetes.io/managed-by": "interfere"}}
+            body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+            self._api.call("POST", self._secrets, body=body)
+        else:
+            version = (row.get("metadata") or {}).get("resourceVersion")
+            body = {"metadata": {"resourceVersion": version}, "data": data}
+            self._api.call("PATCH", f"{self._secrets}/{self._name}", body=body, content=MERGE)
+
+    def _trust(self, certificates: Certificates) -> None:
+        row = self._api.call("GET", self._webhook)
+        bundle = base64.b64encode(certificates.ca_certificates).decode()
+        webhooks = row.get("webhooks") or []
+        if all((each.get("clientConfig") or {}).get("caBundle") == bundle for each in webhooks):
+            return
+        for each in webhooks:
+            each["clientConfig"] = {**(each.get("clientConfig") or {}), "caBundle": bundle}
+        self._api.call("PUT", self._webhook, body=row)
+
+
+def until_ready(keeper: CertificateKeeper, stop: threading.Event) -> None:
+    """Refresh until there is a certificate to listen with. The Secret may be created after the process starts."""
+    while not keeper.ready and not stop.is_set():
+        try:
+            keeper.refresh(dt.datetime.now(dt.UTC))
+        except InterfereError as error:
+            _log.warning("no certificate yet: %s", " ".join(str(error).split()))
+            stop.wait(0.0 if keeper.ready else PAUSE_S)
+
+
+def _certificates(row: JsonObject | None) -> Certificates | None:
+    data = (row or {}).get("data") or {}
+    try:
+        ca, ca_key, leaf, key = (base64.b64decode(data[field]) for field in FIELDS)
+        x509.load_pem_x509_certificates(ca)
+        x509.load_pem_x509_certificate(leaf)
+        _load_key(ca_key)
+    except (KeyError, ValueError, TypeError):
+        return None  # empty, as the chart installs it, or damaged: made anew
+    return Certificates(ca_certificates=ca, ca_key=ca_key, certificate=leaf, key=key)
+
+
+def _sign(
+    subject: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    hosts: list[str],
+    now: dt.datetime,
+    days: float,
+) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.subject if issuer else name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(_usage(is_ca=issuer is None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_general(h) for h in hosts]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_after_utc - now < life * RENEW_AT
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(each.value) for each in names]
+
+
+def _general(host: str) -> x509.GeneralName:
+    """An address or a name of a host."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, is_ca: bool) -> x509.KeyUsage:
+    """A CA signs certificates, a leaf signs handshakes."""
+    unused = dict.fromkeys(
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
+    return x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **unused)
+
+
+def _load_key(text: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(text, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an EC key")
+    return key
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

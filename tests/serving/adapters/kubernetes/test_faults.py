@@ -14,8 +14,7 @@ from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.api_server.lease import Lease
-from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
+from interfere.serving.adapters.kubernetes.controller import Controller, Lease, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.round import one_round

@@ -16,13 +16,12 @@ need_kmock()
 
 from interfere.progress import Mark
 from interfere.serving.adapters.kubernetes.controller import Controller
-from interfere.serving.adapters.kubernetes.history import end_reason, runs
 from interfere.serving.adapters.kubernetes.marks import MarkStore, SpoolSender, send_until_stopped
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
-from interfere.serving.adapters.kubernetes.port import SETTLE_S
+from interfere.serving.adapters.kubernetes.port import SETTLE_S, end_reason, runs
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
-from interfere.serving.adapters.windows import Stay, Stays, colocation_windows, progress
+from interfere.serving.adapters.windows import Residencies, Residency, colocation_windows, progress
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
@@ -49,14 +48,14 @@ def stamp(at_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
 
 
-def stays_of(*rows: dict, now_s: float = NOW) -> Stays[Pod]:
-    stays = Stays[Pod](CHOSEN.lookback_s)
-    see(stays, *rows, now_s=now_s)
-    return stays
+def residencies_of(*rows: dict, now_s: float = NOW) -> Residencies[Pod]:
+    residencies = Residencies[Pod](CHOSEN.lookback_s)
+    see(residencies, *rows, now_s=now_s)
+    return residencies
 
 
-def see(stays: Stays[Pod], *rows: dict, now_s: float) -> None:
-    stays.see(runs(cluster_state(CHOSEN, rows, [node("n0", gpus=1)], [], []), now_s), now_s)
+def see(residencies: Residencies[Pod], *rows: dict, now_s: float) -> None:
+    residencies.see(runs(cluster_state(CHOSEN, rows, [node("n0", gpus=1)], [], []), now_s), now_s)
 
 
 class Given:
@@ -65,8 +64,8 @@ class Given:
     def __init__(self, own: list[Mark], other: list[Mark]) -> None:
         self._of = {"a": own, "bb": other}
 
-    def marks(self, stay: Stay[Pod], now_s: float) -> list[Mark]:
-        return self._of[stay.job.name]
+    def marks(self, residency: Residency[Pod], now_s: float) -> list[Mark]:
+        return self._of[residency.job.name]
 
     def complete_until_s(self, now_s: float) -> float:
         return now_s
@@ -77,8 +76,8 @@ def marks(start_s: float, end_s: float, rate: float, writer: str = "w") -> list[
 
 
 def test_windows_are_cut_where_company_changes() -> None:
-    stays = stays_of(running("a", NOW - 50.0), running("bb", NOW - 30.0, ended_s=NOW - 10.0))
-    windows = [each for each in colocation_windows(stays.all(), RULES, NOW) if each.stay.job.name == "a"]
+    residencies = residencies_of(running("a", NOW - 50.0), running("bb", NOW - 30.0, ended_s=NOW - 10.0))
+    windows = [each for each in colocation_windows(residencies.all(), RULES, NOW) if each.residency.job.name == "a"]
     spans = [
         (round(each.start_s - NOW), round(each.end_s - NOW), [c.job.name for c in each.company]) for each in windows
     ]
@@ -86,22 +85,22 @@ def test_windows_are_cut_where_company_changes() -> None:
 
 
 def test_a_pod_that_was_deleted_ends_where_it_was_missed() -> None:
-    stays = stays_of(running("a", NOW - 50.0), running("bb", NOW - 30.0))
-    see(stays, running("a", NOW - 50.0), now_s=NOW + 20.0)
-    shared = [each for each in colocation_windows(stays.all(), RULES, NOW + 40.0) if each.company]
+    residencies = residencies_of(running("a", NOW - 50.0), running("bb", NOW - 30.0))
+    see(residencies, running("a", NOW - 50.0), now_s=NOW + 20.0)
+    shared = [each for each in colocation_windows(residencies.all(), RULES, NOW + 40.0) if each.company]
     assert {round(each.end_s - NOW) for each in shared if each.end_s > NOW} == {19}
 
 
 def test_steps_are_counted_while_the_company_marks_too() -> None:
-    stays = stays_of(running("a", NOW - 50.0), running("bb", NOW - 50.0, ended_s=NOW - 10.0))
-    (window,) = [each for each in colocation_windows(stays.all(), RULES, NOW) if each.stay.job.name == "a"]
+    residencies = residencies_of(running("a", NOW - 50.0), running("bb", NOW - 50.0, ended_s=NOW - 10.0))
+    (window,) = [each for each in colocation_windows(residencies.all(), RULES, NOW) if each.residency.job.name == "a"]
     own, other = marks(NOW - 50.0, NOW, 10.0), marks(NOW - 30.0, NOW, 10.0)
     measured = progress(window, Given(own, other), RULES, "kubernetes/c", NOW)
     assert measured is not None
     assert (measured.steps, measured.start_s, measured.end_s) == (190.0, NOW - 30.0, NOW - 11.0)
     assert measured.company == ("gemm",)
     assert progress(window, Given(own[:2], []), RULES, "kubernetes/c", NOW) is None, "too few marks"
-    again = stays_of(running("a", NOW - 50.0), running("bb", NOW - 50.0, ended_s=NOW - 10.0), now_s=NOW + 5)
+    again = residencies_of(running("a", NOW - 50.0), running("bb", NOW - 50.0, ended_s=NOW - 10.0), now_s=NOW + 5)
     ids = {each.observation_id("kubernetes/c") for each in colocation_windows(again.all(), RULES, NOW + 5)}
     assert measured.observation_id in ids, "a restart makes the same id"
 
@@ -129,7 +128,7 @@ def test_a_pod_speaks_for_itself_alone() -> None:
     store = MarkStore()
     lines = b"".join(json.dumps(each._asdict()).encode() + b"\n" for each in marks(NOW - 20.0, NOW, 1.0))
     assert store.receive("10.0.0.1", lines + b"junk\n", NOW) == 20
-    one, other = stays_of(running("a", NOW - 50.0), running("bb", NOW - 50.0)).all()
+    one, other = residencies_of(running("a", NOW - 50.0), running("bb", NOW - 50.0)).all()
     assert len(store.marks(one, NOW)) == 20
     assert store.marks(other, NOW) == []
     later = replace(one, start_s=NOW - 5.0)  # the address was another pod's before

@@ -12,7 +12,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from interfere.serving.adapters.journal import read_journal, report_document, summarise
+from interfere.serving.adapters.journal import read_journal, summarise
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.command import report
 from interfere.serving.adapters.kubernetes.controller import Controller
@@ -66,43 +66,6 @@ def test_no_spec_is_written_and_no_claim_made(api_server: ApiServer, controller:
     replica.advisor.round()
     left = sum(bool(row["spec"].get("schedulingGates")) for row in api_server.rows(POD))
     assert f"gated_pods {left}" in replica.metrics.text(), "an administrator is told what waits"
-
-
-def test_the_report_compares_predicted_with_measured() -> None:
-    entries = [
-        {"kind": "decision", "at_s": 0.0, "uid": "a", "device": "d0", "predicted_slowdown": 1.5},
-        {"kind": "decision", "at_s": 0.0, "uid": "b", "device": "d1", "predicted_slowdown": None},
-        {"kind": "bound", "at_s": 1.0, "uid": "a", "device": "d0"},
-        {"kind": "bound", "at_s": 1.0, "uid": "b", "device": "d0"},
-        {
-            "kind": "window",
-            "at_s": 60.0,
-            "uid": "z",
-            "workload": "w",
-            "device_type": "t",
-            "company": [],
-            "step_time_s": 0.1,
-        },
-        {
-            "kind": "window",
-            "at_s": 86400.0,
-            "uid": "a",
-            "workload": "w",
-            "device_type": "t",
-            "company": ["v"],
-            "step_time_s": 0.2,
-            "predicted_slowdown": 1.5,
-        },
-    ]
-    summary = summarise(entries)
-    assert (summary.days, summary.decided, summary.bound, summary.as_decided, summary.compared) == (1.0, 2, 2, 1, 1)
-    assert (summary.median_predicted, summary.median_measured, summary.median_error) == (1.5, 2.0, 0.25)
-    (row,) = summary.companies
-    assert (row.workload, row.company, row.pods, row.predicted, row.measured) == ("w", ("v",), 1, 1.5, 2.0)
-    title, *parts = (getattr(part, "text", part) for part in report_document(summary).parts)
-    assert title == "2 jobs have a decision that names a device; 2 of them ran, 1 of these on that device."
-    assert parts[0].endswith("median slowdown predicted 1.50, measured 2.00, median error 25%.")
-    assert parts[1].rows == (("w", "v", "t", 1, 1.5, 2.0),)
 
 
 def test_two_weeks_of_observing_are_summed_up(

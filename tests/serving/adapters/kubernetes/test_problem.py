@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from interfere.records import Action, ActionKind
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.adapters.kubernetes.offers import MemoryShare, default_share
-from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build
-from interfere.serving.adapters.kubernetes.records import ClusterState, PodState
+from interfere.serving.adapters.kubernetes.problem import ClusterProblem, MemoryShare, build, default_share
+from interfere.serving.adapters.kubernetes.records import ClusterState, Pod, PodState
 from interfere.serving.adapters.kubernetes.releasing import releases
 from interfere.serving.adapters.kubernetes.settings import Mode
 from interfere.serving.adapters.kubernetes.writes import WriteKind
+from interfere.serving.adapters.observations import Decision
 from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
 
 NOW = 1_800_000_000.0
@@ -32,6 +32,10 @@ def state(pods: list[dict[str, Any]], claims: list[dict[str, Any]] = (), **given
 def placed(name: str, device: str, age_s: float = 1.0) -> dict[str, Any]:
     notes = {names.STATE: "placed", names.DEVICE: device, names.DECIDED_AT: str(NOW - age_s)}
     return pod(name, gated=False, notes=notes)
+
+
+def decided(job: Pod, action: Action) -> Decision[Pod]:
+    return Decision(job=job, action=action, decision_id="d1")
 
 
 def seats(view: ClusterProblem) -> int:
@@ -132,7 +136,7 @@ def test_a_placement_is_one_patch_with_the_version_that_was_read(
     now = state([pod("p", gated=gated)])
     action = Action(kind=kind, job_id="j", device_id="n0/GPU-n0-1", slowdown=slowdown, reason=reason)
     gpu, default = now.gpus[1], default_share(now.gpus)
-    change = writes.place(now.pods[0], action, gpu, now.nodes[0], None, "d1", CHOSEN, default, NOW)
+    change = writes.place(decided(now.pods[0], action), gpu, now.nodes[0], None, CHOSEN, default, NOW)
     assert [each.kind for each in change.writes] == [WriteKind.CREATE_CLAIM, WriteKind.PATCH_POD, WriteKind.EVENT]
     claim, patch, event = (each.body for each in change.writes)
     (request,) = claim["spec"]["devices"]["requests"]
@@ -180,7 +184,7 @@ def test_whatever_is_overdue_is_released_and_nothing_else(age_s: float, kind: st
 def test_observe_only_writes_metadata_alone() -> None:
     now = state([pod("p", gated=False)])
     action = Action(kind=ActionKind.START_ALONE, job_id="j", device_id="n0/GPU-n0-0", reason="idle")
-    change = writes.advise(now.pods[0], action, "d", NOW)
+    change = writes.advise(decided(now.pods[0], action), NOW)
     assert [each.kind for each in change.writes] == [WriteKind.PATCH_POD, WriteKind.EVENT]
     assert set(change.writes[0].body) == {"metadata"}
     assert settings(mode=Mode.OBSERVE).mode is Mode.OBSERVE

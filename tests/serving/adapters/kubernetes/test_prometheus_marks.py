@@ -24,7 +24,7 @@ from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import pod, settings
-from tests.serving.adapters.kubernetes.test_observations import running, stamp, stays_of
+from tests.serving.adapters.kubernetes.test_observations import residencies_of, running, stamp
 from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
 from tests.waiting import PATIENCE_S
 
@@ -125,7 +125,7 @@ def test_an_expression_of_steps_per_second(tmp_path: Path) -> None:
     labels = {"namespace": "ml", "pod": "a"}
     counter = SampleSeries.from_samples("train_steps_total", labels, times_s, 10.0 * (times_s - times_s[0]))
     backfill(SampleBlock(progress=(counter,)), tmp_path / "data")
-    (stay,) = stays_of(running("a", now_s - 600.0), now_s=now_s).all()
+    (residency,) = residencies_of(running("a", now_s - 600.0), now_s=now_s).all()
     for progress in ("train_steps_total", "rate(train_steps_total[1m])"):
         with running_prometheus(tmp_path / "data") as url:
             source = read_by(settings(prometheus=url, progress=progress))
@@ -133,12 +133,12 @@ def test_an_expression_of_steps_per_second(tmp_path: Path) -> None:
             source.refresh()
         assert now_s - 30.0 < source.complete_until_s(now_s) <= now_s
         own = source.marks(
-            replace(stay, end_s=now_s - 40.0), now_s
+            replace(residency, end_s=now_s - 40.0), now_s
         )  # it ended; its counter was scraped a little longer
         assert (own[-1].steps - own[0].steps) / (own[-1].unix_s - own[0].unix_s) == pytest.approx(10.0, rel=0.01)
         assert own[0].unix_s < now_s - 500.0
-        assert source.marks(replace(stay, start_s=now_s - 100.0), now_s)[0].unix_s >= now_s - 100.0
-        assert source.marks(replace(stay, job=replace(stay.job, namespace="other")), now_s) == []
+        assert source.marks(replace(residency, start_s=now_s - 100.0), now_s)[0].unix_s >= now_s - 100.0
+        assert source.marks(replace(residency, job=replace(residency.job, namespace="other")), now_s) == []
 
 
 def test_the_address_and_the_counter_belong_together(tmp_path: Path) -> None:

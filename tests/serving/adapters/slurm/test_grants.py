@@ -12,10 +12,9 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, MemoryUsage
 from interfere.serving.adapters.observations import outcomes
-from interfere.serving.adapters.slurm.history import fates
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
 from interfere.serving.adapters.slurm.partition import build, partitions
-from interfere.serving.adapters.slurm.port import SlurmPort, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.port import SlurmPort, decided_jobs, slurm_advisor, slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, end, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings, load
 from interfere.serving.server import RunningServer
@@ -74,7 +73,9 @@ def test_a_grant_and_the_reason_of_an_end_stand_in_the_note() -> None:
     assert edit.note is not None
     assert Note.parse(str(edit.note)) == edit.note
     ended = running(7, "g0", note=edit.note, state="CANCELLED", end_s=NOW)
-    assert [outcome.reason for outcome in outcomes(fates([ended], SETTINGS, NOW), "slurm/c")] == [why.replace("_", " ")]
+    assert [outcome.reason for outcome in outcomes(decided_jobs([ended], SETTINGS, NOW), "slurm/c")] == [
+        why.replace("_", " ")
+    ]
 
 
 @pytest.mark.parametrize(

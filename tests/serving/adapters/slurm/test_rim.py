@@ -1,4 +1,4 @@
-"""Settings, spool, metrics, lock and the four commands: what is wrong is said, and nothing else is lost."""
+"""Settings, spool, lock and the four commands: what is wrong is said, and nothing else is lost."""
 
 import json
 import os
@@ -13,11 +13,10 @@ from interfere.errors import InvalidInputError, UnavailableError, UnfitError
 from interfere.progress import Writer
 from interfere.serving.adapters.slurm.command import one_instance
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.serving.adapters.slurm.port import slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import load
 from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
-from interfere.serving.adapters.windows import Place, Stay
+from interfere.serving.adapters.windows import Place, Residency
 from tests.serving.adapters.slurm.cluster import FILES
 from tests.serving.adapters.slurm.facts import NOW, pending, running
 from tests.serving.adapters.slurm.shims import fake, shim, told
@@ -82,19 +81,19 @@ def test_no_settings_file(tmp_path: Path) -> None:
 
 
 def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_file(tmp_path: Path) -> None:
-    stay = Stay(job=running(7, "g0", user_id=os.getuid()), place=Place("n0/g0"), start_s=NOW, end_s=NOW)
+    residency = Residency(job=running(7, "g0", user_id=os.getuid()), place=Place("n0/g0"), start_s=NOW, end_s=NOW)
     spool, writer = Spool(tmp_path, 1e9), Writer(str(tmp_path / "7.jsonl"), 0.0)
-    assert spool.marks(stay, NOW) == []
+    assert spool.marks(residency, NOW) == []
     writer.step()
-    assert [mark.steps for mark in spool.marks(stay, NOW)] == [1]
+    assert [mark.steps for mark in spool.marks(residency, NOW)] == [1]
     writer.next_record_s = 0.0
     writer.step()
-    assert [mark.steps for mark in spool.marks(stay, NOW)] == [1, 2]
-    other = Stay(job=running(8, "g0", user_id=os.getuid()), place=stay.place, start_s=NOW, end_s=NOW)
+    assert [mark.steps for mark in spool.marks(residency, NOW)] == [1, 2]
+    other = Residency(job=running(8, "g0", user_id=os.getuid()), place=residency.place, start_s=NOW, end_s=NOW)
     (tmp_path / "8.jsonl").symlink_to(tmp_path / "7.jsonl")
     assert spool.marks(other, NOW) == []
     os.chown(tmp_path / "7.jsonl", 12345, -1) if os.getuid() == 0 else pytest.skip("chown needs root")
-    assert Spool(tmp_path, 1e9).marks(stay, NOW) == []
+    assert Spool(tmp_path, 1e9).marks(residency, NOW) == []
 
 
 def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_whatever_a_user_puts_into_the_spool_costs_nobody_else_anything(tmp_path
     steps = {}
     for job_id in range(10, 17):
         job = running(job_id, "g0", user_id=os.getuid())
-        marks = spool.marks(Stay(job=job, place=Place("n0/g0"), start_s=NOW, end_s=NOW), now_s)
+        marks = spool.marks(Residency(job=job, place=Place("n0/g0"), start_s=NOW, end_s=NOW), now_s)
         steps[job_id] = [mark.steps for mark in marks]
     assert [one.job_id for one in spool.endings()] == ["7"]
     assert steps == {10: [], 11: [], 12: [3], 13: [3], 14: [], 15: [], 16: [3]}
@@ -195,31 +194,6 @@ def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
     assert (ending.job_id, ending.restarts, ending.node, ending.gpu_indices) == ("7", 2, "n0", (0, 1))
     gone = env | {"INTERFERE_SPOOL": "/nonexistent"}
     assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], gone) == 0  # or the node would be drained
-
-
-def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    metrics = slurm_metrics()
-    metrics.add("rounds_total", "result", "ok", by=3)
-    metrics.replace("left_to_slurm", "reason", {'a "quoted"\nreason\\': 2})
-    metrics.set("round_seconds", 0.25)
-    metrics.write(tmp_path / "a.prom")
-    found = {
-        (sample.name, tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families((tmp_path / "a.prom").read_text())
-        for sample in family.samples
-    }
-    assert found == {
-        ("interfere_slurm_rounds_total", ("ok",)): 3.0,
-        ("interfere_slurm_left_to_slurm", ('a "quoted"\nreason\\',)): 2.0,
-        ("interfere_slurm_round_seconds", ()): 0.25,
-    }
-    with pytest.raises(UnfitError, match="cannot be written"):
-        metrics.write(tmp_path / "none" / "a.prom")
-    metrics.replace("left_to_slurm", "reason", {})
-    assert "quoted" not in metrics.text()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
 
 
 def test_one_advisor_a_lock(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from interfere.progress import Mark
 from interfere.records import Outcome, OutcomeKind, Progress
 from interfere.serving.adapters.observations import outcomes
-from interfere.serving.adapters.slurm.history import fates, runs
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob
-from interfere.serving.adapters.slurm.port import MAX_COMPANY, SETTLE_S
+from interfere.serving.adapters.slurm.port import MAX_COMPANY, SETTLE_S, decided_jobs, runs
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.serving.adapters.slurm.spool import JobEnding, read_ending
-from interfere.serving.adapters.windows import ColocationWindow, Stay, Stays, colocation_windows, progress
+from interfere.serving.adapters.windows import ColocationWindow, Residencies, Residency, colocation_windows, progress
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 LONG = replace(SETTINGS, report_every_s=3600.0)  # NOW is 800 s after a multiple of it
@@ -28,33 +27,37 @@ def ended(job_id: int, gpu: str, workload: str, start_s: float, end_s: float, **
     return running(job_id, gpu, workload, start_s, **values)  # type: ignore[arg-type]
 
 
-def stays_of(*jobs: SlurmJob, settings: SlurmSettings = LONG, endings: Sequence[JobEnding] = ()) -> Stays[SlurmJob]:
+def residencies_of(
+    *jobs: SlurmJob, settings: SlurmSettings = LONG, endings: Sequence[JobEnding] = ()
+) -> Residencies[SlurmJob]:
     """As one round sees them."""
-    stays = Stays[SlurmJob](settings.lookback_s)
-    stays.see(runs(jobs, [node()], settings, endings), NOW)
-    return stays
+    residencies = Residencies[SlurmJob](settings.lookback_s)
+    residencies.see(runs(jobs, [node()], settings, endings), NOW)
+    return residencies
 
 
 def found(*jobs: SlurmJob, settings: SlurmSettings = LONG, now_s: float = NOW) -> list[ColocationWindow[SlurmJob]]:
     rules = settings.window_rules(settle_s=SETTLE_S, max_company=MAX_COMPANY)
-    return list(colocation_windows(stays_of(*jobs, settings=settings).all(), rules, now_s))
+    return list(colocation_windows(residencies_of(*jobs, settings=settings).all(), rules, now_s))
 
 
 @dataclass
 class Marked:
     """Marks that a test makes up. Implements MarkSource."""
 
-    marks_of: Callable[[Stay[SlurmJob]], list[Mark]]
+    marks_of: Callable[[Residency[SlurmJob]], list[Mark]]
 
-    def marks(self, stay: Stay[SlurmJob], now_s: float) -> list[Mark]:
-        return self.marks_of(stay)
+    def marks(self, residency: Residency[SlurmJob], now_s: float) -> list[Mark]:
+        return self.marks_of(residency)
 
     def complete_until_s(self, now_s: float) -> float:
         return now_s
 
 
 def progress_of_windows(
-    windows: list[ColocationWindow[SlurmJob]], marks_of: Callable[[Stay[SlurmJob]], list[Mark]], settings: SlurmSettings
+    windows: list[ColocationWindow[SlurmJob]],
+    marks_of: Callable[[Residency[SlurmJob]], list[Mark]],
+    settings: SlurmSettings,
 ) -> tuple[Progress, ...]:
     """What is reported of the windows that have enough marks."""
     rules = settings.window_rules(settle_s=SETTLE_S, max_company=MAX_COMPANY)
@@ -63,14 +66,14 @@ def progress_of_windows(
 
 
 def told_outcomes(jobs: list[SlurmJob], now_s: float) -> tuple[Outcome, ...]:
-    return outcomes(fates(jobs, SETTINGS, now_s), "slurm/c")
+    return outcomes(decided_jobs(jobs, SETTINGS, now_s), "slurm/c")
 
 
 def spans(cut: list[ColocationWindow[SlurmJob]], job_id: str) -> list[tuple[float, float, tuple[str, ...]]]:
     return [
         (w.start_s - NOW, w.end_s - NOW, tuple(one.job.workload for one in w.company))
         for w in cut
-        if w.stay.job.id == job_id
+        if w.residency.job.id == job_id
     ]
 
 
@@ -89,7 +92,7 @@ def test_a_stay_is_cut_where_company_changes_and_guarded_by_a_second() -> None:
     assert spans(cut, "1") == [(-99, -81, ()), (-79, -61, ("b",)), (-59, -31, ()), (-29, -11, ("d",))]
     assert spans(cut, "2") == [(-79, -61, ("a",))]
     assert spans(cut, "3") == [(-89, -51, ())]
-    assert spans(cut, "4") == [(-29, -11, ("a",))]  # its stay alone is not over
+    assert spans(cut, "4") == [(-29, -11, ("a",))]  # its residency alone is not over
 
 
 def test_a_long_stay_is_told_in_parts_at_whole_multiples() -> None:
@@ -115,14 +118,14 @@ def test_the_gpu_of_an_ended_job_comes_from_the_epilog_or_an_earlier_round() -> 
     job = ended(1, "g0", "a", NOW - 60, NOW - 20, note=None)
     ending = read_ending('{"job": "1", "restarts": 0, "node": "n0", "gpus": "1"}')
     assert ending == JobEnding(job_id="1", restarts=0, node="n0", gpu_indices=(1,))
-    (stay,) = stays_of(job, endings=[ending]).all()
-    assert (stay.place.device_id, stay.workload) == ("n0/g1", "a")
-    stays = stays_of(running(1, "g0", "a", NOW - 60))
-    stays.see(runs([job], [node()], LONG), NOW)  # an earlier round saw it run
-    (stay,) = stays.all()
-    assert (stay.place.device_id, stay.end_s) == ("n0/g0", NOW - 20)
-    unknown = stays_of(job).all()  # it may have been on any GPU of its node, so nothing is certain of them
-    assert [(stay.place.device_id, stay.workload) for stay in unknown] == [("n0/g0", ""), ("n0/g1", "")]
+    (residency,) = residencies_of(job, endings=[ending]).all()
+    assert (residency.place.device_id, residency.workload) == ("n0/g1", "a")
+    residencies = residencies_of(running(1, "g0", "a", NOW - 60))
+    residencies.see(runs([job], [node()], LONG), NOW)  # an earlier round saw it run
+    (residency,) = residencies.all()
+    assert (residency.place.device_id, residency.end_s) == ("n0/g0", NOW - 20)
+    unknown = residencies_of(job).all()  # it may have been on any GPU of its node, so nothing is certain of them
+    assert [(residency.place.device_id, residency.workload) for residency in unknown] == [("n0/g0", ""), ("n0/g1", "")]
     assert read_ending("{") is None
     assert read_ending('{"job": "1", "node": "n0", "gpus": "x"}') is None
 
@@ -131,7 +134,9 @@ def test_steps_between_the_first_and_last_mark_of_the_busiest_writer() -> None:
     cut = found(ended(1, "g0", "a", NOW - 100, NOW - 10), ended(2, "g0", "b", NOW - 80, NOW - 60))
     told = progress_of_windows(
         cut,
-        lambda stay: [*marks(NOW - 100, NOW, 5.0), *marks(NOW - 100, NOW, 0.1, "idle")] if stay.job.id == "1" else [],
+        lambda residency: (
+            [*marks(NOW - 100, NOW, 5.0), *marks(NOW - 100, NOW, 0.1, "idle")] if residency.job.id == "1" else []
+        ),
         LONG,
     )
     assert [(one.company, one.steps / (one.end_s - one.start_s)) for one in told] == [
@@ -149,21 +154,23 @@ def test_steps_between_the_first_and_last_mark_of_the_busiest_writer() -> None:
 def test_company_that_still_loads_its_data_is_no_company_yet() -> None:
     cut = found(ended(1, "g0", "a", NOW - 100, NOW - 10), ended(2, "g0", "b", NOW - 100, NOW - 10))
     of = {"1": marks(NOW - 99, NOW - 10, 5.0), "2": marks(NOW - 40, NOW - 20, 1.0)}
-    mine, theirs = progress_of_windows(cut, lambda stay: of[stay.job.id], LONG)
+    mine, theirs = progress_of_windows(cut, lambda residency: of[residency.job.id], LONG)
     assert (mine.start_s, mine.end_s) == (theirs.start_s, theirs.end_s) == (NOW - 40, NOW - 20)
     of["2"] = [Mark("w", NOW - 5, 0.0, 1.0)]  # began after the window: nothing can be said about it
-    assert progress_of_windows(cut, lambda stay: of[stay.job.id], LONG) == ()
+    assert progress_of_windows(cut, lambda residency: of[residency.job.id], LONG) == ()
     of["2"] = []  # marks nothing at all: Slurm's word must do
-    assert [one.job_id for one in progress_of_windows(cut, lambda stay: of[stay.job.id], LONG)] == ["1"]
+    assert [one.job_id for one in progress_of_windows(cut, lambda residency: of[residency.job.id], LONG)] == ["1"]
 
 
 @given(
-    stays=st.lists(
+    residencies=st.lists(
         st.tuples(st.integers(0, 200), st.integers(1, 100), st.sampled_from(["g0", "g1"])), min_size=1, max_size=6
     ),
     rounds=st.lists(st.integers(0, 260), min_size=1, max_size=6),
 )
-def test_what_is_told_does_not_depend_on_when_one_looks(stays: list[tuple[int, int, str]], rounds: list[int]) -> None:
+def test_what_is_told_does_not_depend_on_when_one_looks(
+    residencies: list[tuple[int, int, str]], rounds: list[int]
+) -> None:
     """An id always stands for the same content: an advisor that restarts tells nothing twice, or otherwise."""
     told: dict[str, object] = {}
     begin = NOW - 300
@@ -171,7 +178,7 @@ def test_what_is_told_does_not_depend_on_when_one_looks(stays: list[tuple[int, i
         now_s = begin + after
         jobs = [
             ended(k, gpu, f"w{k}", begin + a, begin + a + n) if a + n <= after else running(k, gpu, f"w{k}", begin + a)
-            for k, (a, n, gpu) in enumerate(stays)
+            for k, (a, n, gpu) in enumerate(residencies)
             if a <= after
         ]
         written, cut = marks(begin, now_s, 3.0), found(*jobs, settings=SETTINGS, now_s=now_s)

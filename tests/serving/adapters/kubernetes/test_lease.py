@@ -7,7 +7,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.api_server.lease import Lease
+from interfere.serving.adapters.kubernetes.controller import Lease
 from tests.serving.adapters.kubernetes.control_plane.api_server import LEASE, ApiServer
 
 
