@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from interfere.commands.output import err, progress_note
+from interfere.time_left import time_left_line
 
 if TYPE_CHECKING:
     from interfere.profiling.measurer import MeasuringProgress
@@ -32,8 +33,7 @@ def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], No
 
         def report(progress: "MeasuringProgress") -> None:
             nonlocal last_note_s
-            minutes, seconds = divmod(int(progress.seconds_left), 60)
-            text = f"{minutes}:{seconds:02d} left · {progress.text}"
+            text = time_left_line(progress.seconds_left, progress.text)
             bar.update(task, completed=progress.done, total=max(1, progress.total), description=text)
             if progress.warning:
                 err.print(f"warning: {progress.warning}", style="yellow", soft_wrap=True)

@@ -125,20 +125,20 @@ def compare(
     every, measured = list(all_pairings(names)), knowledge.values(first)
     by_cost = sorted(every, key=lambda pairing: _mean([measured[pair] for pair in directions(pairing)]))
     rows = [
-        pairing_row("chosen by matching", chosen, knowledge, first),
-        pairing_row("greedy, in order", greedy, knowledge, first),
-        _mean_row(f"random (mean of {len(every):,})", names, every, knowledge),
-        pairing_row("best possible", by_cost[0], knowledge, first),
-        pairing_row("worst possible", by_cost[-1], knowledge, first),
+        comparison_row("chosen by matching", [chosen], knowledge, first),
+        comparison_row("greedy, in order", [greedy], knowledge, first),
+        comparison_row(f"random (mean of {len(every):,})", every, knowledge, first),
+        comparison_row("best possible", [by_cost[0]], knowledge, first),
+        comparison_row("worst possible", [by_cost[-1]], knowledge, first),
     ]
 
     # 2. Those of the second, where there is one.
     run = Evidence.AGAIN if knowledge.again else first
     if run is Evidence.AGAIN:
         rows += [
-            pairing_row("chosen, run again", chosen, knowledge, run),
-            pairing_row("greedy, run again", greedy, knowledge, run),
-            pairing_row("a random one, run", random_pairing, knowledge, run),
+            comparison_row("chosen, run again", [chosen], knowledge, run),
+            comparison_row("greedy, run again", [greedy], knowledge, run),
+            comparison_row("a random one, run", [random_pairing], knowledge, run),
         ]
 
     # 3. The differences.
@@ -160,41 +160,27 @@ def compare(
     return tuple(rows), tuple(comparisons)
 
 
-def pairing_row(name: str, pairing: Pairing, knowledge: Knowledge, run: Evidence) -> ComparisonRow:
-    """Return the row of one pairing, as measured in a run."""
-    wanted = directions(pairing)
+def comparison_row(name: str, pairings: Sequence[Pairing], knowledge: Knowledge, run: Evidence) -> ComparisonRow:
+    """Return the row of a pairing, or of the mean over several, as measured in a run."""
+    wanted = list(dict.fromkeys(direction for pairing in pairings for direction in directions(pairing)))
+
+    def score(evidence: Evidence) -> PairingScore:
+        values = knowledge.values(evidence)
+        worst = [[max(values[pair], values[pair[::-1]]) for pair in pairing] for pairing in pairings]
+        return PairingScore(
+            # Every pair is in equally many of all pairings, so the mean over these is the mean over all pairs.
+            mean_slowdown=knowledge.interval(knowledge.mean_weights(wanted, evidence)),
+            worst_victim=_mean([max(victims) for victims in worst]),
+            past_cap=_mean([sum(victim > SLOWDOWN_CAP for victim in victims) for victims in worst]),
+        )
+
     return ComparisonRow(
         name=name,
-        pairing=pairing,
-        predicted=_score([pairing], wanted, knowledge, Evidence.PREDICTED),
-        measured=_score([pairing], wanted, knowledge, run),
+        pairing=pairings[0] if len(pairings) == 1 else (),
+        predicted=score(Evidence.PREDICTED),
+        measured=score(run),
         stand_ins=knowledge.stand_ins(wanted, run),
         slowdowns=len(wanted),
-    )
-
-
-def _mean_row(name: str, names: Sequence[str], every: Sequence[Pairing], knowledge: Knowledge) -> ComparisonRow:
-    wanted = directions(all_pairs(names))
-    return ComparisonRow(
-        name=name,
-        pairing=(),
-        predicted=_score(every, wanted, knowledge, Evidence.PREDICTED),
-        measured=_score(every, wanted, knowledge, Evidence.FIRST),
-        stand_ins=knowledge.stand_ins(wanted, Evidence.FIRST),
-        slowdowns=len(wanted),
-    )
-
-
-def _score(
-    pairings: Sequence[Pairing], wanted: Sequence[Direction], knowledge: Knowledge, evidence: Evidence
-) -> PairingScore:
-    """Return the figures of pairings, averaged; `wanted` are the directions with the same mean slowdown."""
-    slowdowns = knowledge.values(evidence)
-    pairs = [[max(slowdowns[pair], slowdowns[pair[::-1]]) for pair in pairing] for pairing in pairings]
-    return PairingScore(
-        mean_slowdown=knowledge.interval(knowledge.mean_weights(wanted, evidence)),
-        worst_victim=_mean([max(victims) for victims in pairs]),
-        past_cap=_mean([sum(victim > SLOWDOWN_CAP for victim in victims) for victims in pairs]),
     )
 
 

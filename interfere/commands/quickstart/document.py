@@ -33,7 +33,7 @@ from interfere.reports.document import (
     Tiles,
     Tone,
 )
-from interfere.reports.numbers import fixed, percent
+from interfere.reports.numbers import fixed
 from interfere.strict_json import json_value
 
 SLOWDOWN, MEAN, COUNT = fixed(2, "×"), fixed(3, "×"), fixed(1)
@@ -44,7 +44,7 @@ TONES = {
     Verdict.CANNOT_TELL: Tone.UNSURE,
 }
 UNSEEN = {"pair": "unseen pairs", "job": "unseen jobs", "family": "unseen families", "held_out": "hidden pairs"}
-MAX_NAMED = 6  # pairs in a sentence; the page lists all
+MAX_NAMED = 6  # pairs in a sentence; the report lists all
 
 
 def quickstart_document(findings: Findings) -> Document:
@@ -203,9 +203,10 @@ def _model_sections(findings: Findings) -> Iterator[Part]:
     unseen = ", ".join(
         f"{UNSEEN.get(split, split)} {error['mae']:.3f} ({error['mape']:.1f} %)" for split, error in errors.items()
     )
-    role = "champion" if training["is_champion"] else "challenger"
+    # The first champion of a workspace is served by default; a later one waits for its promotion.
+    later = "" if training["is_champion"] else "; an earlier one is served until: interfere promote"
     parts: list[Part] = [
-        Sentence(f"{role}: {model}, version {version}; error of speed (of slowdown) on {unseen}"),
+        Sentence(f"champion: {model}, version {version}; error of speed (of slowdown) on {unseen}{later}"),
         Table(
             title="Error of speed of every predictor",
             columns=(Column("predictor"), *(Column(UNSEEN.get(split, split), fixed(3)) for split in errors)),
@@ -247,14 +248,6 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
         named = _named([f"{pair} ({reason})" for pair, reason in failures.items()])
         parts.append(Sentence(f"{len(failures)} of {every} pairs could not be measured: {named}."))
     yield Section("Other programs", tuple(parts) or (Sentence("No measurement was disturbed."),))
-    if len(shares) > MAX_NAMED:
-        table = Table(
-            title="Share of the core that other programs took",
-            columns=(Column("pair"), Column("share", percent())),
-            rows=tuple(shares.items()),
-            fold=10,
-        )
-        yield Section("All disturbed pairs", (table,), is_detail=True)
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:

@@ -4,7 +4,8 @@ A slowdown that was not measured stands in by its prediction, with the predictio
 means is a weighted sum of such estimates; its interval adds up four kinds of error:
 
 1. of each measurement, its own (from its interval), independent of the others;
-2. of each measurement, what another run would find different for this pair, independent of the others;
+2. of each measurement, what another run would find different: for this pair alone, or for all pairs of the job that is
+   slowed down (its process got other memory), whichever is more;
 3. of each run, what it finds larger or smaller for all pairs alike;
 4. of each prediction, its own. Predictions err together (a job that is predicted too low beside one neighbour is too
    low beside another), so their errors are added up as they are: an upper bound.
@@ -13,6 +14,7 @@ Kinds 2 and 3 are learned from the pairs that a run measures twice.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,8 +25,8 @@ from interfere.profiling.intervals import NORMAL_975, T_975
 from interfere.records import PairMeasurement, PairStatus
 
 NORMAL_95 = 1.645  # a prediction's interval holds 90 %
-# Where nothing was measured twice; as found between runs of one hour on a virtual machine with two cores.
-USUAL_PAIR_ERROR, USUAL_SHIFT = 0.02, 0.01
+# Assumed where nothing was measured twice; a few pairs measured twice outweigh it.
+USUAL_PAIR_ERROR, USUAL_SHIFT = 0.02, 0.005
 USUAL_WEIGHT = 4  # the usual errors weigh as much as so many pairs measured twice
 
 
@@ -153,17 +155,23 @@ class Knowledge:
         """Return a weighted sum of slowdowns with its 95 % interval."""
         contributions = {term: weight * self.slowdown(*term).value for term, weight in weights.items()}
         value = math.fsum(contributions.values())
-        of_pairs = of_predictions = 0.0
-        by_run = dict.fromkeys((Evidence.FIRST, Evidence.AGAIN), 0.0)
-        for term, contribution in contributions.items():
-            log_error = self.slowdown(*term).log_error
-            if term[0] is Evidence.PREDICTED:
+        own = of_predictions = 0.0
+        by_run: dict[Evidence, float] = defaultdict(float)
+        by_job: dict[tuple[Evidence, str], list[float]] = defaultdict(list)
+        for (evidence, (victim, neighbour)), contribution in contributions.items():
+            log_error = self.slowdown(evidence, (victim, neighbour)).log_error
+            if evidence is Evidence.PREDICTED:
                 of_predictions += abs(contribution) * log_error
             else:
-                of_pairs += contribution**2 * (log_error**2 + self.between_runs.pair_error**2)
-                by_run[term[0]] += contribution
-        of_runs = math.fsum((total * self.between_runs.shift) ** 2 for total in by_run.values())
-        half_width = self._quantile * math.sqrt(of_pairs + of_runs + of_predictions**2)
+                own += (contribution * log_error) ** 2
+                by_run[evidence] += contribution
+                by_job[evidence, victim].append(contribution)
+        of_pairs = math.fsum(
+            max(math.fsum(parts) ** 2, math.fsum(part**2 for part in parts)) for parts in by_job.values()
+        )
+        variance = own + of_pairs * self.between_runs.pair_error**2 + of_predictions**2
+        variance += math.fsum((total * self.between_runs.shift) ** 2 for total in by_run.values())
+        half_width = self._quantile * math.sqrt(variance)
         return Interval(value, value - half_width, value + half_width)
 
     @property

@@ -81,15 +81,22 @@ def test_differences_between_two_runs_are_learned() -> None:
 
 
 @pytest.mark.parametrize("spread", [BetweenRuns(0.0, 0.0, 0), BetweenRuns(0.02, 0.01, 0), BetweenRuns(0.05, 0.0, 0)])
-def test_the_interval_of_chosen_minus_random_covers_the_truth(spread: BetweenRuns) -> None:
-    """The chosen pairs are those that look best in the first of two noisy runs; the second one compares them."""
+@pytest.mark.parametrize("of_jobs", [False, True])
+def test_the_interval_of_chosen_minus_random_covers_the_truth(spread: BetweenRuns, of_jobs: bool) -> None:
+    """The chosen pairs are those that look best in the first of two noisy runs; the second one compares them.
+
+    `of_jobs`: what differs between two runs is common to all pairs of the job that is slowed down.
+    """
     draw, own, covered, runs = np.random.default_rng(1), 0.01, 0, 300
     for _ in range(runs):
         truth = dict(zip(EVERY, 1 + draw.gamma(2.0, 0.25, len(EVERY)), strict=True))
 
         def measured(wanted: list[Direction], truth: dict[Direction, float] = truth) -> dict[Direction, Slowdown]:
             shift = draw.normal(0, spread.shift)
-            errors = draw.normal(shift, math.hypot(own, spread.pair_error), len(wanted))
+            of_job = {name: draw.normal(shift, spread.pair_error * of_jobs) for name in NAMES}
+            errors = draw.normal(
+                [of_job[victim] for victim, _ in wanted], math.hypot(own, spread.pair_error * (not of_jobs))
+            )
             return {p: Slowdown(truth[p] * math.exp(e), own) for p, e in zip(wanted, errors, strict=True)}
 
         first = measured(EVERY)

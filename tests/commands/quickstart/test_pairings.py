@@ -2,7 +2,7 @@
 
 import pytest
 
-from interfere.commands.quickstart.comparison import pairing_row
+from interfere.commands.quickstart.comparison import comparison_row
 from interfere.commands.quickstart.estimates import Evidence, Knowledge, Slowdown
 from interfere.commands.quickstart.pairings import (
     all_pairings,
@@ -26,7 +26,7 @@ def test_there_are_odd_factorial_many_pairings(n: int, count: int) -> None:
 def test_the_score_of_a_pairing_by_hand() -> None:
     measured = {pair: Slowdown(value, 0.01) for pair, value in TABLE.items()}
     knowledge = Knowledge(predicted=measured, first=measured, again={})
-    found = pairing_row("", (("a", "b"), ("c", "d")), knowledge, Evidence.FIRST).measured  # a|b 1.2, b|a 1.1, ...
+    found = comparison_row("", [(("a", "b"), ("c", "d"))], knowledge, Evidence.FIRST).measured  # a|b 1.2, b|a 1.1, ...
     assert found.mean_slowdown.value == pytest.approx(1.45)
     assert (found.worst_victim, found.past_cap) == (pytest.approx(1.8), 1.0)
 
