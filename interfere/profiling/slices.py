@@ -98,10 +98,10 @@ class Recording:
         return self.sampled(CPU, start_s, end_s)
 
 
-def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> tuple[frozenset[int], ...]:
+def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> list[list[frozenset[int]]]:
     """Who runs in each slice: each round holds every job alone once and all together twice, in random order."""
     windows = [*(frozenset({k}) for k in range(size)), frozenset(range(size)), frozenset(range(size))]
-    return tuple(windows[k] for _ in range(rounds) for k in rng.permutation(len(windows)))
+    return [[windows[k] for k in rng.permutation(len(windows))] for _ in range(rounds)]
 
 
 def side_slices(
