@@ -55,8 +55,8 @@ MAD_TO_SD = 1.4826  # of a normal distribution
 MIN_SLICE_SD = 0.005  # of the log step time of a slice; two equal slices prove no precision
 SINGLE_SLICE_SD = 0.1  # of a single one: nothing is known
 CLOCKS_KEPT = 200  # newest measurements of a core's clock, from which its usual clock is computed
-# Of each correction. Eight workloads while others took 75 to 86 % of the core (corrections of log 1.2 to 1.6), against the
-# shipped table: the log slowdowns of 36 sides of single blocks were off by .15 (root mean square), a tenth of it.
+# Of each correction. Eight workloads while others took 75 to 86 % of the core (log corrections of 1.2 to 1.6): against
+# the shipped table, log slowdowns of 36 sides of single blocks were off by .15 (root mean square), a tenth of it.
 CORRECTION_ERROR = 0.12
 WARN_STEAL = 0.03  # share of the core; worth a warning
 TIME, CPU, WAIT, CORE_BUSY = range(4)  # columns of Recording.samples
