@@ -1,4 +1,11 @@
-"""Chooses the core that is measured, pins processes to it, and measures its clock.
+"""Chooses the cores that are measured, places the jobs of a group on them, and measures their clock.
+
+Where the jobs of a group run in each sharing mode:
+
+- timeslice: all on one core, at equal priority;
+- priority: both on one core; the first job at normal priority, the second under SCHED_IDLE, which runs only while the
+  first wants nothing (Linux sched(7));
+- spatial: each on a core of its own; caches and memory bandwidth are shared.
 
 Where the system cannot pin a process (macOS, some containers) nothing is measured: the `cpu-core` device is one core
 that jobs share, and figures of processes that move between cores do not describe it.
@@ -11,12 +18,13 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import UnfitError
+from interfere.errors import InvalidInputError, UnfitError
+from interfere.sharing_modes import CPU_MODES, SharingMode
 
 MIN_FOREIGN = 0.05  # of a core: what uses less disturbs nobody
 SAMPLE_S = 0.3  # long enough for 30 ticks of the kernel's 10 ms accounting
@@ -144,3 +152,62 @@ def processor_name() -> str:
             if line.startswith(("model name", "Hardware", "Model")):
                 return line.partition(":")[2].strip()[:256] or "unknown processor"
     return platform.processor() or platform.machine() or "unknown processor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How one worker process runs."""
+
+    core: int
+    yields: bool = False  # runs only while no other process of the core wants to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the jobs of a group run: `seats[k]` is the placement of the k-th job, the last one that of all further."""
+
+    mode: SharingMode
+    seats: tuple[Placement, ...]
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The cores that are measured."""
+        return tuple(sorted({seat.core for seat in self.seats}))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it matters which job comes first: it is the important one."""
+        return self.mode.properties.orders_jobs
+
+    def placement(self, instance: int) -> Placement:
+        """The placement of one instance of a workload: that of the seat it takes."""
+        return self.seats[min(instance, len(self.seats) - 1)]
+
+    def instances(self, members: Sequence[str]) -> tuple[int, ...]:
+        """For each job of a group, which instance of its workload runs: placements are for the life of a process.
+
+        Where all seats are alike, the copies of a workload are counted; else each seat has an instance of its own.
+        """
+        if len(self.seats) > 1:
+            return tuple(range(len(members)))
+        return tuple(members[:k].count(name) for k, name in enumerate(members))
+
+
+def choose_layout(mode: SharingMode, core: int | None) -> Layout:
+    """The layout of a mode on `core`, or on the idlest one for None. Raises UnfitError where cores are missing."""
+    if mode not in CPU_MODES:
+        raise InvalidInputError(
+            f"mode {mode} is not measured on CPU cores", value=mode, remedy=f"one of {', '.join(CPU_MODES)}"
+        )
+    chosen = pick_core(core)
+    if mode.properties.orders_jobs:
+        return Layout(mode=mode, seats=(Placement(core=chosen), Placement(core=chosen, yields=True)))
+    if mode.properties.cpu_cores == 1:
+        return Layout(mode=mode, seats=(Placement(core=chosen),))
+    others = [other for other in allowed_cores() if other != chosen]
+    if not others:
+        raise UnfitError(
+            f"mode {mode} needs two cores", value=f"allowed: {chosen}", remedy="allow this process a second core"
+        )
+    second = pick_core(others[0])
+    return Layout(mode=mode, seats=(Placement(core=chosen), Placement(core=second)))

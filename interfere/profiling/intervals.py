@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 TARGET_HALF_WIDTH = 0.03  # of the mean log slowdown: no further block is measured below it
-BLOCK_ERROR = 0.01  # of every block on top of what its slices say: blocks minutes apart differ by it on a quiet machine
+BLOCK_ERROR = 0.01  # assumed of every block on top of what its slices say; the scale factor corrects it
 PRIOR_BLOCKS = 8
 
 # 97.5 % quantiles of Student's t, degrees of freedom 1-30 (any statistics text, e.g. NIST handbook 1.3.6.7.2).

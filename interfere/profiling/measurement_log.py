@@ -51,7 +51,7 @@ class MeasurementLog:
             before = recorded.get(name, OLDER_IDENTITY.get(name))
             if before != value:
                 raise ConflictError(
-                    f"this folder holds another campaign: its {name} is {before!r}, not {value!r}",
+                    f"this folder holds other measurements: its {name} is {before!r}, not {value!r}",
                     value=self.folder.parent,
                     remedy="repeat its settings, or choose another folder",
                 )

@@ -7,6 +7,7 @@ in the controller.
 """
 
 import gc
+import math
 import mmap
 import os
 import signal
@@ -26,6 +27,7 @@ from interfere.profiling.trace import Event
 WARM_STEPS, WARM_S = 3, 0.25
 MAX_WARM_STEPS = 1_000
 ORPHAN_CHECK_S = 0.25
+WAKE_UP_S = 2e-4  # of an idle core: the timer slack of 50 us (prctl(2), PR_SET_TIMERSLACK), and the switch
 
 
 class WorkerCommand(StrEnum):
@@ -99,15 +101,19 @@ class Worker:
         self.step: workloads.Step | None = None
         self.memory = facts.MemoryFacts()
 
-    def record(self, event: Event) -> None:
-        """Append an event to the trace, now."""
-        self.events.append((time.monotonic(), time.process_time(), float(self.steps), float(event)))
+    def record(self, event: Event, latest_s: float = math.inf) -> None:
+        """Append an event to the trace, now or at `latest_s` if that was before."""
+        now_s = min(time.monotonic(), latest_s)
+        self.events.append((now_s, time.process_time(), float(self.steps), float(event)))
 
     def pause(self, seconds: float) -> None:
-        """Wait as the job itself asked to; the wait is recorded."""
+        """Wait as the job itself asked to; the wait is recorded.
+
+        What it waits longer than that it waits for the core, and others are to blame.
+        """
         self.record(Event.PAUSE)
         time.sleep(seconds)
-        self.record(Event.RESUME)
+        self.record(Event.RESUME, self.events[-1][0] + seconds + WAKE_UP_S)
 
     def build(self) -> None:
         """Make the workload resident and warm it up; from here on the process stays on the measured core."""

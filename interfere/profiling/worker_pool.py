@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from interfere.errors import UnfitError
-from interfere.profiling.design.placement import Layout
+from interfere.profiling.affinity import Layout
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.slices import CLOCKS_KEPT, MIN_SLICE_STEPS, Recording, Slice, usual_clock_s
 from interfere.profiling.trace import Trace
@@ -222,8 +222,10 @@ class WorkerPool:
             worker.build()
         return workers
 
-    def run_slices(self, members: Sequence[str], plan: Sequence[frozenset[int]], alone_s: float) -> SlicedRun:
-        """Run a group slice by slice: `plan` says which of its jobs run in each.
+    def run_slices(
+        self, members: Sequence[str], rounds: Sequence[Sequence[frozenset[int]]], alone_s: float, limit_s: float
+    ) -> SlicedRun:
+        """Run a group slice by slice: `rounds` say which of its jobs run in each; after `limit_s` no round begins.
 
         A slice lasts `alone_s`, longer in proportion to its jobs where several share the device, and until every job
         has made enough steps. The clock of every core is measured between slices.
@@ -231,7 +233,11 @@ class WorkerPool:
         workers = self.group_workers(members)
         slices: list[Slice] = []
         clocks_s = self._measure_clocks(workers)
-        for running in plan:
+        plan = [running for each in rounds for running in each]
+        begin_s, least = time.monotonic(), len(rounds[0])
+        for k, running in enumerate(plan):
+            if k and k % least == 0 and time.monotonic() - begin_s > limit_s:
+                break
             chosen = [workers[k] for k in sorted(running)]
             important = chosen[:1] if self.layout.ordered else chosen  # the other may wait all the time
             start_s, end_s = _run_slice(chosen, important, alone_s * max(1.0, len(chosen) / 2))

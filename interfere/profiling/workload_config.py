@@ -9,8 +9,8 @@ from pathlib import Path
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.profiling import affinity, workloads
+from interfere.profiling.affinity import choose_layout
 from interfere.profiling.campaign_table import CampaignLabels
-from interfere.profiling.design.placement import choose_layout
 from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
 from interfere.profiling.worker_pool import WorkerPool
 from interfere.profiling.workload_profiler import BLOCK_S, SOLO_S, SOURCE, WorkloadProfiler

@@ -22,6 +22,7 @@ SOLO_SLICES = 8
 PAIR_ROUND = 4  # slices of a round of a pair: A · AB · B · AB in random order
 SOLO_S = 2.0
 BLOCK_S = 2.2  # four rounds
+LONGEST_BLOCK = 2.0  # times its intended length: on a crowded core slices last long, and no further round begins
 SLICE_OVERHEAD_S = 0.02  # the clock measured, loops started, last steps finished
 SOURCE = "cpu"
 
@@ -37,7 +38,8 @@ class WorkloadProfiler:
 
         Raises UnfitError for a workload that fails or whose steps are too long.
         """
-        run = self.pool.run_slices((workload,), (frozenset({0}),) * SOLO_SLICES, self.solo_s / SOLO_SLICES)
+        slice_s, limit_s = self.solo_s / SOLO_SLICES, LONGEST_BLOCK * self.solo_s
+        run = self.pool.run_slices((workload,), [[frozenset({0})]] * SOLO_SLICES, slice_s, limit_s)
         (recording,) = run.recordings
         slices = side_slices(0, run.recordings, run.slices)
         counted = count_slices(slices, run.usual_clocks_s[0])
@@ -58,7 +60,9 @@ class WorkloadProfiler:
         slice_s = min(SLICE_S, self.block_s / PAIR_ROUND)
         rounds = max(1, round(self.block_s / PAIR_ROUND / (SLICE_S + SLICE_OVERHEAD_S)))
         rng = np.random.default_rng((self.seed, request.pass_index, request.attempt, len(request.earlier)))
-        run = self.pool.run_slices(request.members, slice_plan(len(request.members), rounds, rng), slice_s)
+        plan = slice_plan(len(request.members), rounds, rng)
+        limit_s = LONGEST_BLOCK * self.block_s * len(request.members) / 2
+        run = self.pool.run_slices(request.members, plan, slice_s, limit_s)
         mode = self.pool.layout.mode
         analysis = analyse_block(run.recordings, run.slices, usual_clocks_s=run.usual_clocks_s, mode=mode)
         return analysis.block(request, started_at_s=started_at_s, slice_s=slice_s, mode=mode)

@@ -14,7 +14,7 @@ from pathlib import Path
 from interfere.data.tables import Table, read_table, write_table
 from interfere.devices import possible_modes
 from interfere.features.pair import FeatureEncoder
-from interfere.profiling.design.placement import choose_layout
+from interfere.profiling.affinity import choose_layout
 from interfere.errors import InvalidInputError
 from interfere.records import Device, JobProfile, Limits, PairMeasurement, Snapshot
 from interfere.sharing_modes import SharingMode

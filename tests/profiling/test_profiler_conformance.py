@@ -15,7 +15,7 @@ import pytest
 
 from interfere.errors import InterfereError
 from interfere.profiling import affinity
-from interfere.profiling.design.placement import choose_layout
+from interfere.profiling.affinity import choose_layout
 from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
 from interfere.profiling.static.profiler import StaticProfiler
 from interfere.profiling.worker_pool import WorkerPool

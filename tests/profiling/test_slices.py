@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -83,8 +84,8 @@ def test_what_third_processes_took_is_subtracted_and_widens_the_interval() -> No
     assert robbed.reason == ""
     assert [side.slowdown for side in robbed.sides] == pytest.approx([2.0, 2.0], rel=0.02)
     assert robbed.steal_frac == pytest.approx(0.27, abs=0.02), "40 % of two of three seconds"
-    assert all(side.log_error > 0.08 for side in robbed.sides)
-    assert all(side.log_error < 0.08 for side in calm.sides) or calm.sides[0].log_error < robbed.sides[0].log_error
+    assert all(side.log_error > 0.05 for side in robbed.sides)
+    assert calm.sides[0].slices[0].taken_s == pytest.approx(0.0, abs=1e-3)
 
 
 def test_pauses_of_the_job_itself_are_not_taken_time() -> None:
@@ -125,10 +126,8 @@ def test_in_mode_priority_only_the_important_job_must_make_its_steps() -> None:
 
 def test_a_plan_holds_each_job_alone_and_all_together_twice_a_round() -> None:
     plan = slice_plan(3, 4, np.random.default_rng(0))
-    assert len(plan) == 20
-    for k in range(4):
-        assert sorted(map(sorted, plan[5 * k : 5 * k + 5])) == [[0], [0, 1, 2], [0, 1, 2], [1], [2]]
-    assert len({plan[5 * k : 5 * k + 5] for k in range(4)}) > 1, "in another order each time"
+    assert [sorted(map(sorted, each)) for each in plan] == [[[0], [0, 1, 2], [0, 1, 2], [1], [2]]] * 4
+    assert len(set(map(tuple, plan))) > 1, "in another order each time"
 
 
 # The laws of a disturbed machine, on simulated jobs: (seconds of work, seconds of pause, shares of the core together).
@@ -173,7 +172,7 @@ class SimulatedCore:
         traces: list[list[Trace]] = [[], []]
         windows = []
         before_s = self.spin_s()
-        for running in slice_plan(2, 4, np.random.default_rng((pass_index, *pair))):
+        for running in chain(*slice_plan(2, 4, np.random.default_rng((pass_index, *pair)))):
             end_s = self.now_s + SLICE_S
             runs = {k: self.run_job(*JOBS[pair[k]], stretches[k] if len(running) == 2 else 1.0, end_s) for k in running}
             for k, trace in runs.items():
@@ -297,4 +296,4 @@ def test_sampled_commands_give_both_slowdowns_and_what_others_took() -> None:
     assert [share for alone, share in taken if alone] == pytest.approx([0.5] * 8, abs=0.01)
     assert [share for alone, share in taken if not alone] == pytest.approx([0.0] * 8, abs=0.01), "0.5 + 0.5 of the core"
     assert pinned.sides[0].slowdown == pytest.approx(3.0, rel=0.03), "alone it had half of the core"
-    assert pinned.sides[0].log_error > 0.1
+    assert pinned.sides[0].log_error > 0.05

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.profiling.design.placement import choose_layout
+from interfere.profiling.affinity import choose_layout
 from interfere.profiling.slices import MIN_SLICE_STEPS, slice_plan
 from interfere.profiling.trace import Event, busy_intervals, covered_s, running_intervals, whole_steps
 from interfere.profiling.worker_pool import InstanceKey, WorkerPool
@@ -34,7 +34,7 @@ def test_slices_run_as_planned_on_one_core(tmp_path: Path) -> None:
         pids = [worker.pid for worker in workers.workers.values()]
         assert [os.sched_getaffinity(pid) for pid in pids] == [set(workers.layout.cores)] * 2
         processes = descendants(os.getpid())
-        run = workers.run_slices((BUSY, WAITING), (A, BOTH, B, BOTH), 0.2)
+        run = workers.run_slices((BUSY, WAITING), [[A, BOTH, B, BOTH]], 0.2, 9.0)
         first, second = (recording.trace for recording in run.recordings)
         assert [window.running for window in run.slices] == [A, BOTH, B, BOTH]
         assert all(clock_s > 0 for window in run.slices for clocks in window.clocks for clock_s in clocks)
@@ -56,9 +56,14 @@ def test_slices_run_as_planned_on_one_core(tmp_path: Path) -> None:
 def test_a_slice_lasts_until_every_job_has_made_its_steps(tmp_path: Path) -> None:
     slow = "tests.profiling.sample_workloads:slow"
     with pool(tmp_path, BUSY, slow) as workers:
-        run = workers.run_slices((BUSY, slow), (BOTH,), 0.05)
+        run = workers.run_slices((BUSY, slow), [[BOTH]], 0.05, 9.0)
     assert run.slices[0].end_s - run.slices[0].start_s > 0.25, "three steps of 50 ms on half a core"
     assert (run.recordings[1].trace[:, 3] == Event.STEP).sum() >= MIN_SLICE_STEPS
+
+
+def test_after_its_time_no_further_round_begins(tmp_path: Path) -> None:
+    with pool(tmp_path, BUSY) as workers:
+        assert len(workers.run_slices((BUSY,), [[A, A]] * 5, 0.05, 0.0).slices) == 2
 
 
 def test_a_stopped_worker_uses_no_cpu(tmp_path: Path) -> None:
@@ -74,7 +79,7 @@ def test_a_self_pair_has_a_second_instance_that_is_built_when_needed(tmp_path: P
     with pool(tmp_path, BUSY, groups=((BUSY, BUSY),)) as workers:
         second = workers.workers[InstanceKey(BUSY, 1)]
         assert second.pid == 0
-        run = workers.run_slices((BUSY, BUSY), (A, BOTH, B), 0.1)
+        run = workers.run_slices((BUSY, BUSY), [[A, BOTH, B]], 0.1, 9.0)
         assert second.pid not in (0, workers.workers[InstanceKey(BUSY, 0)].pid)
         assert all(len(recording.trace) > 2 for recording in run.recordings)
 
@@ -83,8 +88,8 @@ def test_a_block_of_three_measures_each_alone_and_all_together(tmp_path: Path) -
     members = (BUSY, WAITING, BUSY)
     with pool(tmp_path, BUSY, WAITING, groups=(members,)) as workers:
         plan = slice_plan(3, 1, np.random.default_rng(0))
-        run = workers.run_slices(members, plan, 0.2)
-        assert tuple(window.running for window in run.slices) == plan
+        run = workers.run_slices(members, plan, 0.2, 9.0)
+        assert [window.running for window in run.slices] == plan[0]
         assert len({worker.pid for worker in workers.group_workers(members)}) == 3, "copies have processes of their own"
         for k, recording in enumerate(run.recordings):
             for window in run.slices:
@@ -105,7 +110,7 @@ def test_in_mode_priority_the_second_job_alone_yields(tmp_path: Path) -> None:
 )
 def test_in_mode_spatial_each_job_has_a_core_of_its_own(tmp_path: Path) -> None:
     with pool(tmp_path, BUSY, mode="spatial", groups=((BUSY, BUSY),)) as workers:
-        cores = [recording.core for recording in workers.run_slices((BUSY, BUSY), (BOTH,), 0.1).recordings]
+        cores = [recording.core for recording in workers.run_slices((BUSY, BUSY), [[BOTH]], 0.1, 9.0).recordings]
         assert len(set(cores)) == 2
         pinned = [os.sched_getaffinity(worker.pid) for worker in workers.group_workers((BUSY, BUSY))]
         assert pinned == [{core} for core in cores]

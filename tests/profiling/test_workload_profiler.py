@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interfere.profiling.design.placement import choose_layout
+from interfere.profiling.affinity import choose_layout
 from interfere.profiling.worker_pool import WorkerPool
 from interfere.profiling.workload_profiler import WorkloadProfiler
 from interfere.records import JobProfile

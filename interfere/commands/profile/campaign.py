@@ -172,7 +172,7 @@ def _chosen_groups(
     from math import comb
 
     from interfere.errors import InvalidInputError
-    from interfere.profiling.design.groups import balanced_groups
+    from interfere.profiling.schedule import balanced_groups
 
     if counts and len(counts) != len(sizes):
         raise InvalidInputError(

@@ -29,7 +29,7 @@ def static(
 ) -> None:
     """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
     from interfere.profiling.static.profiler import StaticProfiler
-    from interfere.profiling.static.table import add_static
+    from interfere.profiling.static.profiles import add_static
 
     profile = replace(StaticProfiler(device).profile_solo(model).profile, workload=workload or model)
     if out is not None:

@@ -11,8 +11,7 @@ from interfere.errors import InvalidInputError, NotFoundError
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
-from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
-from interfere.profiling.programs.run_analysis import SOURCE
+from interfere.profiling.programs.profiler import SOURCE, ProgramProfiler, RunConditions
 from interfere.profiling.programs.spec import Command
 from interfere.records import WorkloadGroup
 from interfere.records.checks import check

@@ -3,11 +3,14 @@
 A block of the pair (A, B) is A · AB · B: A starts and warms up, and its window alone follows; B starts and warms up
 beside it, and the shared window follows; A is ended, and B's window alone follows. So each window alone lies beside the
 shared one, in the same start of the same process, and every block starts both anew: differences between starts show in
-the spread between blocks.
+the spread between blocks. Windows are cut in slices, and the clock of the core is measured at each cut.
 
 Why processes are not stopped by SIGSTOP instead: it would save the start-ups, but it stops the processes of a GPU job
 and not the device. Kernels queued before it run on, memory stays taken, and watchdogs of collectives see a dead rank,
 so the other job would not be alone. Here the neighbour of a job that runs alone does not exist.
+
+Step times come from marks, which lie at ends of steps, so they are exact means over whole steps. CPU time and waiting
+come from samples of all processes of a command, interpolated linearly.
 
 Law: a command that does not do what a measurement needs is a ProgramRunError with its reason, never an endless wait.
 """
@@ -20,17 +23,102 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from interfere.errors import UnfitError
 from interfere.profiling import affinity
-from interfere.profiling.nvidia_smi import GpuSample
-from interfere.profiling.programs.gpu_sampling import GpuSampler, memory_before, with_gpu_facts
+from interfere.profiling.nvidia_smi import GpuSample, GpuSampler, memory_before, with_gpu_facts
 from interfere.profiling.programs.output import last_lines
 from interfere.profiling.programs.run import ProgramRun
-from interfere.profiling.programs.run_analysis import RunRecording, run_recording, solo_measurement
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.slices import CLOCKS_KEPT, EDGE_S, Slice, analyse_block, failed_analysis, usual_clock_s
-from interfere.records import NAN, BlockRequest, MeasuredBlock, SoloMeasurement
+from interfere.profiling.slices import (
+    CLOCKS_KEPT,
+    CPU,
+    EDGE_S,
+    WAIT,
+    Recording,
+    Slice,
+    analyse_block,
+    count_slices,
+    failed_analysis,
+    side_slices,
+    usual_clock_s,
+)
+from interfere.profiling.trace import Event
+from interfere.progress import Mark
+from interfere.records import NAN, BlockRequest, JobProfile, MeasuredBlock, SoloMeasurement
+
+SOURCE = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecording:
+    """What was recorded of one run of a command."""
+
+    recording: Recording
+    private_peak_bytes: float
+    max_strayed: int  # largest number of processes at once that might run on other cores
+
+    @property
+    def pinning_problem(self) -> str:
+        """Why a run that was pinned to a core does not describe it; empty where it does."""
+        if not self.max_strayed or self.recording.core is None:
+            return ""
+        return f"{self.recording.name}: {self.max_strayed} of its processes left the core they were pinned to"
+
+
+def run_recording(
+    name: str,
+    marks: Sequence[Mark],
+    samples: Sequence[Mapping[str, Any]],
+    start_s: float,
+    end_s: float,
+    *,
+    core: int | None,
+) -> RunRecording:
+    """Arrange marks and samples as arrays. `end_s` is when the command ended or was told to."""
+    columns = ("monotonic_s", "cpu_s", "wait_s", "core_busy_s")
+    table = np.array(
+        [[NAN if row[column] is None else row[column] for column in columns] for row in samples], dtype=np.float64
+    ).reshape(-1, len(columns))
+    # A child that ends between two looks at a sample moves its time to its parent: never let the sums go back.
+    for column in (CPU, WAIT):
+        table[:, column] = np.maximum.accumulate(table[:, column])
+    events = [(start_s, 0.0, 0.0, float(Event.START))]
+    events += [(mark.monotonic_s, NAN, mark.steps, float(Event.STEP)) for mark in marks if mark.monotonic_s <= end_s]
+    events.append((end_s, NAN, events[-1][2], float(Event.STOP)))
+    return RunRecording(
+        recording=Recording(name=name, trace=np.array(events), core=core, samples=table),
+        private_peak_bytes=max((row["private_bytes"] for row in samples), default=NAN),
+        max_strayed=max((row["strayed"] for row in samples), default=0),
+    )
+
+
+def solo_measurement(
+    runs: Sequence[tuple[RunRecording, Sequence[Slice]]], device_type: str, usual_clock_s: float
+) -> SoloMeasurement:
+    """Profile of a command from its runs alone, each with the slices of its window.
+
+    CPU time and memory describe the device only where that is the core to which the command is pinned; elsewhere they
+    are unknown (NaN).
+    """
+    slices = [each for run, windows in runs for each in side_slices(0, (run.recording,), windows)]
+    counted, recording = count_slices(slices, usual_clock_s), runs[0][0].recording
+    pinned = recording.core is not None
+    profile = JobProfile(
+        workload=recording.name,
+        device_type=device_type,
+        source=SOURCE,
+        step_time_s=counted.wall_s / counted.steps,
+        step_time_sd_s=counted.step_time_sd_s,
+        busy_frac=min(1.0, counted.cpu_s / counted.wall_s) if pinned else NAN,
+        memory_peak_bytes=max(run.private_peak_bytes for run, _ in runs) if pinned else NAN,
+    )
+    taken_s, wall_s = sum(each.taken_s for each in slices), sum(each.wall_s for each in slices)
+    return SoloMeasurement(profile=profile, steal_frac=min(1.0, taken_s / wall_s) if pinned else NAN)
+
 
 POLL_S = 0.05
 SLICE_S = 0.5  # of a window: CPU time is sampled every 0.1 s, and the kernel's account of a core has ticks of 10 ms

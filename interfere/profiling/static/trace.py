@@ -2,6 +2,10 @@
 
 Law 1: nothing runs and nothing is allocated; only shapes and types are computed.
 Law 2: model + gradient + optimizer + activation bytes are never less than the peak, which counts them together.
+
+A trace on the CPU dispatches the operators that PyTorch dispatches on a GPU, where the two differ: on a CPU, dropout is
+three operators and keeps a float mask; attention with dropout and recurrent layers are split into many operators; an
+encoder layer in inference is one operator whose parts cannot be counted; and optimizers update one parameter at a time.
 """
 
 import warnings
@@ -14,9 +18,52 @@ from enum import StrEnum
 from typing import Any
 
 from interfere.errors import InterfereError, InvalidInputError
-from interfere.profiling.static.gpu_dispatch import gpu_dispatch, use_foreach
 from interfere.profiling.static.operator_costs import OperatorCost, iter_tensors, operator_cost
 from interfere.profiling.static.traceable import Factory, Traceable, build_traceable
+
+
+@contextmanager
+def gpu_dispatch() -> Iterator[None]:
+    """Dispatch dropout, attention and recurrent layers as one operator each, and encoder layers in parts."""
+    import torch
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+
+    from interfere.profiling.static import recurrent
+
+    class FusedOperators(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if func is functional.dropout:
+                return _dropout(*args, **kwargs)
+            if func is functional.scaled_dot_product_attention and kwargs.get("dropout_p"):
+                kwargs = {**kwargs, "dropout_p": 0.0}  # the fused kernels draw the mask inside: no traffic, no FLOPs
+            if func in recurrent.GATES and isinstance(
+                args[2], list | tuple
+            ):  # of a packed batch the third argument is no state
+                return recurrent.fused_layer(func, *args)
+            return func(*args, **kwargs)
+
+    def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        if training and 0 < p < 1 and not inplace:
+            return torch.native_dropout(x, p, True)[0]
+        return torch.dropout_(x, p, training) if inplace else torch.dropout(x, p, training)
+
+    fastpath_enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with FusedOperators():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fastpath_enabled)
+
+
+def use_foreach(optimizer: Any) -> None:
+    """Update all parameters in one launch, as torch does on a GPU, unless the user decided otherwise."""
+    for group in optimizer.param_groups:
+        if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+            group["foreach"] = True
+
 
 ROUND_BYTES = 512  # PyTorch's caching allocator hands out memory in such blocks (CUDACachingAllocator, kMinBlockSize)
 REMEDIES = (  # (part of torch's message, what helps); the first that fits

@@ -156,7 +156,7 @@ def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_pa
 
     measure(config(tmp_path / "t", WAITING_ONE, pairs=()), second)
     assert refused, "while the first one measures"
-    with pytest.raises(ConflictError, match="another campaign"):
+    with pytest.raises(ConflictError, match="other measurements"):
         measure(WorkloadConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None)
     assert set(MeasurementLog(tmp_path / "t" / "raw").profiles()) == {"waiting"}
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
-from interfere.profiling.nvidia_smi import find_gpu, gpu_processes, list_gpus, sample_gpu
-from interfere.profiling.programs.gpu_sampling import with_gpu_facts
+from interfere.profiling.nvidia_smi import find_gpu, gpu_processes, list_gpus, sample_gpu, with_gpu_facts
 from interfere.profiling.programs.spec import Command, pinned_to_gpu
 from interfere.records import JobProfile
 from tests.profiling.programs.sample_programs import PRINTING

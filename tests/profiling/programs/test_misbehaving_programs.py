@@ -115,7 +115,8 @@ def test_deaf_double_forking_and_flooding_programs_that_step_are_measured(tmp_pa
     commands = (program(DOUBLE_FORKING, "forking"), program(flooding, "flooding"))
     outcome = measure(config(tmp_path / "t", *commands), lambda now: None)
     assert not outcome.failures
-    assert all(0.005 < job.step_time_s < 1.0 for job in outcome.table.jobs)
+    # 5 ms, or less where waiting of the idle child for the core is taken for that of the program.
+    assert all(0.004 < job.step_time_s < 1.0 for job in outcome.table.jobs)
     assert not leftovers(tmp_path)
 
 

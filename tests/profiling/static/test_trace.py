@@ -11,7 +11,7 @@ from interfere.devices import GPU_NAMES, find_device_type
 from interfere.errors import InvalidInputError
 from interfere.profiling.catalogue import find_factory
 from interfere.profiling.static import Factory
-from interfere.profiling.static.roofline import LAUNCH_S, operator_time_s, peak_flops
+from interfere.profiling.static.profiles import LAUNCH_S, operator_time_s, peak_flops
 from interfere.profiling.static.trace import StaticTrace, trace_step
 from tests.profiling.static import sample_factories as make
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.profiling.design.groups import balanced_groups
+from interfere.profiling.schedule import balanced_groups
 
 JOBS = tuple(f"job-{k}" for k in range(16))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interfere.profiling.programs.run_analysis import RunRecording, run_recording, solo_measurement
+from interfere.profiling.programs.profiler import RunRecording, run_recording, solo_measurement
 from interfere.profiling.slices import CPU, Slice
 from interfere.progress import Mark
 
