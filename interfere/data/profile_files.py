@@ -1,4 +1,4 @@
-"""Profiles from any file that holds some: a table, a sheet of jobs alone, or JSON of `JobProfile.to_dict`."""
+"""Profiles from any file that holds some: a table, a sheet of jobs alone, or JSON documents of profiles."""
 
 import json
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from interfere.data.loading import table_folder
 from interfere.data.tables import read_table
 from interfere.errors import InterfereError, TableError
 from interfere.records import JobProfile
+from interfere.records.documents import from_document
 
 
 def read_profiles(
@@ -45,7 +46,7 @@ def _profiles_of_json(path: Path) -> tuple[JobProfile, ...]:
     profiles = []
     for k, each in enumerate(document, start=1):
         try:
-            profiles.append(JobProfile.from_dict(each))
+            profiles.append(from_document(JobProfile, each))
         except InterfereError as error:
             raise TableError(
                 f"{path.name}, profile {k}: {error.what}", value=str(error.value), remedy=error.remedy
