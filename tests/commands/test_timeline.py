@@ -98,7 +98,7 @@ def test_files_that_are_no_profiles_are_refused(tmp_path: Path) -> None:
     for text, match in (
         ('{"a": 1}', "not a list"),
         ("[1]", "not a list"),
-        ('[{"workload": "x"}]', "incomplete"),
+        ('[{"workload": "x"}]', "device_type: is needed"),
         ("[", "JSON"),
     ):
         path.write_text(text)
