@@ -25,8 +25,11 @@ from interfere.records import (
     NAN,
     AcceptedDeadline,
     Device,
+    DeviceGrants,
     DeviceSlots,
     Grant,
+    GrantLine,
+    GrantTables,
     Job,
     MemoryUsage,
     Outcome,
@@ -39,9 +42,7 @@ from interfere.records import (
 from interfere.serving.metrics import Metrics
 from interfere.store.protocols import ObservationRepository, Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.cluster import snapshot_to_proto
-from interfere.wire.messages import DeviceGrants, GrantLine, GrantTables
-from interfere.wire.plans import plan_from_proto, plan_to_proto
+from interfere.wire.converter import from_proto, to_proto
 
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.
 MAX_USAGES = 1_000
@@ -235,12 +236,12 @@ class DecisionMaker:
                 value=f"scope {snapshot.scope!r}",
                 remedy="give every new snapshot a new id; an id is for retries of the same bytes",
             )
-        return plan_from_proto(pb.MatchResponse.FromString(stored.content))
+        return from_proto(Plan, pb.MatchResponse.FromString(stored.content))
 
 
 def _digest(snapshot: Snapshot) -> str:
     """SHA-256 of the snapshot as it travels."""
-    return hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
+    return hashlib.sha256(to_proto(snapshot, pb.MatchRequest).SerializeToString(deterministic=True)).hexdigest()
 
 
 def _stored_decision(snapshot: Snapshot, digest: str, plan: Plan) -> StoredDecision | None:
@@ -251,5 +252,5 @@ def _stored_decision(snapshot: Snapshot, digest: str, plan: Plan) -> StoredDecis
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
         digest=digest,
-        content=plan_to_proto(plan).SerializeToString(),
+        content=to_proto(plan, pb.MatchResponse).SerializeToString(),
     )

@@ -23,6 +23,7 @@ from interfere.records import (
     Action,
     Contribution,
     Device,
+    ExplainQuery,
     Explanation,
     JobProfile,
     PairBatch,
@@ -38,9 +39,7 @@ from interfere.sharing_modes import DEFAULT_MODE
 from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.cluster import snapshot_from_proto
-from interfere.wire.messages import ExplainQuery
-from interfere.wire.plans import plan_from_proto
+from interfere.wire.converter import from_proto
 
 MAX_CONTRIBUTIONS = 10  # of one prediction
 ALTERNATIVES_BUDGET_S = 3.0  # a third of what a client waits; ten alternatives of 1,000 jobs take 0.5 s
@@ -71,7 +70,7 @@ class Explainer:
     def explain(self, query: ExplainQuery, state: ServedState) -> Explanation:
         """What one job got in a stored decision, and why. Raises NotFoundError for an unknown decision or job."""
         audit, decided, action = self._find(query)
-        request = snapshot_from_proto(pb.MatchRequest.FromString(audit.request))
+        request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
         context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
         snapshot = find_infeasible_deadlines(context).snapshot
         # 1. The subproblem in which the job was decided, and the class of the device that it got.
@@ -123,7 +122,7 @@ class Explainer:
                 value=query.decision_id,
                 remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
             )
-        decided = plan_from_proto(pb.MatchResponse.FromString(audit.answer))
+        decided = from_proto(Plan, pb.MatchResponse.FromString(audit.answer))
         for action in decided.actions:
             if action.job_id == query.job_id:
                 return audit, decided, action

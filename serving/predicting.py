@@ -18,13 +18,23 @@ from interfere.policy.modes.slices import slice_types
 from interfere.predict.groups import compose_groups, composition_of, total_memory_share
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.protocols import Predictor
-from interfere.records import JobProfile, MatrixBatch, PairBatch, Prediction, Source
+from interfere.records import (
+    JobProfile,
+    MatrixAnswer,
+    MatrixBatch,
+    MatrixQuery,
+    ModeJob,
+    ModeQuery,
+    PairAnswer,
+    PairBatch,
+    PairQuery,
+    Prediction,
+    Source,
+)
 from interfere.records.mode_advice import ModeAdvice
 from interfere.serving.request_checks import MAX_CELLS, MAX_PAIRS
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import SharingMode
-from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
-from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 
 
 def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:

@@ -12,8 +12,7 @@ from functools import cached_property
 
 from interfere.data.facts import combine_facts
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.records import NAN, Job, JobProfile
-from interfere.wire.messages import JobRef, ProfileSummary
+from interfere.records import NAN, Job, JobProfile, JobRef, ProfileSummary
 
 # Profiles of one workload on one device type that are kept: jobs may still name the ids of older ones.
 MAX_VERSIONS = 8

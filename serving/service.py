@@ -6,8 +6,33 @@ import interfere
 from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
 from interfere.predict.manifest import Manifest
-from interfere.records import Explanation, JobProfile, ObservationResult, Outcome, Plan, Snapshot
+from interfere.records import (
+    ExplainQuery,
+    Explanation,
+    GrantTables,
+    JobProfile,
+    MatrixAnswer,
+    MatrixQuery,
+    ModelDomain,
+    ModelInfo,
+    ModeQuery,
+    ObservationAnswer,
+    ObservationLog,
+    ObservationResult,
+    OnlineState,
+    Outcome,
+    PairAnswer,
+    PairQuery,
+    Plan,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+    Reported,
+    Snapshot,
+    TrainingTableSummary,
+)
 from interfere.records.mode_advice import ModeAdvice
+from interfere.records.served_model import scores_of
 from interfere.serving.decisions import DecisionMaker
 from interfere.serving.explaining import Explainer
 from interfere.serving.metrics import Metrics
@@ -16,26 +41,6 @@ from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predi
 from interfere.serving.state import Knowledge, ServedModel, ServedState
 from interfere.serving.state_writer import StateWriter
 from interfere.store.protocols import Store
-from interfere.wire.messages import (
-    ExplainQuery,
-    GrantTables,
-    MatrixAnswer,
-    MatrixQuery,
-    ModelDomain,
-    ModelInfo,
-    ObservationAnswer,
-    ObservationLog,
-    OnlineState,
-    PairAnswer,
-    PairQuery,
-    ProfileSummary,
-    RankAnswer,
-    RankQuery,
-    Reported,
-    TrainingTable,
-    scores_of,
-)
-from interfere.wire.mode_advice.messages import ModeQuery
 
 
 def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
@@ -53,7 +58,7 @@ def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
         domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in manifest.domains),
         calibrated=manifest.intervals.calibrated,
         trained_on=tuple(
-            TrainingTable(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
+            TrainingTableSummary(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
             for t in manifest.trained_on
         ),
         scores=scores_of(manifest.scores),

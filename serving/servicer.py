@@ -8,15 +8,17 @@ from typing import Any
 
 import grpc
 
+from interfere.records import ExplainQuery, JobProfile, MatrixQuery, ModeQuery, PairQuery, RankQuery, Snapshot
+from interfere.records.checks import Inspection
+from interfere.records.record import read_each
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.models.host import ModelHost
 from interfere.serving.service import PolicyCore
 from interfere.serving.workers.pool import WorkerPool
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
-from interfere.wire.mode_advice.converters import mode_advice_to_proto, mode_query_from_proto
-from interfere.wire.scalars import Inspection
+from interfere.wire import predictions
+from interfere.wire.converter import from_proto, report_from_proto, to_proto
 
 Context = grpc.ServicerContext
 
@@ -31,59 +33,61 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
         """Slowdowns of ordered pairs."""
-        answer = self._core.predict(predictions.pair_query_from_proto(request))
+        answer = self._core.predict(from_proto(PairQuery, request))
         return predictions.pair_answer_to_proto(answer, columnar=request.columnar)
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
         """Slowdowns of all victims beside all neighbours."""
-        query = predictions.matrix_query_from_proto(request)
+        query = from_proto(MatrixQuery, request)
         return predictions.matrix_answer_to_proto(self._core.predict_matrix(query))
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """One decision."""
-        decided = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
+        decided = self._core.match(from_proto(Snapshot, request), validate_only=request.validate_only)
         if decided is None:
             return pb.MatchResponse()
         plan, knowledge = decided
-        answer = plans.plan_to_proto(plan)
+        answer = to_proto(plan, pb.MatchResponse)
         scope = request.scope or "default"
         self._core.remember(plan.decision_id, scope, knowledge, request.SerializeToString(), answer.SerializeToString())
         return answer
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """One job against every device."""
-        return cluster.rank_answer_to_proto(self._core.rank(cluster.rank_query_from_proto(request)))
+        return to_proto(self._core.rank(from_proto(RankQuery, request)), pb.RankPlacementsResponse)
 
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
         """A set of jobs under every sharing mode of one device."""
-        return mode_advice_to_proto(self._core.advise_mode(mode_query_from_proto(request)))
+        return to_proto(self._core.advise_mode(from_proto(ModeQuery, request)), pb.AdviseModeResponse)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Why one job got its action."""
-        query = explanations.explain_query_from_proto(request)
-        return explanations.explanation_to_proto(self._core.explain(query))
+        return to_proto(self._core.explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
         """Memory grants of a scope."""
-        return grants.tables_to_proto(self._core.grants(request.scope or "default"))
+        return to_proto(self._core.grants(request.scope or "default"), pb.ListGrantsResponse)
 
     def ReportObservations(
         self, request: pb.ReportObservationsRequest, context: Context
     ) -> pb.ReportObservationsResponse:
         """A batch of measurements."""
-        return observations.answers_to_proto(self._core.observe(observations.report_from_proto(request)))
+        answers = self._core.observe(report_from_proto(request))
+        return pb.ReportObservationsResponse(answers=[to_proto(answer, pb.ObservationAnswer) for answer in answers])
 
     def GetObservationLog(self, request: pb.GetObservationLogRequest, context: Context) -> pb.GetObservationLogResponse:
         """Reported observations, and the online state at a point of the log."""
         at = request.at_sequence if request.HasField("at_sequence") else None
-        return observations.log_to_proto(self._core.log(at, request.limit))
+        return to_proto(self._core.log(at, request.limit), pb.GetObservationLogResponse)
 
     def RegisterProfiles(self, request: pb.RegisterProfilesRequest, context: Context) -> pb.RegisterProfilesResponse:
         """Store profiles, all or none."""
         inspection = Inspection()
-        facts = inspection.read_all("profiles", request.profiles, profiles.profile_from_proto)
+        profiles = inspection.read(
+            "profiles", lambda: read_each(lambda message: from_proto(JobProfile, message), request.profiles)
+        )
         inspection.done()
-        return pb.RegisterProfilesResponse(profile_ids=self._core.register(facts))
+        return pb.RegisterProfilesResponse(profile_ids=self._core.register(profiles or ()))
 
     def RemoveProfiles(self, request: pb.RemoveProfilesRequest, context: Context) -> pb.RemoveProfilesResponse:
         """Remove registered profiles."""
@@ -91,16 +95,16 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def GetProfile(self, request: pb.GetProfileRequest, context: Context) -> pb.GetProfileResponse:
         """One profile."""
-        return pb.GetProfileResponse(profile=profiles.profile_to_proto(self._core.profile(request.profile_id)))
+        return pb.GetProfileResponse(profile=to_proto(self._core.profile(request.profile_id), pb.JobProfile))
 
     def ListProfiles(self, request: pb.ListProfilesRequest, context: Context) -> pb.ListProfilesResponse:
         """A summary of each profile."""
         summaries = self._core.profiles(request.workload, request.device_type)
-        return pb.ListProfilesResponse(profiles=[profiles.summary_to_proto(summary) for summary in summaries])
+        return pb.ListProfilesResponse(profiles=[to_proto(each, pb.ProfileSummary) for each in summaries])
 
     def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
         """The served model."""
-        return model.model_to_proto(self._core.model())
+        return to_proto(self._core.model(), pb.GetModelResponse)
 
 
 class RoutedServicer(PolicyServicer):
@@ -142,17 +146,16 @@ class RoutedServicer(PolicyServicer):
 
     def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         """The models that can be served."""
-        return model.models_to_proto(self._models.models())
+        return to_proto(self._models.models(), pb.ListModelsResponse)
 
     def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """Serve another model."""
         change = self._models.load(request.version) if request.version else self._models.take_published()
-        return pb.LoadModelResponse(version=change.version, previous_version=change.previous_version)
+        return to_proto(change, pb.LoadModelResponse)
 
     def RollbackModel(self, request: pb.RollbackModelRequest, context: Context) -> pb.RollbackModelResponse:
         """Serve the model before this one."""
-        change = self._models.rollback()
-        return pb.RollbackModelResponse(version=change.version, previous_version=change.previous_version)
+        return to_proto(self._models.rollback(), pb.RollbackModelResponse)
 
     def PinModel(self, request: pb.PinModelRequest, context: Context) -> pb.PinModelResponse:
         """Hold on to the served model, or release it."""

@@ -22,12 +22,11 @@ from interfere.predict.online.unseen_device import JobCoordinates, no_coordinate
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
-from interfere.records import Job, JobProfile
+from interfere.records import Job, JobProfile, JobRef
 from interfere.serving.learning.learned_state import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.sharing_modes import SharingMode
 from interfere.store.protocols import DecisionAudit, ProfileRepository
-from interfere.wire.messages import JobRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

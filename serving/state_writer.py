@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from interfere.records import JobProfile
+from interfere.records import JobProfile, ObservationAnswer, ObservationLog, Reported
+from interfere.records.checks import Inspection
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.state import ServedModel, ServedState
 from interfere.store.protocols import Store
-from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported
-from interfere.wire.scalars import Inspection
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from interfere.features.pair import FeatureEncoder
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
+from interfere.records.documents import to_document
 
 WORKLOADS = ("train", "infer", "gemm", "stream")
 VICTIM = np.array([0.0, 0.30, 0.10, 0.20, 0.05])  # by identity; 0 is an unknown workload
@@ -48,7 +49,7 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
     onnx.save(_with_fingerprint(_pair_graph(pair_columns, column), encoder.fingerprint), folder / "pair.onnx")
     onnx.save(_with_fingerprint(_matrix_graph(job_columns, column), encoder.fingerprint), folder / "matrix.onnx")
     profiles = [profile(name) for name in WORKLOADS]
-    (folder / "profiles.json").write_text(json.dumps([profile.to_dict() for profile in profiles]))
+    (folder / "profiles.json").write_text(json.dumps([to_document(profile) for profile in profiles]))
     (folder / "card.md").write_text("# A tiny model for tests\n")
     names = [(WORKLOADS.index(v), WORKLOADS.index(n)) for v, n in MEASURED]
     slowdown = np.array(list(MEASURED.values()))

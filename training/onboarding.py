@@ -39,7 +39,7 @@ BELIEF = "belief"  # source of an answer that no model published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairAnswer:
+class OnboardedPair:
     """The slowdown of a victim beside a neighbour: with its 95 % interval if it was measured, else with 90 %."""
 
     victim: str
@@ -50,7 +50,9 @@ class PairAnswer:
     source: str  # measured, model or belief
 
 
-def published_answers(folder: Path, jobs: Sequence[str], device_type: str, mode: SharingMode) -> tuple[PairAnswer, ...]:
+def published_answers(
+    folder: Path, jobs: Sequence[str], device_type: str, mode: SharingMode
+) -> tuple[OnboardedPair, ...]:
     """The answers of a published model for all ordered pairs of the jobs, each victim beside all neighbours in turn."""
     model = load_model(folder, FeatureEncoder())
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
@@ -67,7 +69,7 @@ def published_answers(folder: Path, jobs: Sequence[str], device_type: str, mode:
         )
     )
     return tuple(
-        PairAnswer(
+        OnboardedPair(
             victim=jobs[i],
             neighbour=jobs[j],
             slowdown=float(answer.median[k]),
@@ -79,11 +81,11 @@ def published_answers(folder: Path, jobs: Sequence[str], device_type: str, mode:
     )
 
 
-def believed_answers(known: PairBelief) -> tuple[PairAnswer, ...]:
+def believed_answers(known: PairBelief) -> tuple[OnboardedPair, ...]:
     """The measurements, and what is believed of all other ordered pairs, in the same order."""
     predicted = known.predict([(victim, neighbour) for victim in known.jobs for neighbour in known.jobs])
     return tuple(
-        PairAnswer(
+        OnboardedPair(
             victim=each.victim,
             neighbour=each.neighbour,
             slowdown=known.measured.get((each.victim, each.neighbour), each.slowdown),
@@ -95,7 +97,7 @@ def believed_answers(known: PairBelief) -> tuple[PairAnswer, ...]:
     )
 
 
-def slowdown_matrix(answers: Sequence[PairAnswer], jobs: int) -> Floats:
+def slowdown_matrix(answers: Sequence[OnboardedPair], jobs: int) -> Floats:
     """float64[n, n]: the slowdown of the row's job beside the column's."""
     return np.array([each.slowdown for each in answers]).reshape(jobs, jobs)
 
@@ -206,7 +208,7 @@ class Measured:
         """Unordered pairs with a slowdown."""
         return self.assessments[-1].pairs
 
-    def knowledge(self, answers: Sequence[PairAnswer]) -> list[JobKnowledge]:
+    def knowledge(self, answers: Sequence[OnboardedPair]) -> list[JobKnowledge]:
         """What is known of every job, by the answers for all ordered pairs."""
         error = self.known.expected_errors
         slowdown = slowdown_matrix(answers, len(self.known.jobs))

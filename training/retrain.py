@@ -24,6 +24,7 @@ from interfere.errors import UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_atomically
 from interfere.records import JobProfile
+from interfere.records.documents import to_document
 from interfere.store.observed_table import observed_table
 from interfere.store.sqlite import SqliteStore
 from interfere.strict_json import json_value
@@ -87,7 +88,7 @@ def read_observations(store: Path, profiles: tuple[JobProfile, ...]) -> Observed
 def _facts_digest(table: Table) -> str:
     """sha256 over jobs, pairs and groups without the campaign, which names the log's last entry: an entry that changes
     no row changes no digest."""
-    facts = [job.to_dict() for job in table.jobs]
+    facts = [to_document(job) for job in table.jobs]
     facts += [json_value(asdict(replace(row, campaign=""))) for row in table.measurements]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

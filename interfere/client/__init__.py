@@ -9,7 +9,7 @@ Errors are those of `interfere.errors`, whichever side raised them.
 
 from interfere.client.fallback import AloneFallback, Fallback
 from interfere.client.policy_client import PolicyClient
-from interfere.wire.messages import (
+from interfere.records import (
     JobRef,
     MatrixAnswer,
     MatrixQuery,

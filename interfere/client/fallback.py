@@ -17,15 +17,19 @@ from interfere.records import (
     Job,
     Limits,
     Observation,
+    ObservationAnswer,
     ObservationResult,
+    PairAnswer,
+    PairQuery,
     Plan,
     Prediction,
+    RankAnswer,
     Ranking,
+    RankQuery,
     Snapshot,
     SolveStatus,
     Source,
 )
-from interfere.wire.messages import ObservationAnswer, PairAnswer, PairQuery, RankAnswer, RankQuery
 
 
 class Fallback(Protocol):

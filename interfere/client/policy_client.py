@@ -12,13 +12,30 @@ from interfere.errors import UnavailableError
 from interfere.records import (
     NAN,
     Device,
+    ExplainQuery,
     Explanation,
+    GrantTables,
     Job,
     JobProfile,
+    JobRef,
     Limits,
+    MatrixAnswer,
+    MatrixQuery,
+    ModeJob,
+    ModelChange,
+    ModelInfo,
+    ModeQuery,
     ObjectiveKind,
     Observation,
+    ObservationAnswer,
+    ObservationLog,
+    PairAnswer,
+    PairQuery,
     Plan,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+    ServedModels,
     Snapshot,
 )
 from interfere.records.limits import DEFAULT_RISK
@@ -26,27 +43,9 @@ from interfere.records.mode_advice import ModeAdvice
 from interfere.sharing_modes import SharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
+from interfere.wire import predictions
+from interfere.wire.converter import from_proto, to_proto
 from interfere.wire.errors import error_from_status
-from interfere.wire.messages import (
-    ExplainQuery,
-    GrantTables,
-    JobRef,
-    MatrixAnswer,
-    MatrixQuery,
-    ModelChange,
-    ModelInfo,
-    ObservationAnswer,
-    ObservationLog,
-    PairAnswer,
-    PairQuery,
-    ProfileSummary,
-    RankAnswer,
-    RankQuery,
-    ServedModels,
-)
-from interfere.wire.mode_advice.converters import mode_advice_from_proto, mode_query_to_proto
-from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
@@ -138,10 +137,10 @@ class PolicyClient:
             device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )
+        request = to_proto(query, pb.PredictSlowdownsRequest)
+        request.columnar = True  # a server that does not know it answers with messages
         return self._with_fallback(
-            lambda: predictions.pair_answer_from_proto(
-                self._call(self._stub.PredictSlowdowns, predictions.pair_query_to_proto(query))
-            ),
+            lambda: predictions.pair_answer_from_proto(self._call(self._stub.PredictSlowdowns, request)),
             lambda fallback, error: fallback.predict(query, error),
         )
 
@@ -169,7 +168,7 @@ class PolicyClient:
             device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )
-        answer = self._call(self._stub.PredictMatrix, predictions.matrix_query_to_proto(query))
+        answer = self._call(self._stub.PredictMatrix, to_proto(query, pb.PredictMatrixRequest))
         return predictions.matrix_answer_from_proto(answer)
 
     def advise_mode(
@@ -196,7 +195,7 @@ class PolicyClient:
             allow_extrapolation=allow_extrapolation,
             risk=risk,
         )
-        return mode_advice_from_proto(self._call(self._stub.AdviseMode, mode_query_to_proto(query)))
+        return from_proto(ModeAdvice, self._call(self._stub.AdviseMode, to_proto(query, pb.AdviseModeRequest)))
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
@@ -206,13 +205,15 @@ class PolicyClient:
         Raises ConflictError for other content under an id that was used before.
         """
         return self._with_fallback(
-            lambda: plans.plan_from_proto(self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot))),
+            lambda: from_proto(Plan, self._call(self._stub.Match, to_proto(snapshot, pb.MatchRequest))),
             lambda fallback, error: fallback.match(snapshot, error),
         )
 
     def validate(self, snapshot: Snapshot) -> None:
         """Let the server check a snapshot without deciding. Raises InvalidInputError."""
-        self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot, validate_only=True))
+        request = to_proto(snapshot, pb.MatchRequest)
+        request.validate_only = True
+        self._call(self._stub.Match, request)
 
     def rank(
         self,
@@ -226,8 +227,8 @@ class PolicyClient:
         """Every device for one job, best first; with a scope, the device that is promised to the job comes first."""
         query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
         return self._with_fallback(
-            lambda: cluster.rank_answer_from_proto(
-                self._call(self._stub.RankPlacements, cluster.rank_query_to_proto(query))
+            lambda: from_proto(
+                RankAnswer, self._call(self._stub.RankPlacements, to_proto(query, pb.RankPlacementsRequest))
             ),
             lambda fallback, error: fallback.rank(query, error),
         )
@@ -238,20 +239,22 @@ class PolicyClient:
         Raises NotFoundError for a decision that is unknown or forgotten, or that was not about the job.
         """
         query = ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope)
-        answer = self._call(self._stub.Explain, explanations.explain_query_to_proto(query))
-        return explanations.explanation_from_proto(answer)
+        return from_proto(Explanation, self._call(self._stub.Explain, to_proto(query, pb.ExplainRequest)))
 
     def grants(self, *, scope: str = "default") -> GrantTables:
         """Memory grants of a scope, as of its last decision with a clock."""
-        return grants.tables_from_proto(self._call(self._stub.ListGrants, pb.ListGrantsRequest(scope=scope)))
+        return from_proto(GrantTables, self._call(self._stub.ListGrants, pb.ListGrantsRequest(scope=scope)))
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
     def observe(self, windows: Sequence[Observation]) -> tuple[ObservationAnswer, ...]:
         """Report measured windows, memory usages, outcomes or a rollback, in order. Safe to send again."""
+        sent = [to_proto(window, pb.Observation) for window in windows]
+        request = pb.ReportObservationsRequest(observations=sent)
         return self._with_fallback(
-            lambda: observations.answers_from_proto(
-                self._call(self._stub.ReportObservations, observations.report_to_proto(windows))
+            lambda: tuple(
+                from_proto(ObservationAnswer, answer)
+                for answer in self._call(self._stub.ReportObservations, request).answers
             ),
             lambda fallback, error: fallback.observe(windows, error),
         )
@@ -259,17 +262,17 @@ class PolicyClient:
     def observation_log(self, *, at_sequence: int | None = None, limit: int = 20) -> ObservationLog:
         """The newest entries of the log up to a point, newest first, and the online state at that point."""
         request = pb.GetObservationLogRequest(at_sequence=at_sequence, limit=limit)
-        return observations.log_from_proto(self._call(self._stub.GetObservationLog, request))
+        return from_proto(ObservationLog, self._call(self._stub.GetObservationLog, request))
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; their content ids."""
-        request = pb.RegisterProfilesRequest(profiles=[profiles.profile_to_proto(profile) for profile in facts])
+        request = pb.RegisterProfilesRequest(profiles=[to_proto(profile, pb.JobProfile) for profile in facts])
         return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
 
     def get_profile(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""
         answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
-        return profiles.profile_from_proto(answer.profile)
+        return from_proto(JobProfile, answer.profile)
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove registered profiles; the ids that were there."""
@@ -278,15 +281,15 @@ class PolicyClient:
 
     def list_models(self) -> ServedModels:
         """The models that the server can serve, and what became of the newest publication."""
-        return model.models_from_proto(self._call(self._stub.ListModels, pb.ListModelsRequest()))
+        return from_proto(ServedModels, self._call(self._stub.ListModels, pb.ListModelsRequest()))
 
     def load_model(self, version: str = "") -> ModelChange:
         """Serve a model that was served before, or the published one where no version is given."""
-        return _model_change(self._call(self._stub.LoadModel, pb.LoadModelRequest(version=version)))
+        return from_proto(ModelChange, self._call(self._stub.LoadModel, pb.LoadModelRequest(version=version)))
 
     def rollback_model(self) -> ModelChange:
         """Serve the model that was served before the present one, and hold on to it."""
-        return _model_change(self._call(self._stub.RollbackModel, pb.RollbackModelRequest()))
+        return from_proto(ModelChange, self._call(self._stub.RollbackModel, pb.RollbackModelRequest()))
 
     def pin_model(self, *, release: bool = False) -> str:
         """Hold on to the served model whatever is published, or release it; its version."""
@@ -296,11 +299,11 @@ class PolicyClient:
         """A summary of each profile, oldest first."""
         request = pb.ListProfilesRequest(workload=workload, device_type=device_type)
         answer = self._call(self._stub.ListProfiles, request)
-        return tuple(profiles.summary_from_proto(summary) for summary in answer.profiles)
+        return tuple(from_proto(ProfileSummary, summary) for summary in answer.profiles)
 
     def model(self) -> ModelInfo:
         """The served model and the domains that it can predict."""
-        return model.model_from_proto(self._call(self._stub.GetModel, pb.GetModelRequest()))
+        return from_proto(ModelInfo, self._call(self._stub.GetModel, pb.GetModelRequest()))
 
     # --- the wire ---------------------------------------------------------------------------------------------------
 
@@ -326,7 +329,3 @@ def _refs(jobs: Sequence[AnyJob]) -> tuple[JobRef, ...]:
         JobRef(workload=job) if isinstance(job, str) else JobRef(profile=job) if isinstance(job, JobProfile) else job
         for job in jobs
     )
-
-
-def _model_change(message: pb.LoadModelResponse | pb.RollbackModelResponse) -> ModelChange:
-    return ModelChange(version=message.version, previous_version=message.previous_version)

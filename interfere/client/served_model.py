@@ -5,7 +5,7 @@ from pathlib import Path
 
 from interfere.client.policy_client import PolicyClient
 from interfere.errors import InterfereError, UnavailableError
-from interfere.wire.messages import ServedModels
+from interfere.records import ServedModels
 
 LOOK_S = 0.2  # between two looks
 TIMEOUT_S = 15.0  # a server looks every two seconds, and learns 10,000 observations a second

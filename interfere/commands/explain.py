@@ -27,7 +27,7 @@ def explain(
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a server why a job got what it got in a decision, and what else it could have got."""
-    from interfere.wire.json_output import explanation_document
+    from interfere.wire.documents import explanation_document
 
     with connect(target) as client:
         explanation = client.explain(decision, job, scope=scope)

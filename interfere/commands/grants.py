@@ -10,7 +10,7 @@ from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
-    from interfere.wire.messages import GrantTables
+    from interfere.records import GrantTables
 
 app = typer.Typer(add_completion=False)
 
@@ -26,11 +26,11 @@ def grants(
     As of the last snapshot with now_s: devices that state granule_bytes or an oversubscription_ratio above 1 hand out
     their memory, and every job that runs or is planned there holds whole granules of it.
     """
-    from interfere.wire.json_output import grants_document
+    from interfere.records.documents import to_document
 
     with connect(target) as client:
         tables = client.grants(scope=scope)
-    emit(grants_document(tables), _page(tables), as_json=as_json)
+    emit(to_document(tables), _page(tables), as_json=as_json)
 
 
 def _page(tables: "GrantTables") -> list[Part]:

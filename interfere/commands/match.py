@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from interfere.records import Action, Plan, Snapshot
-    from interfere.wire.messages import ModelInfo
+    from interfere.records import Action, ModelInfo, Plan, Snapshot
 
 app = typer.Typer(add_completion=False)
 EXAMPLE_JOBS = 8  # at most, in the snapshot of --example
@@ -38,17 +37,18 @@ def match(
 ) -> None:
     """Ask a server which pending job starts where, and beside whom."""
     from interfere.config import shipped_model
-    from interfere.wire.json_input import read_json, read_snapshot
-    from interfere.wire.json_output import plan_document, snapshot_document
+    from interfere.records import Snapshot
+    from interfere.records.documents import from_document, to_document
+    from interfere.wire.documents import plan_document, read_json
 
     if snapshot is None and not example:
         raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")
     shipped = shipped_model(snapshot) if snapshot and example else None
-    given = read_snapshot(read_json(snapshot)) if snapshot and not example else None
+    given = from_document(Snapshot, read_json(snapshot)) if snapshot and not example else None
     with connect(target) as client:
         request = given or example_snapshot(_of_example(client.model(), shipped))
         plan = client.match(request)
-    document = plan_document(plan) | ({"request": snapshot_document(request)} if example else {})
+    document = plan_document(plan) | ({"request": to_document(request)} if example else {})
     emit(document, [_table(request, plan)], as_json=as_json)
 
 

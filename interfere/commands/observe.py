@@ -54,7 +54,7 @@ def report(
     "outcome" (kind, at_s, reason) it releases what was planned. Exit status 1 when any was rejected; the others are
     stored all the same.
     """
-    from interfere.wire.json_input import read_json, read_observations
+    from interfere.wire.documents import read_json, read_observations
 
     _send(read_observations(read_json(observations)), target, as_json=as_json)
 
@@ -67,7 +67,7 @@ def log(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the log of observations, newest first, and what was known at its end, or at any point of it."""
-    from interfere.wire.json_output import log_document
+    from interfere.wire.documents import log_document
 
     with connect(target) as client:
         document = log_document(client.observation_log(at_sequence=at, limit=limit))
@@ -106,13 +106,13 @@ def rollback(
 @app.command()
 def reporters(target: Target = None, as_json: JsonFlag = False) -> None:
     """List who reports: how many windows, how well they agree with all others, and their weight."""
-    from dataclasses import asdict
+    from interfere.records.documents import to_document
 
     with connect(target) as client:
         found = client.model().online.reporters
     rows = ((one.reporter, str(one.windows), f"{one.trust:.2f}", f"{one.weight:g}") for one in found)
     table = text_table("", ("reporter", "windows", "trust", "weight"), rows)
-    emit({"reporters": [asdict(one) for one in found]}, [table], as_json=as_json)
+    emit({"reporters": [to_document(one) for one in found]}, [table], as_json=as_json)
 
 
 @app.command()
@@ -197,12 +197,12 @@ def _log_page(document: dict[str, Any]) -> list[Part]:
 def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:
     """Report observations and print what became of each. Exit status 1 when any was rejected."""
     from interfere.records import ObservationResult
-    from interfere.wire.json_output import answers_document
+    from interfere.records.documents import to_document
 
     with connect(target) as client:
         answers = client.observe(observations)
     rows = ((answer.observation_id, answer.result.value, answer.reason) for answer in answers)
     table = text_table("", ("observation", "result", "why"), rows)
-    emit(answers_document(answers), [table], as_json=as_json)
+    emit({"observations": [to_document(answer) for answer in answers]}, [table], as_json=as_json)
     if any(answer.result is ObservationResult.REJECTED for answer in answers):
         raise typer.Exit(1)

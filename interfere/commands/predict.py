@@ -10,7 +10,7 @@ from interfere.reports.document import text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
-    from interfere.wire.messages import PairAnswer, PairQuery
+    from interfere.records import PairAnswer, PairQuery
 
 app = typer.Typer(add_completion=False)
 
@@ -43,7 +43,7 @@ def predict(
 
 
 def _print(query: "PairQuery", answer: "PairAnswer", *, as_json: bool) -> None:
-    from interfere.wire.json_output import pair_document
+    from interfere.wire.documents import pair_document
 
     document = pair_document(answer, [job.name for job in query.jobs])
     rows = []
@@ -66,13 +66,14 @@ def _query(
     together: bool,
 ) -> "PairQuery":
     """Return the query of --request, or that of every --victim beside each --neighbour (or beside all of them)."""
-    from interfere.wire.json_input import read_json, read_pair_query
-    from interfere.wire.messages import JobRef, PairQuery
+    from interfere.records import JobRef, PairQuery
+    from interfere.records.documents import from_document
+    from interfere.wire.documents import read_json
 
     if request is not None:
         if victims or neighbours:
             raise typer.BadParameter("give --request, or --victim and --neighbour", param_hint="--request")
-        return read_pair_query(read_json(request))
+        return from_document(PairQuery, read_json(request))
     if not victims or not neighbours:
         raise typer.BadParameter("give --victim and --neighbour, or --request", param_hint="--victim")
     places = range(len(victims), len(victims) + len(neighbours))

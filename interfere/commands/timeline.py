@@ -137,7 +137,8 @@ def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, .
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.records import JobProfile
-    from interfere.wire.json_input import read_json
+    from interfere.records.documents import from_document
+    from interfere.wire.documents import read_json
 
     if table is not None and profiles is not None:
         raise typer.BadParameter("give --table or --profiles, not both", param_hint="--profiles")
@@ -146,4 +147,4 @@ def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, .
     rows = read_json(str(profiles))
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidInputError("not a list of profiles", value=profiles, remedy='[{"workload": ..., "kernels": ...}]')
-    return tuple(map(JobProfile.from_dict, rows))
+    return tuple(from_document(JobProfile, row) for row in rows)

@@ -13,6 +13,7 @@ from interfere.data.tables import Table, read_table
 from interfere.errors import InterfereError, NotFoundError, TableError, UnfitError
 from interfere.installation import install_line
 from interfere.records import JobProfile
+from interfere.records.documents import from_document
 
 
 def load_table(name_or_folder: str | Path, *, work: Path | None = None) -> Table:
@@ -100,7 +101,7 @@ def _profiles_of_json(path: Path) -> tuple[JobProfile, ...]:
     profiles = []
     for k, each in enumerate(document, start=1):
         try:
-            profiles.append(JobProfile.from_dict(each))
+            profiles.append(from_document(JobProfile, each))
         except InterfereError as error:
             raise TableError(
                 f"{path.name}, profile {k}: {error.what}", value=str(error.value), remedy=error.remedy

@@ -14,7 +14,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.rules.runtime import remaining_quantile_s
 from interfere.policy.slowdowns import SlowdownOfJob
 from interfere.records import Action, ActionKind, Promise
-from interfere.records.windows import spans
+from interfere.records.cluster import spans
 
 
 def next_decision_s(

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import ModelError
+from interfere.errors import InvalidInputError, ModelError
 from interfere.predict.manifest import PROFILES_FILES, REMEDY
 from interfere.records import JobProfile
+from interfere.records.documents import from_document, to_document
 
 PROFILES_FILE, PLAIN_FILE = PROFILES_FILES
 
@@ -26,13 +27,13 @@ def shipped_profiles(folder: Path) -> tuple[JobProfile, ...]:
         content = (folder / name).read_bytes()
         documents = json.loads(gzip.decompress(content) if name == PROFILES_FILE else content)
         return tuple(_profile(document) for document in documents)
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, InvalidInputError) as error:
         raise ModelError(f"{name} cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
 
 
 def profiles_content(profiles: Sequence[JobProfile]) -> bytes:
     """`profiles.json.gz` of these profiles: reading it gives them back, bit for bit."""
-    documents = [_document(profile.to_dict()) for profile in profiles]
+    documents = [_document(to_document(profile)) for profile in profiles]
     text = json.dumps(documents, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return gzip.compress(f"{text}\n".encode(), mtime=0)
 
@@ -46,8 +47,8 @@ def _document(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _profile(document: Mapping[str, Any]) -> JobProfile:
-    kernels = document.get("kernels", ())
+    kernels = document.get("kernels", [])
     if isinstance(kernels, Mapping):
         rows = zip(*kernels.values(), strict=True)
         kernels = [dict(zip(kernels, row, strict=True)) for row in rows]
-    return JobProfile.from_dict({**document, "kernels": kernels})
+    return from_document(JobProfile, {**document, "kernels": kernels})

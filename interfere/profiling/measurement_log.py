@@ -16,6 +16,7 @@ from typing import Any
 from interfere.errors import ConflictError, TableError, UnfitError
 from interfere.file_writing import write_atomically
 from interfere.records import BlockSide, JobProfile, MeasuredBlock, SideSlice, WorkloadGroup
+from interfere.records.documents import from_document, to_document
 from interfere.sharing_modes import DEFAULT_MODE
 
 BlocksByGroup = dict[WorkloadGroup, list[MeasuredBlock]]  # keyed by MeasuredBlock.key
@@ -91,7 +92,7 @@ class MeasurementLog:
 
     def append_profile(self, profile: JobProfile) -> None:
         """Write one solo profile; it is on disk when the call returns."""
-        _append_line(self.profiles_path, profile.to_dict())
+        _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:
         """All blocks in the order in which they were measured. Raises TableError for a line that is no block."""
@@ -107,7 +108,7 @@ class MeasurementLog:
     def profiles(self) -> dict[str, JobProfile]:
         """Solo profiles by workload; of two for one workload the later counts."""
         path = self.profiles_path
-        profiles = [JobProfile.from_dict(_parse_object(path, line)) for line in _complete_lines(path)]
+        profiles = [from_document(JobProfile, _parse_object(path, line)) for line in _complete_lines(path)]
         return {profile.workload: profile for profile in profiles}
 
 

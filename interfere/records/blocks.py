@@ -7,17 +7,17 @@ that slow changes of the machine touch both sides of a slowdown alike. Its field
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from interfere.records.checks import check
 from interfere.records.facts import JobProfile
+from interfere.records.record import record
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode, set_sharing_mode
 
 WorkloadPair = tuple[str, str]  # names of two workloads
 WorkloadGroup = tuple[str, ...]  # names of two or more workloads, one as often as it takes part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SoloMeasurement:
     """The profile of one workload, and the share of the core that third processes took meanwhile (NaN: unknown)."""
 
@@ -25,7 +25,7 @@ class SoloMeasurement:
     steal_frac: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SideSlice:
     """What one job did in one slice, over whole steps. The wall time is pauses, CPU time, and waiting for the core."""
 
@@ -41,7 +41,7 @@ class SideSlice:
     overlap_s: float  # of the wall time, how long the loops of all other jobs ran
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BlockSide:
     """What one job of the group did in one block: sums over the slices that count, alone and beside the others.
 
@@ -73,7 +73,7 @@ class BlockSide:
         return 1.0 - self.slices_counted / len(self.slices) if self.slices else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MeasuredBlock:
     """One measured block of a pair or a group. `reason` is empty unless its slowdowns have no meaning.
 
@@ -109,7 +109,7 @@ def group_key(members: Iterable[str], mode: SharingMode = DEFAULT_MODE) -> Workl
     return tuple(members) if mode.properties.orders_jobs else tuple(sorted(members))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BlockRequest:
     """The next block to measure: which group, in which pass, which attempt, and what was measured of it before."""
 

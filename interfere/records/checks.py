@@ -1,8 +1,13 @@
 """Validation of records: shared checks, bounds and names. Absent numbers are NaN, never 0."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 from interfere.errors import InvalidInputError, Violation
+
+T = TypeVar("T")
 
 NAN = math.nan
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
@@ -16,16 +21,28 @@ def check(violations: list[Violation]) -> None:
         raise InvalidInputError.from_violations(violations)
 
 
+def refused(record: object, name: str, what: str, remedy: str) -> Violation:
+    """The violation of a rule by one field, with the value that the field has."""
+    return Violation(field=name, what=what, value=repr(getattr(record, name)), remedy=remedy)
+
+
+def is_name(value: object) -> bool:
+    """Whether a value is a text that is not empty, printable and at most 256 characters long."""
+    return isinstance(value, str) and len(value) <= 256 and value.isprintable() and value.strip() != ""
+
+
 def text_violations(record: object, *names: str) -> list[Violation]:
     """Names that must be non-empty, printable and at most 256 characters."""
-    bad = []
-    for name in names:
-        value = getattr(record, name)
-        if not isinstance(value, str) or not value.strip() or len(value) > 256 or not value.isprintable():
-            bad.append(
-                Violation(field=name, what="must be a printable name", value=repr(value), remedy="1-256 characters")
-            )
-    return bad
+    return [
+        refused(record, name, "must be a printable name", "1-256 characters")
+        for name in names
+        if not is_name(getattr(record, name))
+    ]
+
+
+def label_violations(record: object, *names: str) -> list[Violation]:
+    """Names that may be empty: else printable and at most 256 characters."""
+    return text_violations(record, *(name for name in names if getattr(record, name)))
 
 
 def number_violations(record: object, *names: str, low: float = 0.0, nan: bool = True) -> list[Violation]:
@@ -35,13 +52,36 @@ def number_violations(record: object, *names: str, low: float = 0.0, nan: bool =
         value = getattr(record, name)
         if (nan and math.isnan(value)) or (math.isfinite(value) and value >= low):
             continue
-        absent = ", or leave it out" if nan else ""
-        bad.append(
-            Violation(
-                field=name,
-                what=f"must be a finite number ≥ {low:g}",
-                value=repr(value),
-                remedy=f"send a number{absent}",
-            )
-        )
+        remedy = "send a number, or leave it out" if nan else "send a number"
+        bad.append(refused(record, name, f"must be a finite number ≥ {low:g}", remedy))
     return bad
+
+
+class Inspection:
+    """Collects violations with their paths, so that all are reported at once."""
+
+    def __init__(self) -> None:
+        self._violations: list[Violation] = []
+
+    def read(self, path: str, build: Callable[[], T]) -> T | None:
+        """The result of `build`, or None after noting its violations under `path`."""
+        try:
+            return build()
+        except InvalidInputError as error:
+            own = error.violations or (
+                Violation(field="", what=error.what, value=str(error.value), remedy=error.remedy),
+            )
+            self._violations += [replace(v, field=_join_path(path, v.field)) for v in own]
+            return None
+
+    def note(self, violation: Violation) -> None:
+        """Add a violation that was found elsewhere."""
+        self._violations.append(violation)
+
+    def done(self) -> None:
+        """Raise InvalidInputError when there are violations."""
+        check(self._violations)
+
+
+def _join_path(path: str, field: str) -> str:
+    return f"{path}.{field}" if path and field and field[0] != "[" else path + field

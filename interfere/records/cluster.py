@@ -1,7 +1,8 @@
 """The cluster as a scheduler sends it: jobs, devices, and the snapshot of one moment."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import field
 
 from interfere.errors import Violation
 from interfere.records.checks import (
@@ -9,19 +10,32 @@ from interfere.records.checks import (
     NAN,
     check,
     number_violations,
+    refused,
     text_violations,
 )
 from interfere.records.limits import Limits, ObjectiveKind, ObjectiveTerm
-from interfere.records.windows import Window
+from interfere.records.record import record
 from interfere.sharing_modes import OptionalSharingMode, set_sharing_mode
 
 HIGHEST_PRIORITY = 9  # ten levels: the digits; Kubernetes and Slurm clusters rarely name more
 # Clients of one MPS server on a GPU since Volta (NVIDIA, Multi-Process Service, section 2.3.2).
 MAX_SEATS = 48
 DEFAULT_SEATS = 2
+_JOB_NUMBERS = (  # of a job, at least 0 where they are known
+    "memory_peak_bytes",
+    "remaining_s",
+    "attained_s",
+    "elapsed_s",
+    "checkpoint_s",
+    "since_s",
+    "memory_working_set_bytes",
+    "latency_target_s",
+    "deadline_s",
+    "remaining_p90_s",
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Job:
     """A pending or running job. Only `id` and `workload` are required.
 
@@ -53,30 +67,36 @@ class Job:
     remaining_p90_s: float = NAN  # 90 % quantile of the remaining time, of which remaining_s is then the median
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
-        bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
-        bad += number_violations(self, "checkpoint_s", "since_s")
-        bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
+        bad = text_violations(self, "id", "workload") + number_violations(self, *_JOB_NUMBERS)
+        bad += number_violations(self, "max_slowdown", "grant_bytes", low=1.0)
         bad += number_violations(self, "weight", low=MIN_WEIGHT, nan=False)
-        bad += number_violations(self, "gpus", low=1.0, nan=False) + number_violations(self, "grant_bytes", low=1.0)
-        bad += number_violations(self, "deadline_s", "remaining_p90_s")
+        bad += number_violations(self, "gpus", low=1.0, nan=False)
         if not math.isnan(self.remaining_p90_s) and not self.remaining_p90_s >= self.remaining_s:
             what, remedy = "must be ≥ remaining_s, which it needs", "send the median as remaining_s, or leave it out"
             value = f"{self.remaining_p90_s!r} beside {self.remaining_s!r}"
             bad.append(Violation(field="remaining_p90_s", what=what, value=value, remedy=remedy))
         if not 0 <= self.priority <= HIGHEST_PRIORITY:
-            bad.append(
-                Violation(
-                    field="priority",
-                    what=f"must be a whole number from 0 to {HIGHEST_PRIORITY}",
-                    value=repr(self.priority),
-                    remedy=f"map your priorities to 0..{HIGHEST_PRIORITY}",
-                )
-            )
+            what = f"must be a whole number from 0 to {HIGHEST_PRIORITY}"
+            bad.append(refused(self, "priority", what, f"map your priorities to 0..{HIGHEST_PRIORITY}"))
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
+class Window:
+    """A device is available from `from_s` until `until_s`, both on the caller's clock."""
+
+    from_s: float = 0.0
+    until_s: float = NAN  # absent: no end is known
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "from_s", nan=False) + number_violations(self, "until_s")
+        if self.until_s <= self.from_s:
+            what, remedy = f"must be after from_s, {self.from_s!r}", "leave it out when no end is known"
+            bad.append(refused(self, "until_s", what, remedy))
+        check(bad)
+
+
+@record
 class Device:
     """A device and the jobs that run on it now.
 
@@ -105,27 +125,23 @@ class Device:
     seats: int | None = None  # jobs that may share it; absent: its granules where it names their size, else two
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
+        bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", "granule_bytes", low=1.0)
         bad += set_sharing_mode(self) if self.mode else []
         bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
-        bad += number_violations(self, "granule_bytes", low=1.0)
         bad += number_violations(self, "price_per_hour", "power_w")
         if self.seats is not None and not 1 <= self.seats <= MAX_SEATS:
             what, remedy = f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"
-            bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy=remedy))
+            bad.append(refused(self, "seats", what, remedy))
         if self.granule_bytes > self.memory_bytes:
-            bad.append(
-                Violation(
-                    field="granule_bytes",
-                    what=f"is more than memory_bytes, {self.memory_bytes!r}",
-                    value=repr(self.granule_bytes),
-                    remedy="choose a granule of at most the device's memory",
-                )
+            what, remedy = (
+                f"is more than memory_bytes, {self.memory_bytes!r}",
+                "choose one of at most the device's memory",
             )
+            bad.append(refused(self, "granule_bytes", what, remedy))
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Snapshot:
     """What the scheduler sees now: the truth for its scope.
 
@@ -150,3 +166,17 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         check(number_violations(self, "now_s"))
+
+
+def spans(windows: Sequence[Window]) -> list[tuple[float, float]]:
+    """Sorted (from, until), touching windows merged; until is inf where no end is known; all time without windows."""
+    if not windows:
+        return [(-math.inf, math.inf)]
+    merged: list[tuple[float, float]] = []
+    for window in sorted(windows, key=lambda window: window.from_s):
+        until_s = math.inf if math.isnan(window.until_s) else window.until_s
+        if merged and window.from_s <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], until_s))
+        else:
+            merged.append((window.from_s, until_s))
+    return merged

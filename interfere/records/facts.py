@@ -3,15 +3,14 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
 
-from interfere.errors import InvalidInputError, Violation
-from interfere.records.checks import NAN, check, number_violations, text_violations
+from interfere.errors import Violation
+from interfere.records.checks import NAN, check, label_violations, number_violations, text_violations
+from interfere.records.documents import to_document
+from interfere.records.record import fields_of, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KernelStat:
     """One kernel identity (name, grid, block) of a job alone: FIKIT's SK and SG tables, one row.
 
@@ -38,30 +37,13 @@ class KernelStat:
     compute_bound: float = NAN  # 1 compute-bound, 0 memory-bound, as classed by the profiler
 
     def __post_init__(self) -> None:
-        check(
-            text_violations(self, "name")
-            + number_violations(self, "mean_s", "count", nan=False)
-            + number_violations(
-                self,
-                "gap_s",
-                "sd_s",
-                "flops",
-                "bytes",
-                "sm_used",
-                "occupancy_frac",
-                "compute_frac",
-                "memory_frac",
-                "compute_bound",
-            )
-        )
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From JSON: lists become tuples, null means absent. Raises TypeError on missing or unknown fields."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if v is not None}
-        return cls(**values)
+        bad = text_violations(self, "name") + number_violations(self, "mean_s", "count", nan=False)
+        check(bad + number_violations(self, *_KERNEL_NUMBERS))
 
 
+_KERNEL_NUMBERS = tuple(
+    each.name for each in fields_of(KernelStat) if each.type is float and each.name not in ("mean_s", "count")
+)
 # Shares in [0, 1] that a monitoring system reports of a job alone.
 COUNTERS = (
     "gpu_util_frac",
@@ -73,15 +55,15 @@ COUNTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)  # caches must not keep profiles alive
+@record(weakref_slot=True)  # caches must not keep profiles alive
 class JobProfile:
     """What one workload does alone on one device type: facts only, no derived features.
 
     >>> from interfere import JobProfile, KernelStat
     >>> kernels = (KernelStat(name="gemm", mean_s=30e-6, count=10), KernelStat(name="relu", mean_s=3e-6, count=20))
     >>> profile = JobProfile(workload="net", device_type="v100", step_time_s=1e-3, kernels=kernels)
-    >>> JobProfile.from_dict(profile.to_dict()).kernels == kernels
-    True
+    >>> profile.kernels[0]
+    KernelStat(name='gemm', mean_s=3e-05, count=10)
     """
 
     workload: str
@@ -116,40 +98,14 @@ class JobProfile:
     def __post_init__(self) -> None:
         bad = text_violations(self, "workload", "device_type", "source")
         bad += number_violations(self, "step_time_s", low=1e-9)
-        bad += number_violations(
-            self,
-            "step_time_sd_s",
-            "busy_frac",
-            "flops_per_step",
-            "bytes_per_step",
-            "memory_peak_bytes",
-            "memory_working_set_bytes",
-            "memory_model_bytes",
-            "memory_activation_bytes",
-            "memory_gradient_bytes",
-            "memory_optimizer_bytes",
-            "static_step_time_s",
-            "static_memory_peak_bytes",
-            "power_w",
-            "measured_at_s",
-            *COUNTERS,
-        )
-        if self.family:
-            bad += text_violations(self, "family")
+        bad += number_violations(self, *_PROFILE_NUMBERS) + label_violations(self, "family")
         for name in ("busy_s", "idle_s"):
             if not all(math.isfinite(v) and v >= 0 for v in getattr(self, name)):
-                bad.append(
-                    Violation(field=name, what="must hold finite seconds ≥ 0", value="a bad entry", remedy="drop it")
-                )
+                what = "must hold finite seconds ≥ 0"
+                bad.append(Violation(field=name, what=what, value="a bad entry", remedy="drop it"))
         if len(self.busy_s) != len(self.idle_s):
-            bad.append(
-                Violation(
-                    field="idle_s",
-                    what="must be as long as busy_s",
-                    value=f"{len(self.idle_s)} ≠ {len(self.busy_s)}",
-                    remedy="send one idle stretch after each busy one (0 where there is none)",
-                )
-            )
+            value, remedy = f"{len(self.idle_s)} ≠ {len(self.busy_s)}", "send one after each busy stretch (0 for none)"
+            bad.append(Violation(field="idle_s", what="must be as long as busy_s", value=value, remedy=remedy))
         check(bad)
 
     @property
@@ -160,42 +116,12 @@ class JobProfile:
     @property
     def profile_id(self) -> str:
         """Content hash: equal facts have equal ids, also under a later release that knows more kinds of facts."""
-        return hashlib.sha256(json.dumps(_present(self.to_dict()), sort_keys=True).encode()).hexdigest()[:16]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; NaN becomes null."""
-
-        def clean(value: Any) -> Any:
-            if isinstance(value, float) and math.isnan(value):
-                return None
-            if isinstance(value, dict):
-                return {k: clean(v) for k, v in value.items()}
-            return [clean(v) for v in value] if isinstance(value, list | tuple) else value
-
-        return {k: clean(v) for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `to_dict`; unknown keys are an error."""
-        known = set(cls.__dataclass_fields__)
-        if unknown := sorted(set(data) - known):
-            raise InvalidInputError("unknown fields in a profile", value=unknown, remedy=f"use {sorted(known)}")
-        values = {k: v for k, v in data.items() if v is not None}
-        if "step_time_s" in data:
-            values.setdefault("step_time_s", NAN)
-        try:
-            values["kernels"] = tuple(KernelStat.from_dict(kernel) for kernel in values.get("kernels", ()))
-            for name in ("busy_s", "idle_s"):
-                values[name] = tuple(float(v) for v in values.get(name, ()))
-            return cls(**values)
-        except TypeError as error:
-            raise InvalidInputError(
-                "a profile is incomplete", value=str(error), remedy="give workload, device_type, step_time_s"
-            ) from None
+        facts = {name: fact for name, fact in to_document(self, present_only=True).items() if fact is not None}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _present(value: Any) -> Any:
-    """Without what is absent, at every depth."""
-    if isinstance(value, dict):
-        return {name: _present(inner) for name, inner in value.items() if inner is not None}
-    return [_present(inner) for inner in value] if isinstance(value, list) else value
+_PROFILE_NUMBERS = tuple(
+    each.name
+    for each in fields_of(JobProfile)
+    if each.type is float and each.collection is None and each.name != "step_time_s"
+)

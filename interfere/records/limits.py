@@ -1,12 +1,14 @@
 """What a plan may do: its objective, its limits on slowdown, memory and time, and the actions that it may ask for."""
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records.checks import MIN_WEIGHT, NAN, check, number_violations
+from interfere.records.checks import MIN_WEIGHT, NAN, check, number_violations, refused
+from interfere.records.record import fields_of, groups_of, in_place, record
 from interfere.sharing_modes import SharingMode, known_modes
 
 # Two jobs that take turns get the work of one done: at a joint throughput of 1 sharing gains nothing.
@@ -41,7 +43,7 @@ class ObjectiveKind(StrEnum):
     ENERGY = "energy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ObjectiveTerm:
     """One part of a weighted sum of objectives."""
 
@@ -77,7 +79,7 @@ DEFAULT_ALLOWED = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, Ac
 DEFAULT_MOVE_FACTOR = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SlowdownLimits:
     """How far jobs may be slowed down. A cap holds on the quantile 1 - risk of the predicted slowdown."""
 
@@ -91,18 +93,11 @@ class SlowdownLimits:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
         bad += number_violations(self, "min_joint_throughput", nan=False)
         if not MIN_RISK <= self.risk <= MAX_RISK:
-            bad.append(
-                Violation(
-                    field="risk",
-                    what=f"must be in [{MIN_RISK}, {MAX_RISK}]",
-                    value=repr(self.risk),
-                    remedy=f"leave it out for {DEFAULT_RISK}",
-                )
-            )
+            bad.append(risk_violation(self))
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MemoryLimits:
     """How full device memory may become, and when a job that exceeds its grant may be ended."""
 
@@ -118,7 +113,7 @@ class MemoryLimits:
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimeLimits:
     """How long a search may take, how long a promise lives, how often to decide, and how waiting counts."""
 
@@ -134,7 +129,7 @@ class TimeLimits:
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Limits:
     """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name.
 
@@ -149,24 +144,21 @@ class Limits:
     max_devices: int | None = None  # empty devices that may be taken
     most_shared_gpus: int | None = None  # jobs on more devices than this run without co-located jobs
     allow_extrapolation: bool = False
-    choosable_modes: frozenset[SharingMode] = (
-        frozenset()
-    )  # a plan may set them on empty devices; none: they keep theirs
+    choosable_modes: frozenset[SharingMode] = frozenset()  # that a plan may set on empty devices
     guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
     promise_deadlines: bool = True  # accept deadlines, and start no job that would break one
     rematch_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
-    slowdown: SlowdownLimits = field(default_factory=SlowdownLimits)
-    memory: MemoryLimits = field(default_factory=MemoryLimits)
-    timing: TimeLimits = field(default_factory=TimeLimits)
+    slowdown: SlowdownLimits = in_place(SlowdownLimits)
+    memory: MemoryLimits = in_place(MemoryLimits)
+    timing: TimeLimits = in_place(TimeLimits)
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "move_factor", low=1.0, nan=False)
         for name, low in (("max_devices", 0), ("most_shared_gpus", 1)):
             value = getattr(self, name)
             if value is not None and value < low:
-                what, remedy = f"must be ≥ {low}", "leave it out for no limit"
-                bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
+                bad.append(refused(self, name, f"must be ≥ {low}", "leave it out for no limit"))
         modes, unknown = known_modes(self.choosable_modes, "choosable_modes")
         bad += unknown
         object.__setattr__(self, "choosable_modes", modes)
@@ -189,10 +181,10 @@ class Limits:
         """
         violations: list[Violation] = []
         grouped: dict[str, Any] = {}
-        for group, record in LIMIT_GROUPS.items():
-            names = [limit.name for limit in fields(record) if limit.name in values]
+        for name, group in groups_of(cls).items():
+            given = {limit.name: values.pop(limit.name) for limit in fields_of(group) if limit.name in values}
             try:
-                grouped[group] = record(**{name: values.pop(name) for name in names})
+                grouped[name] = group(**given)
             except InvalidInputError as error:
                 violations += error.violations
         try:
@@ -204,26 +196,18 @@ class Limits:
 
     def flat(self) -> dict[str, Any]:
         """Every limit by its own name; `Limits.of(**limits.flat())` gives the limits back."""
-        values = {limit.name: getattr(self, limit.name) for limit in fields(self)}
-        for group in LIMIT_GROUPS:
-            record = values.pop(group)
-            values |= {limit.name: getattr(record, limit.name) for limit in fields(record)}
-        return values
+        return {limit.name: attrgetter(limit.path)(self) for limit in fields_of(type(self))}
 
     def within(self, *, time_budget_s: float) -> "Limits":
         """The same limits with another time budget for the search."""
         return replace(self, timing=replace(self.timing, time_budget_s=time_budget_s))
 
 
-LIMIT_GROUPS: dict[str, type[SlowdownLimits] | type[MemoryLimits] | type[TimeLimits]] = {
-    "slowdown": SlowdownLimits,
-    "memory": MemoryLimits,
-    "timing": TimeLimits,
-}
+def risk_violation(record: object) -> Violation:
+    """The violation of a record whose field `risk` is out of bounds."""
+    return refused(record, "risk", f"must be in [{MIN_RISK}, {MAX_RISK}]", f"leave it out for {DEFAULT_RISK}")
 
 
 def _share_violations(limits: MemoryLimits, name: str, high: float) -> list[Violation]:
-    value = getattr(limits, name)
-    if 0 <= value <= high:
-        return []
-    return [Violation(field=name, what=f"must be in [0, {high:g}]", value=repr(value), remedy="leave it out for none")]
+    is_share = 0 <= getattr(limits, name) <= high
+    return [] if is_share else [refused(limits, name, f"must be in [0, {high:g}]", "leave it out for none")]

@@ -1,6 +1,5 @@
 """Measured slowdowns: of a victim beside one neighbour, and beside a company of several jobs."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from interfere.errors import Violation
@@ -10,8 +9,11 @@ from interfere.records.checks import (
     MIN_SLOWDOWN,
     NAN,
     check,
+    is_name,
+    refused,
     text_violations,
 )
+from interfere.records.record import record
 from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR = IMPORTANT = ("victim", "neighbour")
@@ -25,7 +27,7 @@ class PairStatus(StrEnum):
     INFEASIBLE = "infeasible"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PairMeasurement:
     """Measured slowdown of one victim beside one neighbour. A self pair is one row with both sides in `passes`."""
 
@@ -52,12 +54,7 @@ class PairMeasurement:
         bad = text_violations(self, "neighbour") + _measurement_violations(self)
         if self.important not in ("", *IMPORTANT):
             bad.append(
-                Violation(
-                    field="important",
-                    what="must say who had priority",
-                    value=repr(self.important),
-                    remedy=f"one of {', '.join(IMPORTANT)}, or empty",
-                )
+                refused(self, "important", "must say who had priority", f"one of {', '.join(IMPORTANT)}, or empty")
             )
         check(bad)
 
@@ -70,7 +67,7 @@ class PairMeasurement:
 MIN_COMPANY = 2  # jobs beside the victim: one alone makes a pair
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GroupMeasurement:
     """Measured slowdown of one victim beside a company of two or more jobs on the same device.
 
@@ -102,7 +99,7 @@ class GroupMeasurement:
     measured_at_s: float = NAN  # unix time
 
     def __post_init__(self) -> None:
-        check(_company_violations(self.company) + _measurement_violations(self))
+        check(_company_violations(self) + _measurement_violations(self))
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -120,28 +117,16 @@ class GroupMeasurement:
         return self.status is not PairStatus.INFEASIBLE
 
 
-def _company_violations(company: tuple[str, ...]) -> list[Violation]:
+def _company_violations(row: GroupMeasurement) -> list[Violation]:
     """A company is a sorted tuple of two or more names."""
     bad = []
-    if len(company) < MIN_COMPANY:
-        bad.append(
-            Violation(
-                field="company",
-                what=f"must hold at least {MIN_COMPANY} jobs",
-                value=str(len(company)),
-                remedy="a victim with one neighbour is a pair",
-            )
-        )
-    for name in company:
-        if not isinstance(name, str) or not name.strip() or len(name) > 256 or not name.isprintable():
-            bad.append(
-                Violation(
-                    field="company", what="must hold printable names", value=repr(name), remedy="1-256 characters"
-                )
-            )
-            return bad
-    if list(company) != sorted(company):
-        bad.append(Violation(field="company", what="must be sorted", value=repr(company), remedy="sort the names"))
+    if len(row.company) < MIN_COMPANY:
+        what = f"must hold at least {MIN_COMPANY} jobs"
+        bad.append(refused(row, "company", what, "a victim with one neighbour is a pair"))
+    if not all(map(is_name, row.company)):
+        return [*bad, refused(row, "company", "must hold printable names", "1-256 characters")]
+    if list(row.company) != sorted(row.company):
+        bad.append(refused(row, "company", "must be sorted", "sort the names"))
     return bad
 
 
@@ -149,22 +134,10 @@ def _measurement_violations(row: PairMeasurement | GroupMeasurement) -> list[Vio
     """What a measured slowdown must be, whoever runs beside the victim."""
     bad = text_violations(row, "victim", "device_type", "source") + set_sharing_mode(row)
     if row.metric not in METRICS:
-        bad.append(
-            Violation(
-                field="metric", what="unknown metric", value=repr(row.metric), remedy=f"one of {', '.join(METRICS)}"
-            )
-        )
+        bad.append(refused(row, "metric", "unknown metric", f"one of {', '.join(METRICS)}"))
     if row.status is PairStatus.OK and not MIN_SLOWDOWN <= row.slowdown <= MAX_SLOWDOWN:
-        bad.append(
-            Violation(
-                field="slowdown",
-                what=f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}] when status is ok",
-                value=repr(row.slowdown),
-                remedy="mark the row unstable or infeasible with its reason",
-            )
-        )
+        what = f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}] when status is ok"
+        bad.append(refused(row, "slowdown", what, "mark the row unstable or infeasible with its reason"))
     if row.status is not PairStatus.OK and not row.reason:
-        bad.append(
-            Violation(field="reason", what="a row that is not ok needs its reason", value="''", remedy="say why")
-        )
+        bad.append(refused(row, "reason", "a row that is not ok needs its reason", "say why"))
     return bad

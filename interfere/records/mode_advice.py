@@ -4,11 +4,16 @@ Relative throughput of k jobs = Σ 1/slowdown over the jobs: 1 is what they do o
 A job counts in the throughput within targets only where it keeps its latency target.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
-from interfere.records.checks import NAN
+from interfere.errors import Violation
+from interfere.records.checks import NAN, check, number_violations, refused
+from interfere.records.limits import DEFAULT_RISK, MAX_RISK, MIN_RISK, risk_violation
+from interfere.records.predictions import JobRef
+from interfere.records.record import record
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
+
+MIN_JOBS, MAX_JOBS = 2, 48  # as many as a device may have seats
 
 
 class ModeSource(StrEnum):
@@ -38,20 +43,19 @@ class ModeMeasurementKind(StrEnum):
     ALONE = "alone"  # one job, on a device type or a slice of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ModeMeasurement:
     """A measurement that would make the advice surer."""
 
     kind: ModeMeasurementKind
     workloads: tuple[str, ...]
     device_type: str  # the device, or a MIG slice
-    mode: OptionalSharingMode  # that it informs; empty: every mode
-    expected_gain: float = (
-        NAN  # of relative throughput, from knowing the mode exactly; NaN where nothing is known of it
-    )
+    mode: OptionalSharingMode = ""  # that it informs; empty: every mode
+    # Of relative throughput, from knowing the mode exactly; NaN where nothing is known of it.
+    expected_gain: float = NAN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobUnderMode:
     """What one job would suffer under a mode; the numbers are NaN where nothing is known."""
 
@@ -65,7 +69,7 @@ class JobUnderMode:
     reason: str = ""  # why nothing is known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ModeOutlook:
     """One sharing mode: what every job would suffer, and what they would do in all."""
 
@@ -87,7 +91,7 @@ class ModeOutlook:
         return self.source is not ModeSource.ABSTAINED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ModeRecommendation:
     """The mode to take and why; without a mode the jobs run one after the other, or nothing is known."""
 
@@ -102,7 +106,7 @@ class ModeRecommendation:
     reason: str = ""  # the same in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ModeAdvice:
     """Every sharing mode, the recommendation, and what to measure to be surer, the most useful first."""
 
@@ -111,3 +115,39 @@ class ModeAdvice:
     recommendation: ModeRecommendation
     measure: tuple[ModeMeasurement, ...]
     model_version: str = ""
+
+
+@record
+class ModeJob:
+    """A job that is to share a device."""
+
+    job: JobRef
+    latency_target_s: float = NAN  # that one step or request may take
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "latency_target_s")
+        if self.latency_target_s == 0:
+            remedy = "send the seconds that one step may take, or leave it out"
+            bad.append(refused(self, "latency_target_s", "must be > 0", remedy))
+        check(bad)
+
+
+@record
+class ModeQuery:
+    """A set of jobs and the device that they would share."""
+
+    jobs: tuple[ModeJob, ...]
+    device_type: str = ""  # empty: the only one the model knows
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+    risk: float = DEFAULT_RISK  # largest probability with which a job may miss a latency target that it keeps alone
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "device_memory_bytes", low=1.0)
+        if not MIN_JOBS <= len(self.jobs) <= MAX_JOBS:
+            what = f"must be {MIN_JOBS} to {MAX_JOBS} jobs"
+            remedy = "name each job that shares the device; list a job twice for two copies of it"
+            bad.append(Violation(field="jobs", what=what, value=f"{len(self.jobs)} jobs", remedy=remedy))
+        if not MIN_RISK <= self.risk <= MAX_RISK:
+            bad.append(risk_violation(self))
+        check(bad)

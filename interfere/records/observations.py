@@ -1,7 +1,6 @@
 """Observations that a scheduler reports: progress, memory use, outcomes, rollbacks; and their results."""
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 
 from interfere.errors import Violation
@@ -10,13 +9,17 @@ from interfere.records.checks import (
     MIN_SLOWDOWN,
     NAN,
     check,
+    label_violations,
     number_violations,
+    refused,
     text_violations,
 )
+from interfere.records.record import record
+from interfere.records.served_model import OnlineState
 from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Progress:
     """One window of one job during which its co-located jobs did not change. Give `steps` or `slowdown`.
 
@@ -42,31 +45,19 @@ class Progress:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "observation_id", "job_id", "workload", "device_type")
-        bad += _label_violations(self, "reporter", "campaign")
-        bad += number_violations(self, "steps", low=0.0) + _span_violations(self.start_s, self.end_s)
+        bad += label_violations(self, "reporter", "campaign")
+        bad += number_violations(self, "steps", low=0.0) + _span_violations(self)
         if math.isnan(self.steps) == math.isnan(self.slowdown):
-            bad.append(
-                Violation(
-                    field="steps",
-                    what="give exactly one of steps and slowdown",
-                    value=f"{self.steps}, {self.slowdown}",
-                    remedy="drop one",
-                )
-            )
+            what, value = "give exactly one of steps and slowdown", f"{self.steps}, {self.slowdown}"
+            bad.append(Violation(field="steps", what=what, value=value, remedy="drop one"))
         if not math.isnan(self.slowdown) and not MIN_SLOWDOWN <= self.slowdown <= MAX_SLOWDOWN:
-            bad.append(
-                Violation(
-                    field="slowdown",
-                    what=f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]",
-                    value=repr(self.slowdown),
-                    remedy="check the clock and the solo rate",
-                )
-            )
+            what = f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
+            bad.append(refused(self, "slowdown", what, "check the clock and the solo rate"))
         bad += set_sharing_mode(self)
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MemoryUsage:
     """Device memory that a job held in a window: compared with its grant, and later the demand of its workload."""
 
@@ -83,18 +74,13 @@ class MemoryUsage:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "observation_id", "job_id", "workload", "device_type")
-        bad += _label_violations(self, "reporter")
+        bad += label_violations(self, "reporter")
         bad += number_violations(self, "bytes", nan=False) + number_violations(self, "min_bytes")
         if self.min_bytes > self.bytes:
-            bad.append(
-                Violation(
-                    field="min_bytes",
-                    what="must not exceed bytes, the largest amount of the window",
-                    value=f"{self.min_bytes:.0f} > {self.bytes:.0f}",
-                    remedy="swap the two, or leave min_bytes out",
-                )
-            )
-        check(bad + _span_violations(self.start_s, self.end_s))
+            what, remedy = "must not exceed bytes, the largest amount of the window", "swap the two, or leave it out"
+            value = f"{self.min_bytes:.0f} > {self.bytes:.0f}"
+            bad.append(Violation(field="min_bytes", what=what, value=value, remedy=remedy))
+        check(bad + _span_violations(self))
 
 
 class OutcomeKind(StrEnum):
@@ -106,7 +92,7 @@ class OutcomeKind(StrEnum):
     ENDED = "ended"  # the job has ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Outcome:
     """How a planned action, or a job, ended: read by the planner's ledger."""
 
@@ -122,20 +108,14 @@ class Outcome:
         bad = text_violations(self, "observation_id", "job_id")
         bad += number_violations(self, "at_s", nan=False)
         if len(self.reason) > 256 or not self.reason.isprintable():
-            bad.append(
-                Violation(
-                    field="reason",
-                    what="must be printable and short",
-                    value=repr(self.reason[:40]),
-                    remedy="at most 256 characters",
-                )
-            )
+            what, value = "must be printable and short", repr(self.reason[:40])
+            bad.append(Violation(field="reason", what=what, value=value, remedy="at most 256 characters"))
         if self.kind in (OutcomeKind.REFUSED, OutcomeKind.ENDED) and not self.reason:
-            bad.append(Violation(field="reason", what="is needed with refused and ended", value="''", remedy="say why"))
+            bad.append(refused(self, "reason", "is needed with refused and ended", "say why"))
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rollback:
     """Go back to a point of the log, for all reporters or for one; or take such a rollback back.
 
@@ -149,21 +129,14 @@ class Rollback:
     undoes: int = 0  # sequence number of the rollback that is taken back; 0 for a rollback
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "observation_id", "reason") + _label_violations(self, "reporter")
+        bad = text_violations(self, "observation_id", "reason") + label_violations(self, "reporter")
         for name in ("to_sequence", "undoes"):
             if getattr(self, name) < 0:
-                bad.append(
-                    Violation(
-                        field=name,
-                        what="must be 0 or more",
-                        value=repr(getattr(self, name)),
-                        remedy="a sequence number of `interfere observe log`",
-                    )
-                )
+                bad.append(refused(self, name, "must be 0 or more", "a sequence number of `interfere observe log`"))
         check(bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReporterWeight:
     """How much is learned from the later windows of one reporter: 1 as from any, 0 nothing (muted)."""
 
@@ -175,18 +148,25 @@ class ReporterWeight:
     def __post_init__(self) -> None:
         bad = text_violations(self, "observation_id", "reporter", "reason")
         if not 0.0 <= self.weight <= 1.0:
-            bad.append(
-                Violation(
-                    field="weight",
-                    what="must lie in [0, 1]",
-                    value=repr(self.weight),
-                    remedy="0 mutes the reporter, 1 trusts it as any",
-                )
-            )
+            bad.append(refused(self, "weight", "must lie in [0, 1]", "0 mutes the reporter, 1 trusts it as any"))
         check(bad)
 
 
 Observation = Progress | MemoryUsage | Outcome | Rollback | ReporterWeight
+OBSERVATION_TYPES: dict[str, type[Observation]] = {
+    "progress": Progress,
+    "memory_usage": MemoryUsage,
+    "outcome": Outcome,
+    "rollback": Rollback,
+    "reporter_weight": ReporterWeight,
+}
+"""Every kind of observation by its name: in documents, in the store and on the wire."""
+_KINDS = {of_kind: name for name, of_kind in OBSERVATION_TYPES.items()}
+
+
+def observation_kind(observation: Observation) -> str:
+    """The name of the kind of an observation: progress, memory_usage, outcome, ...."""
+    return _KINDS[type(observation)]
 
 
 class ObservationResult(StrEnum):
@@ -199,25 +179,67 @@ class ObservationResult(StrEnum):
     QUARANTINED = "quarantined"  # stored, and learned with a low weight: it contradicts what other windows say
 
 
-def _label_violations(record: object, *names: str) -> list[Violation]:
-    """Names that may be empty: printable and short."""
-    return text_violations(record, *(name for name in names if getattr(record, name)))
-
-
-def _span_violations(start_s: float, end_s: float) -> list[Violation]:
+def _span_violations(window: Progress | MemoryUsage) -> list[Violation]:
     """Two finite times ≥ 0, in order."""
     bad = [
-        Violation(field=name, what="must be a finite number ≥ 0", value=repr(value), remedy="send unix seconds")
-        for name, value in (("start_s", start_s), ("end_s", end_s))
-        if not (math.isfinite(value) and value >= 0)
+        refused(window, name, "must be a finite number ≥ 0", "send unix seconds")
+        for name in ("start_s", "end_s")
+        if not 0 <= getattr(window, name) < math.inf
     ]
-    if not end_s > start_s:
-        bad.append(
-            Violation(
-                field="end_s",
-                what="must be after start_s",
-                value=repr(end_s),
-                remedy="send a window of positive length",
-            )
-        )
+    if not window.end_s > window.start_s:
+        bad.append(refused(window, "end_s", "must be after start_s", "send a window of positive length"))
     return bad
+
+
+@record
+class Unreadable:
+    """An observation that breaks a rule: it is rejected by itself, and the rest of its batch is processed."""
+
+    observation_id: str
+    reason: str
+
+
+Reported = Observation | Unreadable
+
+
+@record
+class ObservationAnswer:
+    """The result of one observation; `reason` says why where it was not applied."""
+
+    observation_id: str
+    result: ObservationResult
+    reason: str = ""
+    weight: float = NAN  # with which a window of a pair was learned, between 0 and 1; NaN for all others
+
+
+@record
+class LogEntry:
+    """One entry of the observation log; nothing is learned from an entry that was rolled back."""
+
+    sequence: int
+    observation: Observation
+    result: ObservationResult
+    reason: str
+    received_s: float
+    rolled_back: bool = False
+
+
+@record
+class Correction:
+    """The learned correction of one ordered pair: log of the factor on its predicted slowdown."""
+
+    victim: str
+    neighbour: str
+    device_type: str
+    mode: SharingMode
+    log_factor: float
+    sd: float
+
+
+@record
+class ObservationLog:
+    """The newest entries up to a point of the log, newest first, and the online state at that point."""
+
+    entries: tuple[LogEntry, ...]
+    online: OnlineState
+    corrections: tuple[Correction, ...]

@@ -1,15 +1,19 @@
-"""The decision that a scheduler gets back: actions, pairs, refusals, and how good the plan is known to be."""
+"""Decisions: plans with their actions, pairs and refusals, rankings of devices for one job, and their explanations."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import field
 from enum import StrEnum
 
 from interfere.records.checks import NAN
-from interfere.records.limits import ActionKind
+from interfere.records.cluster import Device, Job
+from interfere.records.limits import ActionKind, Limits, ObjectiveKind
+from interfere.records.predictions import Source
+from interfere.records.record import record
 from interfere.records.rules import Rule
 from interfere.sharing_modes import OptionalSharingMode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Action:
     """What to do with one job, and why: the rule behind it, and the same in words.
 
@@ -57,7 +61,7 @@ class Action:
         return self.device_ids or ((self.device_id,) if self.device_id else ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pairing:
     """Two jobs that will share a device: a pending one and its partner, pending or resident."""
 
@@ -67,7 +71,7 @@ class Pairing:
     weight: float  # cost of the pair in the objective: w_i (s_ij - 1) + w_j (s_ji - 1) by default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Refusal:
     """A pair that is not allowed, with the first rule that forbids it; without a partner: the job even alone."""
 
@@ -94,7 +98,7 @@ class LevelKind(StrEnum):
     MAX_COST = "max_cost"  # the largest cost of a job, for a min-max objective
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanLevel:
     """One level of a decision: each is minimised among the placements that are best at all levels before it."""
 
@@ -104,7 +108,7 @@ class PlanLevel:
     priority: int | None = None  # of the jobs that count; None where all do
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Plan:
     """One decision; waiting jobs are counted apart.
 
@@ -143,7 +147,7 @@ class Plan:
     wall_s: float = NAN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ranking:
     """One candidate device for one job, as per-pod schedulers need it. Lower cost is better."""
 
@@ -151,7 +155,103 @@ class Ranking:
     feasible: bool
     slowdown: float  # predicted, of the job; 1 on an empty device
     worst_resident_slowdown: float
-    cost: float
+    cost: float = math.inf  # infinite where it is not feasible
     reason: str  # the rule in words; "allowed" where none forbids it
     rule: Rule | None = None  # what forbids it, or the promise that was made of it; None where it is just allowed
     planned: bool = False  # where a plan for this job alone on these devices would start it
+
+
+@record
+class RankQuery:
+    """One job and its candidate devices, to be ranked."""
+
+    job: Job
+    devices: tuple[Device, ...]
+    limits: Limits = field(default_factory=Limits)
+    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
+    scope: str = ""  # whose promises count; empty: none
+
+
+@record
+class RankAnswer:
+    """Rankings of devices, the best first."""
+
+    rankings: tuple[Ranking, ...]
+    model_version: str
+
+
+@record
+class Contribution:
+    """How much one fact moves a predicted log slowdown, compared with a reference value of that fact.
+
+    For a fact g of job j: log s(x) - log s(x with g of j at its reference). Positive: it slows the victim more than the
+    reference would. Effects of facts do not add up.
+    """
+
+    job_id: str  # the job whose fact it is; empty: a fact of the pair
+    name: str
+    log_change: float
+    value: float = NAN  # in `unit`; NaN where the fact is no number
+    reference: float = NAN
+    unit: str = ""
+
+
+@record
+class PairExplanation:
+    """One job beside its partner, as predicted now, and what moves this prediction, largest first."""
+
+    victim_id: str
+    neighbour_id: str
+    median: float
+    lower: float
+    upper: float
+    source: Source
+    note: str = ""  # what the numbers are based on
+    contributions: tuple[Contribution, ...] = ()
+
+
+@record
+class Alternative:
+    """An alternative action for the job. `cost`: objective of the best whole plan with it, by current knowledge.
+
+    Plans are compared by the weight of waiting jobs first, then by cost.
+    """
+
+    kind: ActionKind
+    device_id: str = ""
+    partner_id: str = ""
+    partner_workload: str = ""
+    slowdown: float = NAN  # predicted, of the job
+    partner_slowdown: float = NAN
+    group_cost: float = NAN  # of the job's own group in the objective
+    cost: float  # of the whole plan
+    waiting: int  # jobs that wait in that plan
+    waiting_weight: float
+    chosen: bool = False  # it is the action of the decision
+    proven: bool = True  # no plan with it costs less: proved
+
+
+@record
+class Explanation:
+    """Why one job got its action in one decision."""
+
+    decision_id: str
+    scope: str
+    workload: str  # of the job
+    action: Action
+    pairs: tuple[PairExplanation, ...]  # the job beside its partner, then the partner beside the job
+    alternatives: tuple[Alternative, ...]  # best first
+    left_out: int  # further alternatives for which the time budget did not suffice
+    refused: tuple[Refusal, ...]  # what it may not have, a few for each rule that binds; no partner: not even alone
+    refused_total: int
+    model_version: str  # that explains; that decided unless `changed` says otherwise
+    changed: tuple[str, ...]  # what is known now and was not then
+
+
+@record
+class ExplainQuery:
+    """Asks why a job got its action in a decision."""
+
+    decision_id: str
+    job_id: str
+    scope: str = ""  # empty: the scope of the decision

@@ -1,14 +1,15 @@
 """Questions to a predictor and its answers: lists of ordered pairs, and matrices of victims × neighbours."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.records.checks import NAN
+from interfere.errors import InvalidInputError, Violation
+from interfere.records.checks import NAN, check, is_name, number_violations, refused, text_violations
 from interfere.records.facts import JobProfile
-from interfere.sharing_modes import SharingMode
+from interfere.records.record import record
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 class Source(StrEnum):
@@ -20,7 +21,7 @@ class Source(StrEnum):
     ABSTAINED = "abstained"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PairBatch:
     """Ordered pairs to predict: `victim[k]` and `neighbour[k]` index `jobs`."""
 
@@ -36,7 +37,7 @@ class PairBatch:
         return len(self.victim)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MatrixBatch:
     """Every job of `victims` beside every job of `neighbours`, predicted in both directions.
 
@@ -56,7 +57,7 @@ class MatrixBatch:
         return len(self.victims), len(self.neighbours)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Prediction:
     """Slowdowns of p ordered pairs; where a pair abstains, they are NaN and `reason` says why and what helps."""
 
@@ -68,7 +69,7 @@ class Prediction:
     reason: tuple[str, ...]  # empty unless abstained
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MatrixPrediction:
     """Slowdowns of v victims × n neighbours in both directions; NaN where there is no prediction."""
 
@@ -77,3 +78,101 @@ class MatrixPrediction:
     feasible: NDArray[np.uint8]  # uint8[v, n]: 0 only where both are known not to fit
     # float64[v, n], probability that both fit, NaN where unknown; not sent over the wire.
     feasibility: NDArray[np.float64] | None = None
+
+
+@record
+class JobRef:
+    """A job to predict for: exactly one of its workload, a profile id, or the facts themselves."""
+
+    workload: str = ""
+    profile_id: str = ""
+    profile: JobProfile | None = None
+
+    def __post_init__(self) -> None:
+        count = bool(self.workload) + bool(self.profile_id) + (self.profile is not None)
+        if count != 1:
+            what, remedy = "exactly one way to name a job", "give workload, profile_id or profile"
+            violation = Violation(field="workload", what=what, value=f"{count} of them", remedy=remedy)
+            raise InvalidInputError.from_violations([violation])
+        if self.profile is None and not is_name(self.workload or self.profile_id):
+            check(text_violations(self, "workload" if self.workload else "profile_id"))
+
+    @property
+    def name(self) -> str:
+        """The workload, or the profile id where only that is given."""
+        return self.profile.workload if self.profile else self.workload or self.profile_id
+
+
+@record
+class PairQuery:
+    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; without pairs, all of two different jobs.
+
+    A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside all of them at once.
+    """
+
+    jobs: tuple[JobRef, ...]
+    pairs: tuple[tuple[int, ...], ...] = ()
+    device_type: str = ""  # empty: the only one the model knows
+    mode: SharingMode = SharingMode.TIMESLICE
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+
+    def __post_init__(self) -> None:
+        bad = set_sharing_mode(self) + number_violations(self, "device_memory_bytes", low=1.0)
+        jobs = range(len(self.jobs))
+        for k, indices in enumerate(self.pairs):
+            if len(indices) == 2 and indices[0] in jobs and indices[1] in jobs:
+                continue
+            if len(indices) < 2 or len(set(indices)) < len(indices) > 2:
+                what = "must be a victim and different neighbours"
+                remedy = "two indices into jobs, or more for a group; list a job twice in jobs for two of it"
+                bad.append(Violation(field=f"pairs[{k}]", what=what, value=str(list(indices)), remedy=remedy))
+            for side, index in zip(("victim", *["neighbour"] * len(indices)), indices, strict=False):
+                if index not in jobs:
+                    path, what = f"pairs[{k}].{side}", f"must index one of the {len(self.jobs)} jobs"
+                    bad.append(Violation(field=path, what=what, value=str(index), remedy="count from 0"))
+        if not self.jobs:
+            bad.append(refused(self, "jobs", "must not be empty", "name at least one job"))
+        check(bad)
+
+
+@record
+class PairAnswer:
+    """Predictions in the order of the requested pairs; `victim[k]` and `neighbour[k]` index the jobs of the query."""
+
+    victim: NDArray[np.int64]  # int64[p]
+    neighbour: NDArray[np.int64]  # int64[p]
+    prediction: Prediction
+    further: tuple[tuple[int, ...], ...] = ()  # [p] further neighbours of each pair; () when no pair has any
+    model_version: str
+    device_type: str
+
+
+@record
+class MatrixQuery:
+    """All victims beside all neighbours; without neighbours, beside the victims themselves."""
+
+    victims: tuple[JobRef, ...]
+    neighbours: tuple[JobRef, ...] = ()
+    device_type: str = ""
+    mode: SharingMode = SharingMode.TIMESLICE
+    quantile: float = 0.5
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+
+    def __post_init__(self) -> None:
+        bad = set_sharing_mode(self) + number_violations(self, "device_memory_bytes", low=1.0)
+        if not self.victims:
+            bad.append(refused(self, "victims", "must not be empty", "name at least one job"))
+        if not 0.0 < self.quantile < 1.0:
+            bad.append(refused(self, "quantile", "must lie between 0 and 1", "0.5 is the median"))
+        check(bad)
+
+
+@record
+class MatrixAnswer:
+    """Both directions of a matrix of predictions, with the model version that answered."""
+
+    matrix: MatrixPrediction
+    model_version: str
+    device_type: str

@@ -4,13 +4,13 @@ A promise keeps the devices of an action that the scheduler may be carrying out;
 """
 
 import math
-from dataclasses import dataclass
 
 from interfere.records.checks import NAN
 from interfere.records.plans import Action
+from interfere.records.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Promise:
     """A planned start, move or preemption, kept for its job until `action.promised_by_s`."""
 
@@ -25,7 +25,7 @@ class Promise:
         return (*self.action.places, self.from_device_id) if self.from_device_id else self.action.places
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AcceptedDeadline:
     """A deadline guarantee: no job of equal or lower priority starts where that would make this job miss it."""
 
@@ -34,19 +34,19 @@ class AcceptedDeadline:
     decision_ids: tuple[str, ...]  # the decision that accepted it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Grant:
     """Memory that a job holds on each of its devices."""
 
     job_id: str
     workload: str
     device_ids: tuple[str, ...]
-    bytes: float  # whole granules; NaN: no grant, because the job's memory was unknown when it came
-    since_s: float  # on the caller's clock
+    bytes: float = NAN  # whole granules; NaN: no grant, because the job's memory was unknown when it came
+    since_s: float = NAN  # on the caller's clock
     planned: bool = False  # whether the job is still to start on these devices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DeviceSlots:
     """The granules of memory that a device can grant."""
 
@@ -66,7 +66,7 @@ def granules_for(memory_bytes: float, granule_bytes: float) -> int:
     return max(1, math.ceil(memory_bytes / granule_bytes - 1e-6))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScopeLedger:
     """What one scope has promised, accepted and granted.
 
@@ -80,3 +80,41 @@ class ScopeLedger:
     accepted_deadlines: tuple[AcceptedDeadline, ...] = ()
     grants: tuple[Grant, ...] = ()  # of running jobs; a planned start holds the grant of its action
     slots: tuple[DeviceSlots, ...] = ()  # of the devices that grant memory
+
+
+@record
+class DeviceGrants:
+    """The granules of one device: all, granted, free."""
+
+    device_id: str
+    device_type: str
+    granules: int
+    granted: int
+    free: int
+    oversubscription_ratio: float
+    granule_bytes: float
+
+
+@record
+class GrantLine:
+    """Memory granted to a job on one device, and how the job uses it."""
+
+    job_id: str
+    device_id: str
+    granules: int
+    bytes: float
+    since_s: float  # on the caller's clock
+    planned: bool = False  # the job has still to start there or to move there
+    last_use_bytes: float = NAN  # in the last window since the grant
+    # Windows since the grant that used more, among the newest that `interfere.serving.decisions` reads.
+    times_exceeded: int = 0
+
+
+@record
+class GrantTables:
+    """Granted memory of one scope, as of its last decision with a clock (`now_s`; 0 before the first)."""
+
+    scope: str
+    now_s: float
+    devices: tuple[DeviceGrants, ...]
+    grants: tuple[GrantLine, ...]

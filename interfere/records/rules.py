@@ -4,11 +4,11 @@ A rule is a kind with its numbers. `interfere.policy.rules.text` alone turns one
 sentence back. Every field besides the kind is a parameter: `RuleKind` says which of them a kind carries.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from interfere.records.checks import NAN
 from interfere.records.limits import ActionKind
+from interfere.records.record import record
 from interfere.sharing_modes import OptionalSharingMode
 
 
@@ -70,7 +70,7 @@ class MemoryBasis(StrEnum):
     MEASURED_USE = "measured_use"  # the most that jobs of its workload were seen to hold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MemoryDemand:
     """The device memory that a job needs; a size that nobody knows is NaN."""
 
@@ -81,7 +81,7 @@ class MemoryDemand:
     working_set_bytes: float = NAN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rule:
     """One rule with its parameters. Absent numbers are NaN or None, absent names are empty."""
 

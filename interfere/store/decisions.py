@@ -1,22 +1,19 @@
-"""Decisions, and the ledgers of promises and grants that they change, in SQLite."""
+"""Decisions with their audits, and the ledgers of promises and grants that they change, in SQLite."""
 
+import json
 import sqlite3
+import zlib
 
-from interfere.records import AcceptedDeadline, Promise, ScopeLedger
-from interfere.store.json_records import (
-    accepted_deadline_to_json,
-    grant_from_json,
-    grant_to_json,
-    promise_or_deadline_from_json,
-    promise_to_json,
-    slots_from_json,
-    slots_to_json,
-)
-from interfere.store.protocols import StoredDecision
+from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records.documents import from_json, to_document, to_json
+from interfere.store.protocols import DecisionAudit, StoredDecision
 from interfere.store.retention import EvictionListener, NewestRows, nobody
 from interfere.store.sqlite_file import SqliteFile
 
 MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
+MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
+MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
+MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
 MAX_SCOPES = 10_000  # ledgers; those that were decided for longest ago are forgotten beyond that
 
 
@@ -52,6 +49,62 @@ class SqliteDecisions:
                 "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
             ).fetchone()
         return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])
+
+
+class SqliteDecisionAudits:
+    """Implements `DecisionAuditRepository`."""
+
+    def __init__(
+        self,
+        file: SqliteFile,
+        max_audits: int = MAX_AUDITS,
+        max_bytes: int = MAX_AUDITS_BYTES,
+        *,
+        on_eviction: EvictionListener = nobody,
+    ) -> None:
+        self._file, self._on_eviction = file, on_eviction
+        self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
+
+    def put(self, audit: DecisionAudit) -> None:
+        """Store one audit and delete the oldest beyond the limits; one that is too large is not kept."""
+        row = (
+            audit.decision_id,
+            audit.scope,
+            zlib.compress(audit.request, 1),
+            zlib.compress(audit.answer, 1),
+            audit.model_version,
+            audit.learned_up_to,
+            audit.facts_digest,
+        )
+        size = len(row[2]) + len(row[3])
+        if size > MAX_AUDIT_BYTES:
+            return
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO account"
+                " (decision_id, scope, request, answer, model_version, learned_upto, facts)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            deleted = self._newest.apply(connection, size)
+        self._on_eviction("decision_audit", deleted)
+
+    def find(self, decision_id: str) -> DecisionAudit | None:
+        """The audit of a decision; None where there is none."""
+        with self._file.read_connection() as connection:
+            row = connection.execute(
+                "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
+                (decision_id,),
+            ).fetchone()
+        return row and DecisionAudit(
+            decision_id=decision_id,
+            scope=row[0],
+            request=zlib.decompress(row[1]),
+            answer=zlib.decompress(row[2]),
+            model_version=row[3],
+            learned_up_to=row[4],
+            facts_digest=row[5],
+        )
 
 
 class SqliteLedgers:
@@ -90,8 +143,8 @@ class SqliteLedgers:
             now_s=header[1],
             promises=tuple(record for record in promised if isinstance(record, Promise)),
             accepted_deadlines=tuple(record for record in promised if isinstance(record, AcceptedDeadline)),
-            grants=tuple(map(grant_from_json, contents["grant"])),
-            slots=tuple(map(slots_from_json, contents["slots"])),
+            grants=tuple(from_json(Grant, content) for content in contents["grant"]),
+            slots=tuple(from_json(DeviceSlots, content) for content in contents["slots"]),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
@@ -99,12 +152,8 @@ class SqliteLedgers:
         contents = [(promise.action.job_id, promise_to_json(promise)) for promise in ledger.promises]
         contents += [(accepted.job_id, accepted_deadline_to_json(accepted)) for accepted in ledger.accepted_deadlines]
         promise_rows = [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)]
-        granted_rows = [
-            (ledger.scope, "grant", place, grant_to_json(grant)) for place, grant in enumerate(ledger.grants)
-        ]
-        granted_rows += [
-            (ledger.scope, "slots", place, slots_to_json(slots)) for place, slots in enumerate(ledger.slots)
-        ]
+        granted_rows = [(ledger.scope, "grant", place, to_json(grant)) for place, grant in enumerate(ledger.grants)]
+        granted_rows += [(ledger.scope, "slots", place, to_json(slots)) for place, slots in enumerate(ledger.slots)]
         with self._file.transaction() as connection:
             row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
             if (row[0] if row else 0) != ledger.revision:
@@ -171,3 +220,43 @@ def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> in
     for table in ("ledger", "promise", "granted"):
         connection.executemany(f"DELETE FROM {table} WHERE scope = ?", rows)  # noqa: S608 - our own names
     return len(rows)
+
+
+# --- promises as JSON -------------------------------------------------------------------------------------------------
+
+_LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode")  # of actions: older servers read rows without them
+
+
+def promise_to_json(promise: Promise) -> str:
+    """The promise as one line of JSON, without what is absent."""
+    document = to_document(promise, present_only=True)
+    action = document["action"]
+    document["action"] = {name: value for name, value in action.items() if value or name not in _LEFT_OUT_EMPTY}
+    return json.dumps(document, sort_keys=True, allow_nan=False)
+
+
+def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
+    """The accepted deadline as one line of JSON: a promise to wait, which keeps no device.
+
+    Stores keep accepted deadlines in this form since format 5, so that servers of either version can share one.
+    """
+    action = Action(
+        kind=ActionKind.WAIT,
+        job_id=accepted.job_id,
+        promised_by_s=accepted.deadline_s,
+        reason="deadline",
+        accepted=True,
+    )
+    return promise_to_json(Promise(action=action, decision_ids=accepted.decision_ids))
+
+
+def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
+    """Inverse of `promise_to_json` and of `accepted_deadline_to_json`."""
+    promise = from_json(Promise, text)
+    if promise.action.kind is not ActionKind.WAIT:
+        return promise
+    return AcceptedDeadline(
+        job_id=promise.action.job_id,
+        deadline_s=promise.action.promised_by_s,
+        decision_ids=promise.decision_ids,
+    )

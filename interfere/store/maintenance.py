@@ -3,15 +3,16 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from interfere.errors import InterfereError, UnavailableError, UnfitError
+from interfere.records import JobProfile
+from interfere.records.documents import from_json
+from interfere.records.observations import OBSERVATION_TYPES
 from interfere.store.file_lock import FileLock
-from interfere.store.json_records import observation_from_json, profile_from_json
 from interfere.store.sqlite_file import FORMAT, create_private
 from interfere.store.wal import read_wal
 
@@ -150,7 +151,7 @@ def _salvage(store: Path, target: Path) -> None:
             for (sql,) in statements:
                 if "sqlite_sequence" not in sql:
                     new.execute(sql)
-        bad = {(table, rowid) for table, rowid in _unreadable_rows(old)}
+        bad = {place for place, _, _ in _unreadable(old)}
         for table in TABLES:
             for row in _rows(old, table):
                 if (table, row[0]) not in bad:
@@ -208,27 +209,15 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int], str, str]]:
     """Rows whose content this release cannot read: (table, rowid), what it is, why."""
-    readers: dict[str, Callable[[Any], object]] = {"profile": _read_profile, "observation": _read_observation}
-    columns = {"profile": "rowid, id, content", "observation": "rowid, id, content, kind"}
-    for table, read in readers.items():
+    kinds = {"profile": "''", "observation": "kind"}  # what tells of which type a row is
+    for table, kind_column in kinds.items():
         with suppress(sqlite3.DatabaseError):
-            for row in connection.execute(f"SELECT {columns[table]} FROM {table}"):  # noqa: S608 - our own names
+            rows = connection.execute(f"SELECT rowid, id, content, {kind_column} FROM {table}")  # noqa: S608 - our own names
+            for rowid, id_, content, kind in rows:
                 try:
-                    read(row)
+                    from_json(OBSERVATION_TYPES[kind] if kind else JobProfile, content)
                 except (InterfereError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                    yield (table, int(row[0])), f"{table} {str(row[1])[:64]}", " ".join(str(error).split())[:200]
-
-
-def _unreadable_rows(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    return (place for place, _, _ in _unreadable(connection))
-
-
-def _read_profile(row: tuple[str, ...]) -> object:
-    return profile_from_json(row[2])
-
-
-def _read_observation(row: tuple[str, ...]) -> object:
-    return observation_from_json(row[3], row[2])
+                    yield (table, int(rowid)), f"{table} {str(id_)[:64]}", " ".join(str(error).split())[:200]
 
 
 def _move_aside(store: Path, why: str) -> Path | None:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from interfere.records import MemoryUsage, Observation, ObservationResult, Rollback
-from interfere.store.json_records import observation_from_json, observation_kind, observation_to_json
+from interfere.records.documents import from_json, to_json
+from interfere.records.observations import OBSERVATION_TYPES, observation_kind
 from interfere.store.protocols import NewObservation, RolledBackRange, StateCheckpoint, StoredObservation
 from interfere.store.retention import EvictionListener, nobody
 from interfere.store.sqlite_file import SqliteFile
@@ -52,7 +53,7 @@ class SqliteObservations:
         rows = [
             (
                 new.observation.observation_id,
-                observation_to_json(new.observation),
+                to_json(new.observation),
                 observation_kind(new.observation),
                 new.result.value,
                 new.reason,
@@ -88,7 +89,7 @@ class SqliteObservations:
                     f"SELECT id, kind, content FROM observation WHERE id IN ({placeholders})",  # noqa: S608 - question marks only
                     ids,
                 )
-                stored.update((id_, observation_from_json(kind, content)) for id_, kind, content in rows)
+                stored.update((id_, from_json(OBSERVATION_TYPES[kind], content)) for id_, kind, content in rows)
         return stored
 
     def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[StoredObservation]:
@@ -126,9 +127,7 @@ class SqliteObservations:
             with self._file.read_connection() as connection:
                 rows = connection.execute(_MEMORY_USAGES, parameters).fetchall()
             for seq, end_s, content in rows:
-                usage = observation_from_json("memory_usage", content)
-                assert isinstance(usage, MemoryUsage)
-                yield usage
+                yield from_json(MemoryUsage, content)
                 parameters |= {"end_s": end_s, "seq": seq}
             if len(rows) < PAGE_MEMORY_USAGES:
                 return
@@ -169,8 +168,7 @@ class SqliteObservations:
                 "WHERE kind <> 'progress' AND kind = 'rollback' AND seq <= ? ORDER BY seq",
                 (MAX_SEQUENCE if up_to is None else up_to,),
             ).fetchall()
-        found = [(int(seq), observation_from_json("rollback", content)) for seq, content in rows]
-        return [(seq, entry) for seq, entry in found if isinstance(entry, Rollback)]
+        return [(int(seq), from_json(Rollback, content)) for seq, content in rows]
 
     def counts(self, *, up_to: int | None = None) -> dict[str, int]:
         """Number of entries by kind.
@@ -219,7 +217,7 @@ def _entry(row: tuple[Any, ...]) -> StoredObservation:
     sequence, kind, content, result, reason, received_s = row
     return StoredObservation(
         sequence=sequence,
-        observation=observation_from_json(kind, content),
+        observation=from_json(OBSERVATION_TYPES[kind], content),
         result=ObservationResult(result),
         reason=reason,
         received_s=received_s,

@@ -1,16 +1,16 @@
 """A measurement table built from the stored observations, ready to be trained on.
 
 One row per victim, company, device type and mode: of a pair where the company is one job, else of a group. Every
-reported window of its present level is one pass of it. Provenance: source `observed`, campaign = the range of the log,
-time of the newest window. Windows of an earlier level, outliers, those of muted reporters or rolled back, and those
-without a solo rate to compare with are left out; windows that were told to be outliers count where others agree with
-them. A job without a profile gets one from its solo rate, which holds nothing but its step time. Law: equal logs and
-profiles give equal tables.
+reported window of its present level, that of the newest windows that agree with one another, is one pass of it.
+Provenance: source `observed`, campaign = the range of the log, time of the newest window. Windows of an earlier level,
+outliers, those of muted reporters or rolled back, and those without a solo rate to compare with are left out; windows
+that were told to be outliers count where others agree with them. A job without a profile gets one from its solo rate,
+which holds nothing but its step time. Law: equal logs and profiles give equal tables.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,13 +29,15 @@ from interfere.records import (
     ReporterWeight,
 )
 from interfere.sharing_modes import SharingMode
-from interfere.store.present_level import WindowSlowdowns, present_level
 from interfere.store.protocols import Store
 
 SOURCE = "observed"
 UNNAMED_CAMPAIGN = "log "  # begins the campaign of rows whose windows named none: the range of the log
 MAX_PASSES = 200  # newest windows of one row: more of them would not shrink the interval of its mean noticeably
 UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single number describes the row
+LEVEL_WINDOWS = 9  # newest windows whose median is the present level
+LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
+MAX_OTHER_LEVEL = 3  # consecutive windows off on one side: what is older belongs to another level
 # 97.5 % quantile of Student's t by degrees of freedom (any table); beyond 20, the normal value is within 2 %.
 _T_QUANTILE_975 = {
     1: 12.71,
@@ -62,6 +64,16 @@ class _RowKey(NamedTuple):
     company: tuple[str, ...]  # sorted
     device_type: str
     mode: SharingMode
+
+
+@dataclass(slots=True)
+class WindowSlowdowns:
+    """What the windows of one job in one company report, oldest first."""
+
+    log_slowdowns: list[float] = field(default_factory=list)
+    contradicting: list[bool] = field(default_factory=list)  # told to be outliers when they came
+    campaigns: list[str] = field(default_factory=list)
+    newest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +132,37 @@ def observed_table(
         windows=sum(len(row.passes) for row in rows),
         held_windows=held_windows,
     )
+
+
+def present_level(passes: WindowSlowdowns) -> list[float]:
+    """Slowdowns of the newest windows that agree with one another; none where only one window speaks, an outlier."""
+    newest_campaign = passes.campaigns[-1]
+    of_campaign = [k for k, campaign in enumerate(passes.campaigns) if campaign == newest_campaign]
+    logs = np.array([passes.log_slowdowns[k] for k in of_campaign])
+    # 1. The present level, and how far its windows usually lie from it.
+    newest = logs[-LEVEL_WINDOWS:]
+    trusted = ~np.array([passes.contradicting[k] for k in of_campaign])[-LEVEL_WINDOWS:]
+    if 2 * trusted.sum() >= len(newest):
+        newest = newest[trusted]
+    level = float(np.median(newest))
+    deviation = 1.4826 * float(np.median(np.abs(newest - level)))
+    distance = max(LEVEL_DEVIATIONS * deviation, MIN_LEVEL_DISTANCE)
+    # 2. Go back from the newest window until several in a row lie off on one side.
+    kept: list[int] = []
+    off: list[float] = []
+    for k in range(len(logs) - 1, -1, -1):
+        difference = float(logs[k]) - level
+        if abs(difference) <= distance:
+            kept.append(k)
+            off = []
+            continue
+        off = [*off, difference] if off and off[-1] * difference > 0 else [difference]
+        if len(off) >= MAX_OTHER_LEVEL:
+            break
+    # 3. A single window that contradicted what was believed proves nothing.
+    if len(kept) == 1 and passes.contradicting[of_campaign[kept[0]]]:
+        return []
+    return [math.exp(logs[k]) for k in reversed(kept)]
 
 
 def _slowdowns_by_row(

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from interfere.errors import InterfereError, InvalidInputError, LimitError, NotFoundError, UnfitError
 from interfere.records import JobProfile, ScopeLedger
-from interfere.store.decision_audits import SqliteDecisionAudits
-from interfere.store.decisions import SqliteDecisions, SqliteLedgers
+from interfere.records.documents import from_json, to_json
+from interfere.store.decisions import SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
 from interfere.store.file_lock import FileLock
-from interfere.store.json_records import profile_from_json, profile_to_json
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
 from interfere.store.retention import EvictionListener, nobody
 from interfere.store.sqlite_file import SqliteFile, require_sound_wal
@@ -106,7 +105,7 @@ class SqliteProfiles:
 
     def put(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store all profiles or none, and return their ids in order. The last one stored is the newest."""
-        rows = [(profile.profile_id, profile_to_json(profile)) for profile in profiles]
+        rows = [(profile.profile_id, to_json(profile)) for profile in profiles]
         with self._file.transaction() as connection:
             connection.executemany("REPLACE INTO profile (id, content) VALUES (?, ?)", rows)
             count = connection.execute("SELECT count(*) FROM profile").fetchone()[0]
@@ -149,6 +148,6 @@ class SqliteProfiles:
 def _profile_or_reason(content: str) -> JobProfile | str:
     """The profile of a row; why it cannot be read where that is so."""
     try:
-        return profile_from_json(content)
+        return from_json(JobProfile, content)
     except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         return f"cannot be read ({' '.join(str(error).split())[:200]})"

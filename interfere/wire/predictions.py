@@ -1,4 +1,4 @@
-"""Converters of predictions: pairs as messages, matrices as little-endian bytes with their shape."""
+"""Converters of predictions: pairs as messages or columns, matrices as little-endian bytes with their shape."""
 
 from typing import Any
 
@@ -6,45 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
-from interfere.records import NAN, MatrixPrediction, Prediction, Source
-from interfere.sharing_modes import DEFAULT_MODE
+from interfere.records import MatrixAnswer, MatrixPrediction, PairAnswer, Prediction, Source
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
-from interfere.wire.profiles import ref_from_proto, ref_to_proto
-from interfere.wire.scalars import MODE, SOURCE, Inspection, number
+from interfere.wire.converter import finite, word_of_number, words
 
+_SOURCES = words(Source, pb.PredictionSource.DESCRIPTOR)
+_NUMBER_OF_SOURCE: dict[Source, Any] = {source: number for number, source in _SOURCES.items()}
 _NUMBERS = ("median", "lower", "upper", "feasibility")
 _FLOAT = np.dtype("<f4")
-
-
-def pair_query_to_proto(query: PairQuery) -> pb.PredictSlowdownsRequest:
-    """Ordered pairs to predict."""
-    return pb.PredictSlowdownsRequest(
-        jobs=[ref_to_proto(ref) for ref in query.jobs],
-        pairs=[pb.OrderedPair(victim=pair[0], neighbour=pair[1], further=pair[2:] or None) for pair in query.pairs],
-        device_type=query.device_type,
-        mode=MODE[query.mode],
-        device_memory_bytes=_optional(query.device_memory_bytes),
-        allow_extrapolation=query.allow_extrapolation,
-        columnar=True,  # a server that does not know it answers with messages
-    )
-
-
-def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
-    """Ordered pairs to predict; raises InvalidInputError with every broken rule."""
-    inspection = Inspection()
-    jobs = inspection.read_all("jobs", message.jobs, ref_from_proto)
-    mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
-    memory = inspection.read("", lambda: number(message, "device_memory_bytes"))
-    inspection.done()  # indices into `jobs` mean nothing when one of the jobs could not be read
-    return PairQuery(
-        jobs=jobs,
-        pairs=tuple((pair.victim, pair.neighbour, *pair.further) for pair in message.pairs),
-        device_type=message.device_type,
-        mode=mode or DEFAULT_MODE,
-        device_memory_bytes=NAN if memory is None else memory,
-        allow_extrapolation=message.allow_extrapolation,
-    )
 
 
 def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool = False) -> pb.PredictSlowdownsResponse:
@@ -76,7 +45,7 @@ def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool = False) -> pb.Pr
                 lower=_optional(lower),
                 upper=_optional(upper),
                 feasibility=_optional(feasibility),
-                source=SOURCE[source],
+                source=_NUMBER_OF_SOURCE[source],
                 reason=reason,
                 further=further,
             )
@@ -92,7 +61,7 @@ def _columns_to_proto(answer: PairAnswer) -> pb.PairColumns:
     return pb.PairColumns(
         victim=answer.victim.astype("<u4").tobytes(),
         neighbour=answer.neighbour.astype("<u4").tobytes(),
-        source=bytes([SOURCE[source] for source in prediction.source]),
+        source=bytes([_NUMBER_OF_SOURCE[source] for source in prediction.source]),
         reason=prediction.reason if any(prediction.reason) else (),
         **{name: getattr(prediction, name).astype("<f8", copy=False).tobytes() for name in _NUMBERS},
     )
@@ -101,7 +70,7 @@ def _columns_to_proto(answer: PairAnswer) -> pb.PairColumns:
 def _answer_from_columns(message: pb.PredictSlowdownsResponse) -> PairAnswer:
     columns = message.columns
     numbers = {name: np.frombuffer(getattr(columns, name), dtype="<f8").astype(np.float64) for name in _NUMBERS}
-    sources = {number: Source(SOURCE.word(number, "source")) for number in set(columns.source)}
+    sources = {number: word_of_number(_SOURCES, number) for number in set(columns.source)}
     return PairAnswer(
         victim=np.frombuffer(columns.victim, dtype="<u4").astype(np.int64),
         neighbour=np.frombuffer(columns.neighbour, dtype="<u4").astype(np.int64),
@@ -122,55 +91,19 @@ def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
     rows = message.predictions
 
     def column(name: str) -> NDArray[np.float64]:
-        return np.array([number(row, name) for row in rows], dtype=np.float64)
+        return np.array([finite(getattr(row, name)) if row.HasField(name) else np.nan for row in rows])
 
     return PairAnswer(
         victim=np.array([row.victim for row in rows], dtype=np.int64),
         neighbour=np.array([row.neighbour for row in rows], dtype=np.int64),
         further=tuple(tuple(row.further) for row in rows) if any(row.further for row in rows) else (),
         prediction=Prediction(
-            median=column("median"),
-            lower=column("lower"),
-            upper=column("upper"),
-            feasibility=column("feasibility"),
-            source=tuple(Source(SOURCE.word(row.source, "source")) for row in rows),
+            source=tuple(word_of_number(_SOURCES, row.source) for row in rows),
             reason=tuple(row.reason for row in rows),
+            **{name: column(name) for name in _NUMBERS},
         ),
         model_version=message.model_version,
         device_type=message.device_type,
-    )
-
-
-def matrix_query_to_proto(query: MatrixQuery) -> pb.PredictMatrixRequest:
-    """All victims beside all neighbours."""
-    return pb.PredictMatrixRequest(
-        victims=[ref_to_proto(ref) for ref in query.victims],
-        neighbours=[ref_to_proto(ref) for ref in query.neighbours],
-        device_type=query.device_type,
-        mode=MODE[query.mode],
-        quantile=query.quantile,
-        device_memory_bytes=_optional(query.device_memory_bytes),
-        allow_extrapolation=query.allow_extrapolation,
-    )
-
-
-def matrix_query_from_proto(message: pb.PredictMatrixRequest) -> MatrixQuery:
-    """All victims beside all neighbours; raises InvalidInputError with every broken rule."""
-    inspection = Inspection()
-    victims = inspection.read_all("victims", message.victims, ref_from_proto)
-    neighbours = inspection.read_all("neighbours", message.neighbours, ref_from_proto)
-    mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
-    memory = inspection.read("", lambda: number(message, "device_memory_bytes"))
-    quantile = inspection.read("", lambda: number(message, "quantile", 0.5))
-    inspection.done()
-    return MatrixQuery(
-        victims=victims,
-        neighbours=neighbours,
-        device_type=message.device_type,
-        mode=mode or DEFAULT_MODE,
-        quantile=0.5 if quantile is None else quantile,
-        device_memory_bytes=NAN if memory is None else memory,
-        allow_extrapolation=message.allow_extrapolation,
     )
 
 

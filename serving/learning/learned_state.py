@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from interfere.predict.residual import OnlineModel
+from interfere.records import Correction, OnlineState, ReporterState
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.wire.messages import Correction, OnlineState, ReporterState
 
 MAX_CORRECTIONS = 20
 

@@ -24,19 +24,23 @@ from interfere.records import (
     JobProfile,
     MemoryUsage,
     Observation,
+    ObservationAnswer,
+    ObservationLog,
     ObservationResult,
     Progress,
+    Reported,
     ReporterWeight,
     Rollback,
+    Unreadable,
 )
+from interfere.records.documents import to_json
+from interfere.records.observations import observation_kind
 from interfere.serving.learning.learned_state import LearnedState
 from interfere.serving.learning.log_fold import LogFold, NewModel, read_log
 from interfere.serving.learning.relearning import FEW_ENTRIES, Relearning
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.store.json_records import observation_kind, observation_to_json
 from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository
-from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported, Unreadable
 
 _log = logging.getLogger(__name__)
 _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)
@@ -283,7 +287,7 @@ class ObservationLedger:
         if isinstance(observation, Unreadable):
             learned = LearningResult(ObservationResult.REJECTED, observation.reason)
         elif observation_id in known:
-            if observation_to_json(known[observation_id]) == observation_to_json(observation):
+            if to_json(known[observation_id]) == to_json(observation):
                 learned = LearningResult(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
             else:
                 reason = "this id was stored with other content; give every observation an id of its own"

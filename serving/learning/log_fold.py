@@ -14,12 +14,11 @@ from interfere.predict.online import state as online_state
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.residual import OnlineModel
-from interfere.records import JobProfile, Observation, Progress, ReporterWeight
+from interfere.records import JobProfile, LogEntry, Observation, ObservationLog, Progress, ReporterWeight
 from interfere.serving.learning.learned_state import LearnedState, largest_corrections, online_summary
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.protocols import CheckpointRepository, ObservationRepository, RolledBackRange, StateCheckpoint
 from interfere.time_budget import check_interruption
-from interfere.wire.messages import LogEntry, ObservationLog
 
 EVERY = 200  # entries between two states; 200 windows are folded in 20 ms, and a state of 1,000 jobs is copied in 1 ms
 MAX_STATES = 64  # the last 12,800 entries; values that did not change between two states are shared by them

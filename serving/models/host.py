@@ -18,13 +18,12 @@ import numpy as np
 
 from interfere.errors import InterfereError, ModelError, NotFoundError
 from interfere.predict.manifest import published_version
-from interfere.records import JobProfile, MatrixBatch, PairBatch
+from interfere.records import JobProfile, MatrixBatch, ModelChange, PairBatch, ServedModels, ServedModelSummary
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.sharing_modes import SharingMode
-from interfere.wire.messages import ModelChange, ServedModels, ServedModelSummary
 
 MAX_PROBES = 12  # jobs of a domain: 132 pairs take milliseconds
 # Slowdowns beyond these say that a graph is broken, not that jobs interfere: measurements lie in [0.2, 100].

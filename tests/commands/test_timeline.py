@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from interfere.commands.timeline import app
 from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError
 from interfere.records import JobProfile, KernelStat
+from interfere.records.documents import to_document
 
 RUN = CliRunner()
 
@@ -24,7 +25,7 @@ def profiles(path: Path, *, device: str = "v100") -> Path:
         for name in ("serve", "train")
     ]
     bare = JobProfile(workload="bare", device_type=device, step_time_s=1.0)
-    path.write_text(json.dumps([job.to_dict() for job in (*jobs, bare)]))
+    path.write_text(json.dumps([to_document(job) for job in (*jobs, bare)]))
     return path
 
 
@@ -60,7 +61,7 @@ def test_gaps_and_errors_are_drawn_by_their_seed(tmp_path: Path) -> None:
     path = tmp_path / "jobs.json"
     kernels = (KernelStat(name="gemm", mean_s=30e-6, count=10), KernelStat(name="relu", mean_s=3e-6, count=20))
     path.write_text(
-        json.dumps([JobProfile(workload="net", device_type="v100", step_time_s=360e-6, kernels=kernels).to_dict()])
+        json.dumps([to_document(JobProfile(workload="net", device_type="v100", step_time_s=360e-6, kernels=kernels))])
     )
     base = ("net", "net", "--profiles", str(path), "--mode", "priority")
     drawn = document(*base, "--gap-share", "0.4", "--gap-every", "3", "--error", "0.3")
@@ -97,7 +98,7 @@ def test_files_that_are_no_profiles_are_refused(tmp_path: Path) -> None:
     for text, match in (
         ('{"a": 1}', "not a list"),
         ("[1]", "not a list"),
-        ('[{"workload": "x"}]', "incomplete"),
+        ('[{"workload": "x"}]', "device_type: is needed"),
         ("[", "JSON"),
     ):
         path.write_text(text)

@@ -18,16 +18,17 @@ from interfere.profiling.affinity import choose_layout
 from interfere.errors import InvalidInputError
 from interfere.records import Device, JobProfile, Limits, PairMeasurement, Snapshot
 from interfere.sharing_modes import SharingMode
-from interfere.wire.cluster import snapshot_from_proto, snapshot_to_proto
-from interfere.wire.json_input import read_snapshot
+from interfere.records.documents import from_document
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.converter import from_proto, to_proto
 
 mode = SharingMode.GREENCONTEXT
 device = Device(id="d", type="a100", mode="greencontext")
 assert device.mode is mode
 snapshot = Snapshot(pending=(), devices=(device,), limits=Limits(choosable_modes=frozenset({"greencontext"})))
-assert snapshot_from_proto(snapshot_to_proto(snapshot)) == snapshot
+assert from_proto(Snapshot, to_proto(snapshot, pb.MatchRequest)) == snapshot
 document = {"pending": [], "devices": [{"id": "d", "type": "a100", "mode": "greencontext"}]}
-assert read_snapshot(document).devices == (device,)
+assert from_document(Snapshot, document).devices == (device,)
 assert mode in possible_modes("a100") and mode not in possible_modes("cpu-core")
 job = JobProfile(workload="a", device_type="a100", step_time_s=1.0, source="x")
 assert FeatureEncoder().fingerprint == FINGERPRINT

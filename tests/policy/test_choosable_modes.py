@@ -20,12 +20,14 @@ from interfere.records import (
     PairBatch,
     Plan,
     Prediction,
+    Promise,
     RuleKind,
     ScopeLedger,
     Snapshot,
     SolveStatus,
 )
-from interfere.store.json_records import promise_from_json, promise_to_json
+from interfere.records.documents import from_json
+from interfere.store.decisions import promise_to_json
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 Slowdowns = Mapping[tuple[str, str], float]
@@ -139,4 +141,4 @@ def test_a_promised_start_keeps_the_mode_that_was_chosen() -> None:
     again = decide(context(replace(snapshot(Limits()), now_s=1.0), ModeTables(TABLES), KNOWN), first.ledger).plan
     assert modes_of(again) == modes_of(first.plan)
     for promise in first.ledger.promises:
-        assert promise_from_json(promise_to_json(promise)).action.mode == promise.action.mode
+        assert from_json(Promise, promise_to_json(promise)).action.mode == promise.action.mode

@@ -8,7 +8,7 @@ from interfere.policy.context import assumed_mode
 from interfere.policy.decide import decide
 from interfere.records import Action, ActionKind, Device, Job, Plan, ScopeLedger, Snapshot
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.cluster import device_from_proto, device_to_proto
+from interfere.wire.converter import from_proto, to_proto
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 RESIDENT = Job(id="r", workload="a")
@@ -68,7 +68,7 @@ def test_a_refusal_names_the_mode_that_was_assumed() -> None:
 
 def test_a_mode_that_is_not_named_is_not_named_on_the_wire() -> None:
     device = Device(id="d", type="t")
-    message = device_to_proto(device)
+    message = to_proto(device, pb.Device)
     assert message.mode == pb.SHARING_MODE_UNSPECIFIED
-    assert device_from_proto(message).mode == device.mode == ""
-    assert device_from_proto(device_to_proto(replace(device, mode="timeslice"))).mode == "timeslice"
+    assert from_proto(Device, message).mode == device.mode == ""
+    assert from_proto(Device, to_proto(replace(device, mode="timeslice"), pb.Device)).mode == "timeslice"

@@ -10,6 +10,7 @@ from interfere.data.loading import load_table
 from interfere.errors import ModelError
 from interfere.predict.model_profiles import PLAIN_FILE, PROFILES_FILE, profiles_content, shipped_profiles
 from interfere.records import JobProfile, KernelStat
+from interfere.records.documents import to_document
 
 
 def test_profiles_are_read_back_bit_for_bit(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_profiles_are_read_back_bit_for_bit(tmp_path: Path) -> None:
     read = shipped_profiles(tmp_path)
     assert repr(read) == repr(profiles)  # NaN does not equal itself
     assert [profile.profile_id for profile in read] == [profile.profile_id for profile in profiles]
-    listed = json.dumps([profile.to_dict() for profile in profiles])
+    listed = json.dumps([to_document(profile) for profile in profiles])
     assert len(content) < 0.5 * len(listed)
     assert content == profiles_content(profiles)
     (tmp_path / PROFILES_FILE).unlink()

@@ -10,11 +10,10 @@ from interfere.client import PolicyClient
 from interfere.commands.advise.command import app
 from interfere.errors import InvalidInputError
 from interfere.records import Device, Job, JobProfile, Progress, Snapshot
+from interfere.records.documents import from_document, to_document
 from interfere.records.mode_advice import ModeAdvice, ModeOutlook, ModeReasonKind, ModeSource
 from interfere.serving.server import RunningServer
 from interfere.sharing_modes import SharingMode
-from interfere.wire.json_input import read_snapshot
-from interfere.wire.json_output import snapshot_document
 from tests.models import DEVICE_TYPE, MEASURED, expected
 
 GPU = "a100-80gb"
@@ -144,13 +143,13 @@ def test_more_jobs_than_slices_are_said_to_be_too_many(client: PolicyClient) -> 
 def test_a_snapshot_with_modes_to_choose_comes_from_json_and_is_decided(client: PolicyClient) -> None:
     pending = tuple(Job(id=name, workload=name) for name in ("infer", "stream"))
     snapshot = Snapshot(pending=pending, devices=(Device(id="d", type=DEVICE_TYPE),))
-    document = snapshot_document(snapshot)
+    document = to_document(snapshot)
     document["limits"] |= {"choosable_modes": ["mps", "timeslice"]}
-    chosen = read_snapshot(json.loads(json.dumps(document, default=list).replace("NaN", "null")))
+    chosen = from_document(Snapshot, json.loads(json.dumps(document, default=list).replace("NaN", "null")))
     assert chosen.limits.choosable_modes == {"mps", "timeslice"}
     plan = client.match(chosen)  # the model knows time slices only: there is nothing to choose
     assert [action.mode for action in plan.actions] == ["", ""]
     assert plan.cost == pytest.approx(client.match(snapshot).cost)
     document["limits"] |= {"choosable_modes": ["mpss"]}
     with pytest.raises(InvalidInputError, match="choosable_modes"):
-        read_snapshot(json.loads(json.dumps(document, default=list).replace("NaN", "null")))
+        from_document(Snapshot, json.loads(json.dumps(document, default=list).replace("NaN", "null")))

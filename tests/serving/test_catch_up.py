@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interfere.records import Progress, ReporterWeight, Rollback
+from interfere.records import JobRef, PairQuery, Progress, ReporterWeight, Rollback
 from interfere.serving.learning import ledger, log_fold
 from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
-from interfere.wire.messages import JobRef, PairQuery
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_observations import window
 

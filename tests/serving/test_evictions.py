@@ -20,7 +20,9 @@ from interfere.records import (
     Device,
     Job,
     JobProfile,
+    JobRef,
     KernelStat,
+    PairQuery,
     Progress,
     Snapshot,
 )
@@ -30,9 +32,8 @@ from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.serving.workers.memory import ARENAS
-from interfere.store import decision_audits, decisions
+from interfere.store import decisions
 from interfere.store.sqlite import SqliteStore
-from interfere.wire.messages import JobRef, PairQuery
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_server import scrape
 
@@ -81,7 +82,7 @@ def test_decisions_audits_and_scopes_beyond_their_limits_are_counted(
     monkeypatch.setattr(
         SqliteStore.__init__, "__kwdefaults__", {**SqliteStore.__init__.__kwdefaults__, "max_decisions": 4}
     )
-    monkeypatch.setattr(decision_audits.SqliteDecisionAudits.__init__, "__defaults__", (3, decision_audits.MAX_BYTES))
+    monkeypatch.setattr(decisions.SqliteDecisionAudits.__init__, "__defaults__", (3, decisions.MAX_AUDITS_BYTES))
     monkeypatch.setattr(decisions.SqliteLedgers.__init__, "__defaults__", (2,))
     server = serve(replace(settings, metrics_port=0))
     with PolicyClient(server.address) as client:

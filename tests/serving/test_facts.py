@@ -12,6 +12,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError, NotFoundError
 from interfere.records import Device, Job, JobProfile, KernelStat, Progress, Snapshot
+from interfere.records.documents import to_document
 from interfere.serving.profiles import MAX_VERSIONS, ProfileCatalogue
 from interfere.serving.server import RunningServer
 from interfere.serving.state import load_served_model
@@ -27,7 +28,7 @@ def test_a_profile_comes_back_whole_also_after_a_restart(serve: Callable[..., Ru
         assert client.register_profiles([facts]) == (facts.profile_id,)
     first.stop()
     with PolicyClient(serve().address) as client:
-        assert client.get_profile(facts.profile_id).to_dict() == facts.to_dict()
+        assert to_document(client.get_profile(facts.profile_id)) == to_document(facts)
         with pytest.raises(NotFoundError, match="ffff"):
             client.get_profile("ffff")
 

@@ -17,6 +17,7 @@ from interfere.records import (
     Action,
     ActionKind,
     Device,
+    GrantLine,
     Job,
     Limits,
     MemoryUsage,
@@ -32,7 +33,6 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.messages import GrantLine
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape
 

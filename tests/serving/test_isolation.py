@@ -27,7 +27,7 @@ from interfere.serving.calls.executors import STREAM_THREADS
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire.cluster import snapshot_to_proto
+from interfere.wire.converter import to_proto
 from tests.models import DEVICE_TYPE, WORKLOADS
 from tests.serving.test_server import in_flight, metrics_page, scrape
 from tests.waiting import PATIENCE_S, free_port, wait_until
@@ -101,7 +101,7 @@ def test_open_streams_hold_no_thread_of_calls_or_health(server: RunningServer, c
 
 def test_abandoned_decisions_are_dropped(server: RunningServer, client: PolicyClient) -> None:
     """60 calls with deadlines of 300 ms and seconds of work each: health goes on, and the queue is empty soon."""
-    request = snapshot_to_proto(hard_snapshot())
+    request = to_proto(hard_snapshot(), pb.MatchRequest)
     with grpc.insecure_channel(server.address) as channel:
         stub, health = rpc.PolicyServiceStub(channel), health_pb2_grpc.HealthStub(channel)
         health.Check(HEALTH, timeout=PATIENCE_S)
@@ -126,7 +126,7 @@ def test_one_scope_cannot_take_the_queue_of_another(serve: Callable[..., Running
     server = serve(replace(settings, max_concurrent_rpcs=8, metrics_port=0))
     with grpc.insecure_channel(server.address) as channel:
         stub = rpc.PolicyServiceStub(channel)
-        request = snapshot_to_proto(hard_snapshot(scope="greedy", jobs=HARDEST, budget_s=60.0))
+        request = to_proto(hard_snapshot(scope="greedy", jobs=HARDEST, budget_s=60.0), pb.MatchRequest)
         calls = [stub.Match.future(request, timeout=PATIENCE_S) for _ in range(7)]
         with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
             plan = client.match(
@@ -213,7 +213,7 @@ def test_a_signal_ends_the_process_soon_after_its_grace(model_folder: Path, tmp_
         address = json.loads(process.stdout.readline())["address"]
         with grpc.insecure_channel(address) as channel:
             stub = rpc.PolicyServiceStub(channel)
-            request = snapshot_to_proto(hard_snapshot(jobs=HARDEST, budget_s=1_000.0))
+            request = to_proto(hard_snapshot(jobs=HARDEST, budget_s=1_000.0), pb.MatchRequest)
             calls = [stub.Match.future(request, timeout=600.0) for _ in range(3)]
             wait_until(lambda: in_flight("Match", 3.0) in metrics_page(metrics_port), "the server has the requests")
             start_s = time.perf_counter()
@@ -233,12 +233,12 @@ def test_large_requests_are_few_at_once_and_stop_no_small_one(
 ) -> None:
     """64 requests of 64 MiB that wait for their turn were 4 GiB before anything was computed."""
     server = serve(replace(settings, message_mib=4, metrics_port=0, decisions_at_once=1))
-    padded = snapshot_to_proto(hard_snapshot(scope="other")).SerializeToString()
+    padded = to_proto(hard_snapshot(scope="other"), pb.MatchRequest).SerializeToString()
     padded += b"\xfa\xff\x03" + b"\x80\x80\xe0\x01" + bytes(3_670_016)  # an unknown field of 3.5 MiB
     with grpc.insecure_channel(server.address, options=[("grpc.max_send_message_length", -1)]) as channel:
         match = channel.unary_unary("/interfere.v1.PolicyService/Match")
         hard = hard_snapshot(jobs=HARDEST, budget_s=60.0)
-        running = match.future(snapshot_to_proto(hard).SerializeToString(), timeout=PATIENCE_S)
+        running = match.future(to_proto(hard, pb.MatchRequest).SerializeToString(), timeout=PATIENCE_S)
         calls = [match.future(padded, timeout=PATIENCE_S) for _ in range(12)]
         wait_until(lambda: sum(call.done() for call in calls) >= 8, "eight of the twelve are refused")
         refused = [call.exception() for call in calls if call.done()]

@@ -18,10 +18,12 @@ from interfere.records import (
     ActionKind,
     Device,
     Job,
+    JobRef,
     MemoryUsage,
     ObservationResult,
     Outcome,
     OutcomeKind,
+    PairQuery,
     Progress,
     Rollback,
     Snapshot,
@@ -37,7 +39,6 @@ from interfere.store.observations import SqliteCheckpoints
 from interfere.store.protocols import RolledBackRange
 from interfere.store.sqlite import SqliteStore
 from interfere.training.publishing.residual_prior import residual_prior_file
-from interfere.wire.messages import JobRef, PairQuery
 from tests.models import DEVICE_TYPE, add_file, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
 

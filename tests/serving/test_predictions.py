@@ -11,12 +11,11 @@ import pytest
 from interfere.client import JobRef, PolicyClient
 from interfere.errors import InvalidInputError, LimitError, UnfitError
 from interfere.predict.groups import GroupComposition, composed_slowdown
-from interfere.records import Source
+from interfere.records import MatrixQuery, PairQuery, Source
 from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
-from interfere.wire.messages import MatrixQuery, PairQuery
 from tests.models import DEVICE_TYPE, RESIDUALS, WORKLOADS, expected, profile
 
 

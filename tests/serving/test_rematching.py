@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from interfere.client import PolicyClient
 from interfere.records import ActionKind, Device, Job, Limits, Snapshot
-from interfere.wire.json_input import read_snapshot
+from interfere.records.documents import from_document
 from tests.models import DEVICE_TYPE
 
 MOVING = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
@@ -57,4 +57,4 @@ def test_without_the_limit_jobs_of_unknown_length_stay(client: PolicyClient) -> 
 
 def test_the_limit_comes_from_json() -> None:
     document = {"pending": [], "devices": [], "limits": {"rematch_running": True}}
-    assert read_snapshot(document).limits.rematch_running
+    assert from_document(Snapshot, document).limits.rematch_running

@@ -7,8 +7,8 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import Device, Job, Limits, Snapshot
-from interfere.wire.json_input import read_snapshot
-from interfere.wire.json_output import plan_document
+from interfere.records.documents import from_document
+from interfere.wire.documents import plan_document
 from tests.models import DEVICE_TYPE
 
 GIB = 2.0**30
@@ -30,7 +30,7 @@ def test_jobs_join_two_residents_and_that_is_explained(client: PolicyClient) -> 
     assert (first.partner_ids, second.partner_ids) == (("r1", "r2", "j2"), ("r1", "r2", "j1"))
     assert all(slowdown > 1 for slowdown in first.partner_slowdowns)
     assert first.slowdown_lower < first.slowdown < first.slowdown_upper
-    assert plan_document(plan)["actions"][0]["partner_ids"] == ("r1", "r2", "j2")
+    assert plan_document(plan)["actions"][0]["partner_ids"] == ["r1", "r2", "j2"]
     said = client.explain(plan.decision_id, "j1")
     victims = [(pair.victim_id, pair.neighbour_id) for pair in said.pairs]
     assert victims == [pair for other in first.partner_ids for pair in (("j1", other), (other, "j1"))]
@@ -45,10 +45,10 @@ def test_two_seats_and_none_named_are_the_same(client: PolicyClient) -> None:
 
 def test_a_snapshot_with_seats_comes_from_json() -> None:
     document = {"pending": [{"id": "j", "workload": "train"}], "devices": [{"id": "d", "type": "t", "seats": 3}]}
-    assert read_snapshot(document).devices[0].seats == 3
+    assert from_document(Snapshot, document).devices[0].seats == 3
     document["devices"] = [{"id": "d", "type": "t", "seats": "three"}]
     with pytest.raises(InvalidInputError, match="seats"):
-        read_snapshot(document)
+        from_document(Snapshot, document)
 
 
 def test_a_device_with_seats_is_ranked(client: PolicyClient) -> None:

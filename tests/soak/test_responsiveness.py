@@ -14,7 +14,7 @@ from interfere.client import PolicyClient
 from interfere.records import Device, Job, Limits, ObjectiveKind, Snapshot
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire.cluster import snapshot_to_proto
+from interfere.wire.converter import to_proto
 from tests.soak.processes import serving_with
 
 LONG = "SOAK_ROUNDS" in os.environ  # make soak
@@ -25,7 +25,7 @@ HEALTH = health_pb2.HealthCheckRequest()
 
 def cluster(names: tuple[str, ...], device_type: str, jobs: int, devices: int, **given: Any) -> pb.MatchRequest:
     """So many waiting jobs on so many devices, nine of ten of them busy."""
-    return snapshot_to_proto(
+    return to_proto(
         Snapshot(
             pending=tuple(
                 Job(id=f"j{k}", workload=names[k % len(names)], remaining_s=10 + 7.3 * k, weight=1 + k / 7)
@@ -41,7 +41,8 @@ def cluster(names: tuple[str, ...], device_type: str, jobs: int, devices: int, *
                 for k in range(devices)
             ),
             **given,
-        )
+        ),
+        pb.MatchRequest,
     )
 
 

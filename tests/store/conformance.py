@@ -28,19 +28,8 @@ from interfere.records import (
     Rollback,
     ScopeLedger,
 )
-from interfere.store.json_records import (
-    grant_from_json,
-    grant_to_json,
-    observation_from_json,
-    observation_kind,
-    observation_to_json,
-    profile_from_json,
-    profile_to_json,
-    promise_from_json,
-    promise_to_json,
-    slots_from_json,
-    slots_to_json,
-)
+from interfere.records.documents import from_json, to_json
+from interfere.store.decisions import promise_to_json
 from interfere.store.protocols import DecisionAudit, NewObservation, StateCheckpoint, Store, StoredDecision
 from tests.wire import strategies as some
 
@@ -151,7 +140,7 @@ class StoreLaws:
         append(store, *(window(str(k)) for k in range(1200)))
         found = store.observations.find(str(k) for k in range(600, 1800))
         assert sorted(map(int, found)) == list(range(600, 1200))
-        assert observation_to_json(found["700"]) == observation_to_json(window("700"))
+        assert to_json(found["700"]) == to_json(window("700"))
         assert store.observations.find([]) == {}
 
     def test_every_kind_of_observation_comes_back_with_the_servers_answer(
@@ -337,23 +326,23 @@ class StoreLaws:
 @given(some.profiles())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_profile_row_loses_nothing(profile: JobProfile) -> None:
-    assert repr(profile_from_json(profile_to_json(profile))) == repr(profile)
+    assert repr(from_json(JobProfile, to_json(profile))) == repr(profile)
 
 
 @given(some.observations())
 @settings(max_examples=100, deadline=None)
 def test_an_observation_row_loses_nothing(one: Observation) -> None:
-    assert repr(observation_from_json(observation_kind(one), observation_to_json(one))) == repr(one)
+    assert repr(from_json(type(one), to_json(one))) == repr(one)
 
 
 @given(some.promises)
 @settings(max_examples=50, deadline=None)
 def test_a_promise_row_loses_nothing(one: Promise) -> None:
-    assert repr(promise_from_json(promise_to_json(one))) == repr(one)
+    assert repr(from_json(Promise, promise_to_json(one))) == repr(one)
 
 
 @given(some.grants, some.slots)
 @settings(max_examples=50, deadline=None)
 def test_grant_rows_lose_nothing(grant: Grant, slots: DeviceSlots) -> None:
-    assert repr(grant_from_json(grant_to_json(grant))) == repr(grant)
-    assert repr(slots_from_json(slots_to_json(slots))) == repr(slots)
+    assert repr(from_json(Grant, to_json(grant))) == repr(grant)
+    assert repr(from_json(DeviceSlots, to_json(slots))) == repr(slots)

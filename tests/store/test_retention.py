@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from interfere.records import ScopeLedger
-from interfere.store.decision_audits import MAX_AUDIT_BYTES, SqliteDecisionAudits
-from interfere.store.decisions import SqliteDecisions, SqliteLedgers
+from interfere.store.decisions import MAX_AUDIT_BYTES, SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
 from interfere.store.sqlite import SqliteStore
 from interfere.store.sqlite_file import SqliteFile
 from tests.store.conformance import AUDIT, DECISION

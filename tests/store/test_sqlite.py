@@ -13,8 +13,8 @@ import pytest
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import AcceptedDeadline, ScopeLedger
-from interfere.store.decision_audits import SqliteDecisionAudits
-from interfere.store.json_records import observation_to_json
+from interfere.records.documents import to_json
+from interfere.store.decisions import SqliteDecisionAudits
 from interfere.store.sqlite import SqliteStore
 from interfere.store.sqlite_file import SqliteFile
 from tests.store.conformance import (
@@ -201,7 +201,7 @@ def test_a_store_of_format_1_is_upgraded(tmp_path: Path) -> None:
             "CREATE TABLE decision (seq INTEGER PRIMARY KEY, scope TEXT, snapshot_id TEXT, digest TEXT, content BLOB);"
             "PRAGMA user_version = 1;"
         )
-        old.execute("INSERT INTO observation (id, content) VALUES ('a', ?)", (observation_to_json(window("a")),))
+        old.execute("INSERT INTO observation (id, content) VALUES ('a', ?)", (to_json(window("a")),))
     old.close()
     store = SqliteStore(path)
     append(store, MEMORY)

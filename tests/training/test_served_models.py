@@ -19,7 +19,7 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.novelty import pair_novelty
 from interfere.predict.onnx import load_model
-from interfere.records import JobProfile
+from interfere.records import JobProfile, ModelInfo
 from interfere.serving.server import start_server
 from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, speed, unordered_pair
 from interfere.training.evaluation.candidates import HELD_OUT
@@ -29,7 +29,6 @@ from interfere.training.models.mlp import MlpModel
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing.model_registry import MODEL
 from interfere.training.publishing.tracking import mlflow_connection
-from interfere.wire.messages import ModelInfo
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
 
 pytestmark = pytest.mark.journey

@@ -12,37 +12,62 @@ from interfere.records import (
     ActionKind,
     Alternative,
     Contribution,
+    Correction,
     Device,
+    DeviceGrants,
     DeviceSlots,
+    ExplainQuery,
     Explanation,
     Grant,
+    GrantLine,
+    GrantTables,
     Job,
     JobProfile,
+    JobRef,
     KernelStat,
     Limits,
+    LogEntry,
+    MatrixQuery,
     MemoryBasis,
     MemoryDemand,
     MemoryUsage,
+    ModeJob,
+    ModelChange,
+    ModelDomain,
+    ModelInfo,
+    ModelScore,
+    ModeQuery,
     ObjectiveKind,
     ObjectiveTerm,
     Observation,
+    ObservationAnswer,
+    ObservationLog,
     ObservationResult,
+    OnlineState,
     Outcome,
     OutcomeKind,
     PairExplanation,
     Pairing,
+    PairQuery,
     Plan,
+    ProfileSummary,
     Progress,
     Promise,
+    RankAnswer,
     Ranking,
+    RankQuery,
     Refusal,
+    ReporterState,
     ReporterWeight,
     Rollback,
     Rule,
     RuleKind,
+    ServedModels,
+    ServedModelSummary,
     Snapshot,
     SolveStatus,
     Source,
+    TrainingTableSummary,
     Window,
 )
 from interfere.records.mode_advice import (
@@ -56,29 +81,6 @@ from interfere.records.mode_advice import (
     ModeSource,
 )
 from interfere.sharing_modes import SharingMode
-from interfere.wire.messages import (
-    Correction,
-    DeviceGrants,
-    ExplainQuery,
-    GrantLine,
-    GrantTables,
-    JobRef,
-    LogEntry,
-    MatrixQuery,
-    ModelDomain,
-    ModelInfo,
-    ObservationAnswer,
-    ObservationLog,
-    OnlineState,
-    PairQuery,
-    ProfileSummary,
-    RankAnswer,
-    RankQuery,
-    ReporterState,
-    Score,
-    TrainingTable,
-)
-from interfere.wire.mode_advice.messages import ModeJob, ModeQuery
 
 names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
 words = st.text("abc-×≥", max_size=12)
@@ -528,14 +530,12 @@ log_entries = st.builds(
     received_s=numbers(0, 1e9),
     rolled_back=st.booleans(),
 )
-answers = tuples(
-    st.builds(
-        ObservationAnswer,
-        observation_id=names,
-        result=st.sampled_from(ObservationResult),
-        reason=words,
-        weight=optional(0, 1),
-    )
+answers = st.builds(
+    ObservationAnswer,
+    observation_id=names,
+    result=st.sampled_from(ObservationResult),
+    reason=words,
+    weight=optional(0, 1),
 )
 models = st.builds(
     ModelInfo,
@@ -550,8 +550,8 @@ models = st.builds(
     workloads=tuples(names),
     domains=tuples(st.builds(ModelDomain, device_type=names, mode=modes, metric=st.sampled_from(METRICS))),
     calibrated=st.booleans(),
-    trained_on=tuples(st.builds(TrainingTable, table=names, rows=counts, sha256=words)),
-    scores=tuples(st.builds(Score, split=names, model=names, metric=names, value=numbers(-1e6))),
+    trained_on=tuples(st.builds(TrainingTableSummary, table=names, rows=counts, sha256=words)),
+    scores=tuples(st.builds(ModelScore, split=names, model=names, metric=names, value=numbers(-1e6))),
     online=st.builds(
         OnlineState,
         observations=counts,
@@ -641,3 +641,15 @@ mode_advice = st.builds(
     measure=tuples(_mode_measurements),
     model_version=words,
 )
+served_models = st.builds(
+    ServedModels,
+    models=tuples(
+        st.builds(
+            ServedModelSummary, version=words, model=words, created_at=words, served=st.booleans(), taken_s=numbers()
+        )
+    ),
+    pinned=st.booleans(),
+    watched_folder=words,
+    refused=words,
+)
+model_changes = st.builds(ModelChange, version=words, previous_version=words)

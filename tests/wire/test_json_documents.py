@@ -1,6 +1,7 @@
 """Plain JSON: documents read back as the records they came from, and everything wrong has its path."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 
 from interfere.errors import InvalidInputError
-from interfere.records import ActionKind, Plan, Snapshot
+from interfere.records import ActionKind, PairQuery, Plan, Snapshot
+from interfere.records.documents import from_document, to_document
 from interfere.strict_json import json_value
-from interfere.wire.json_input import read_json, read_observations, read_pair_query, read_snapshot
-from interfere.wire.json_output import plan_document, snapshot_document
+from interfere.wire.documents import plan_document, read_json, read_observations
 from tests.wire import strategies as some
 from tests.wire.test_converters import same
+
+read_snapshot = partial(from_document, Snapshot)
+read_pair_query = partial(from_document, PairQuery)
 
 
 @given(some.snapshots)
 @settings(max_examples=30, deadline=None)
 def test_a_snapshot_reads_back(snapshot: Snapshot) -> None:
-    assert same(read_snapshot(json.loads(json.dumps(json_value(snapshot_document(snapshot))))), snapshot)
+    assert same(read_snapshot(json.loads(json.dumps(json_value(to_document(snapshot))))), snapshot)
 
 
 @given(some.plans)

@@ -18,7 +18,7 @@ from interfere.training.commands.options import Seed, Tracking, Work
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from interfere.training.onboarding import Measured, PairAnswer
+    from interfere.training.onboarding import Measured, OnboardedPair
     from interfere.training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
@@ -132,7 +132,7 @@ def _train(
         return None
 
 
-def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None") -> list[Part]:
+def _summary(measured: "Measured", answers: "Sequence[OnboardedPair]", trained: "TrainingResult | None") -> list[Part]:
     """What is known of every job, as people read it."""
     from interfere.training.onboarding import suggestion_text
 
@@ -161,7 +161,7 @@ def _summary(measured: "Measured", answers: "Sequence[PairAnswer]", trained: "Tr
 
 
 def _document(
-    out: Path, measured: "Measured", answers: "Sequence[PairAnswer]", trained: "TrainingResult | None"
+    out: Path, measured: "Measured", answers: "Sequence[OnboardedPair]", trained: "TrainingResult | None"
 ) -> dict[str, Any]:
     return {
         "table": str(out),

@@ -30,11 +30,12 @@ def static(
     """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
     from interfere.profiling.static.profiler import StaticProfiler
     from interfere.profiling.static.profiles import add_static
+    from interfere.records.documents import to_document
 
     profile = replace(StaticProfiler(device).profile_solo(model).profile, workload=workload or model)
     if out is not None:
         add_static(out, profile)
-    emit({"profile": profile.to_dict(), "written": str(out) if out else None}, _costs(profile, out), as_json=as_json)
+    emit({"profile": to_document(profile), "written": str(out) if out else None}, _costs(profile, out), as_json=as_json)
 
 
 def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:

@@ -10,7 +10,7 @@ from interfere.commands.quickstart.estimates import Slowdown, Slowdowns, predict
 from interfere.commands.quickstart.pairings import Direction, Pairing
 from interfere.records import Device, Job, PairMeasurement, Progress, Snapshot
 from interfere.sharing_modes import DEFAULT_MODE
-from interfere.wire.json_output import explanation_document
+from interfere.wire.documents import explanation_document
 
 DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
 

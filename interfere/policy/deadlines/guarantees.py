@@ -19,7 +19,7 @@ from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s, start_weights
 from interfere.policy.slowdowns import SlowdownOfJob
 from interfere.records import NAN, AcceptedDeadline, Action, Job, Plan, Rule, RuleKind
-from interfere.records.windows import spans
+from interfere.records.cluster import spans
 
 MAX_RESCHEDULED_JOBS = 100  # rescheduled to fit in one more, 10 ms; with more it must fit into what they leave
 

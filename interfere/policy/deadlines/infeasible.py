@@ -17,7 +17,7 @@ from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Job, Rule, RuleKind, Snapshot
-from interfere.records.windows import spans
+from interfere.records.cluster import spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

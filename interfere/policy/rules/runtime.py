@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import weights
 from interfere.records import NAN, Device, Job, Rule, RuleKind
-from interfere.records.windows import spans
+from interfere.records.cluster import spans
 
 Floats = NDArray[np.float64]
 P90_Z = NormalDist().inv_cdf(0.9)

@@ -30,8 +30,9 @@ from interfere.predict.online.prior import Floats, RolePrior, WorkloadKey
 from interfere.predict.online.solo_rates import SoloRate
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.predict.residual import OnlineModel
+from interfere.records import Progress
+from interfere.records.documents import from_json, to_json
 from interfere.sharing_modes import parse_sharing_mode
-from interfere.store.json_records import observation_to_json, progress_from_json
 
 FORMAT = 5  # raised whenever learning or this layout changes: states of an older format are then ignored
 _BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
@@ -81,7 +82,7 @@ def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
         "reporters": {name: astuple(record) for name, record in state.reporters.items()},
         "reporter_weights": state.reporter_weights,
         "solo_rates": [[key, rate.recent, rate.steps_per_s] for key, rate in state.solo_rates.items()],
-        "pending": [observation_to_json(window) for windows in state.pending.values() for window in windows],
+        "pending": [to_json(window) for windows in state.pending.values() for window in windows],
         "counts": {name: getattr(state, name) for name in _COUNTS},
     }
     arrays["texts"] = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
@@ -155,7 +156,7 @@ def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
     for (workload, device_type), recent, rate in texts["solo_rates"]:
         state.solo_rates[workload, device_type] = SoloRate(tuple(recent), rate)
     for text in texts["pending"]:
-        window = progress_from_json(text)
+        window = from_json(Progress, text)
         solo_key = window.workload, window.device_type
         state.pending[solo_key] = (*state.pending.get(solo_key, ()), window)
     for name in _COUNTS:

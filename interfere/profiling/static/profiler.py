@@ -11,6 +11,7 @@ from typing import Any
 from interfere.devices import require_peak_rates
 from interfere.errors import InvalidInputError, NotFoundError, UnfitError
 from interfere.records import NAN, JobProfile, SoloMeasurement
+from interfere.records.documents import from_document
 
 LIMIT_S = 600.0  # seven billion parameters take half a minute; a trace that takes longer than this waits for something
 
@@ -31,7 +32,7 @@ class StaticProfiler:
         """
         answer = self._trace_in_child(workload)
         if "profile" in answer:
-            return SoloMeasurement(profile=JobProfile.from_dict(answer["profile"]), steal_frac=NAN)
+            return SoloMeasurement(profile=from_document(JobProfile, answer["profile"]), steal_frac=NAN)
         error_types = {error_type.__name__: error_type for error_type in (InvalidInputError, NotFoundError)}
         error_type = error_types.get(answer["kind"], UnfitError)
         raise error_type(answer["what"], value=answer["value"], remedy=answer["remedy"])

@@ -12,6 +12,7 @@ from interfere.errors import InterfereError, InvalidInputError, NotFoundError
 from interfere.profiling import catalogue
 from interfere.profiling.static.traceable import Factory
 from interfere.records import JobProfile
+from interfere.records.documents import to_document
 
 
 def main(name: str, device_type: str) -> None:
@@ -19,7 +20,7 @@ def main(name: str, device_type: str) -> None:
     answer_file = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        answer: dict[str, object] = {"profile": _traced_profile(name, device_type).to_dict()}
+        answer: dict[str, object] = {"profile": to_document(_traced_profile(name, device_type))}
     except InterfereError as error:
         value = None if error.value is None else str(error.value)
         answer = {"kind": type(error).__name__, "what": error.what, "value": value, "remedy": error.remedy}

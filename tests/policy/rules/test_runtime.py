@@ -21,7 +21,7 @@ from interfere.policy.rules.runtime import (
 )
 from interfere.policy.rules.text import render
 from interfere.records import Device, Job, Window
-from interfere.records.windows import spans
+from interfere.records.cluster import spans
 
 ONE = np.ones(1)
 

@@ -17,8 +17,8 @@ from interfere.predict.measured import read_measured_table
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.profiling.static.profiles import static_profile
 from interfere.profiling.static.trace import trace_step
+from interfere.records import JobRef
 from interfere.serving.server import RunningServer
-from interfere.wire.messages import JobRef
 from tests.profiling.static import sample_factories
 from tests.serving.models.test_shipped_models import run
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs

@@ -16,8 +16,9 @@ from interfere.config import Settings
 from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
 from interfere.records import Device, Job, Snapshot
 from interfere.serving.server import RunningServer
+from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire.cluster import snapshot_to_proto
+from interfere.wire.converter import to_proto
 from tests.models import DEVICE_TYPE, profile
 from tests.serving.test_isolation import HARDEST, hard_snapshot
 from tests.serving.test_observations import window
@@ -135,7 +136,7 @@ def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
     before_s = cpu_s(worker)
     with grpc.insecure_channel(working.address) as channel:
         call = rpc.PolicyServiceStub(channel).Match.future(
-            snapshot_to_proto(hard_snapshot(jobs=HARDEST, budget_s=1_000.0)), timeout=PATIENCE_S
+            to_proto(hard_snapshot(jobs=HARDEST, budget_s=1_000.0), pb.MatchRequest), timeout=PATIENCE_S
         )
         wait_deciding(worker, before_s)
         call.cancel()
@@ -151,7 +152,7 @@ def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None
     with grpc.insecure_channel(working.address) as channel:
         stub, wasted_s = rpc.PolicyServiceStub(channel), []
         for k in range(5):
-            request = snapshot_to_proto(hard_snapshot(scope=f"s{k}", jobs=HARDEST, budget_s=1_000.0))
+            request = to_proto(hard_snapshot(scope=f"s{k}", jobs=HARDEST, budget_s=1_000.0), pb.MatchRequest)
             before_s = cpu_s(worker)
             call = stub.Match.future(request, timeout=PATIENCE_S)
             wait_deciding(worker, before_s, 0.1 + 0.1 * k)  # in another part of the search each time

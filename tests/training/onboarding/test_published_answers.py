@@ -32,7 +32,7 @@ from interfere.training.models.additive import AdditiveModel
 from interfere.training.models.catalogue import MODELS
 from interfere.training.onboarding import (
     Measured,
-    PairAnswer,
+    OnboardedPair,
     believed_answers,
     measure_site,
     published_answers,
@@ -57,7 +57,7 @@ class Published:
     table: Path
     measured: Measured
     comparison: BeliefComparison
-    answers: tuple[PairAnswer, ...]
+    answers: tuple[OnboardedPair, ...]
 
     @property
     def matrix(self) -> np.ndarray:

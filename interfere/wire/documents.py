@@ -1,39 +1,74 @@
-"""Records to JSON documents, under the names of their fields."""
+"""Documents of the command line: what it reads, and what it prints with --json."""
 
+import json
 import math
-from dataclasses import asdict
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from interfere.errors import InvalidInputError, Violation
 from interfere.records import (
     Explanation,
     MemoryUsage,
     Observation,
+    ObservationLog,
     Outcome,
+    PairAnswer,
     Plan,
     Progress,
     ReporterWeight,
-    Snapshot,
 )
-from interfere.wire.json_input import OBSERVATION_KINDS
-from interfere.wire.messages import GrantTables, ObservationAnswer, ObservationLog, PairAnswer
+from interfere.records.checks import Inspection
+from interfere.records.documents import from_document, listed, to_document
+from interfere.records.observations import OBSERVATION_TYPES, observation_kind
+from interfere.records.record import read_each
+
+
+def read_json(source: str) -> Any:
+    """The document in a file, or on standard input for `-`. Raises InvalidInputError."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        what, remedy = f"the file cannot be read ({error.strerror})", "give a JSON file, or - for standard input"
+        raise InvalidInputError(what, value=source, remedy=remedy) from None
+    except ValueError as error:
+        raise InvalidInputError(f"not JSON ({error})", value=source, remedy="send one JSON document") from None
+
+
+def read_observations(document: object) -> tuple[Observation, ...]:
+    """{"observations": [...]}, or the list itself. "what" names the kind of an observation; progress when left out."""
+    if isinstance(document, Mapping) and set(document) == {"observations"}:
+        document = document["observations"]
+    inspection = Inspection()
+    observations = inspection.read("observations", lambda: read_each(_observation, listed(document)))
+    inspection.done()
+    return observations or ()
+
+
+def _observation(document: object) -> Observation:
+    fields = dict(document) if isinstance(document, Mapping) else document
+    kind = fields.pop("what", "progress") if isinstance(fields, dict) else "progress"
+    if kind not in list(OBSERVATION_TYPES):
+        violation = Violation(
+            field="what", what="unknown kind", value=repr(kind)[:80], remedy=f"one of {', '.join(OBSERVATION_TYPES)}"
+        )
+        raise InvalidInputError.from_violations([violation])
+    return from_document(OBSERVATION_TYPES[kind], fields)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """All of a plan, under the names of its fields; of rules only the parameters that their kind carries."""
-    document = asdict(plan)
+    document = to_document(plan)
     for part in (*document["actions"], *document["refused"]):
         part["rule"] = _present_parameters(part["rule"])
     return document
 
 
-def grants_document(tables: GrantTables) -> dict[str, Any]:
-    """The tables of devices and grants as a document."""
-    return asdict(tables)
-
-
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
     """All of an explanation, under the names of its fields; of rules only the parameters that their kind carries."""
-    document = asdict(explanation)
+    document = to_document(explanation)
     for part in (document["action"], *document["refused"]):
         part["rule"] = _present_parameters(part["rule"])
     return document
@@ -44,19 +79,7 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
     if rule is None:
         return None
     values = {name: _present_parameters(value) if isinstance(value, dict) else value for name, value in rule.items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if value not in (None, "", ()) and not (isinstance(value, float) and math.isnan(value))
-    }
-
-
-def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as a document that `read_snapshot` reads back."""
-    document = asdict(snapshot)
-    sets = {"allowed": sorted(snapshot.limits.allowed), "choosable_modes": sorted(snapshot.limits.choosable_modes)}
-    document["limits"] = snapshot.limits.flat() | sets
-    return document
+    return {name: value for name, value in values.items() if value not in (None, "", [])}
 
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
@@ -94,31 +117,25 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
     }
 
 
-def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:
-    """One entry per observation."""
-    return {"observations": [asdict(answer) for answer in answers]}
-
-
 def log_document(log: ObservationLog) -> dict[str, Any]:
     """Entries with their essentials first, the online state and the largest corrections."""
-    names = {kind: name for name, kind in OBSERVATION_KINDS.items()}
     return {
         "entries": [
             {
                 "sequence": entry.sequence,
                 "received_s": entry.received_s,
-                "what": names[type(entry.observation)],
+                "what": observation_kind(entry.observation),
                 "job": getattr(entry.observation, "job_id", ""),
                 "about": _about(entry.observation),
                 "result": entry.result.value,
                 "reason": entry.reason,
                 "rolled_back": entry.rolled_back,
-                "observation": asdict(entry.observation),
+                "observation": to_document(entry.observation),
             }
             for entry in log.entries
         ],
-        "online": asdict(log.online),
-        "corrections": [asdict(correction) for correction in log.corrections],
+        "online": to_document(log.online),
+        "corrections": [to_document(correction) for correction in log.corrections],
     }
 
 

@@ -1,0 +1,288 @@
+"""Records to protobuf messages and back, by the names of their fields and the descriptor of the message.
+
+Law 1: from_proto(type(r), to_proto(r, message)) == r, for every record and its message.
+Law 2: whatever bytes arrive, `from_proto` gives a valid record or InvalidInputError with the path of every broken rule.
+
+What follows from the names and types alone:
+- An optional number that is NaN or infinite, a None and an empty text are not sent; a number that is sent is finite.
+- A field that was not sent takes the default of the record; a number or truth value without presence is 0 or false.
+- The word of an enumeration is the name of its member; the unspecified word stands for the default.
+- A record that stands in place (`Limits.slowdown`) has its fields beside the others.
+The tables below list what does not follow; `interfere.wire.predictions` converts messages that hold arrays.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar, cast
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import (
+    NAN,
+    MemoryDemand,
+    ObjectiveKind,
+    Observation,
+    Reported,
+    Rule,
+    RuleKind,
+    Unreadable,
+)
+from interfere.records.checks import Inspection
+from interfere.records.observations import OBSERVATION_TYPES, observation_kind
+from interfere.records.record import (
+    FieldReader,
+    RecordField,
+    RecordReader,
+    compiled_once,
+    fields_of,
+    is_record,
+    read_each,
+)
+from interfere.sharing_modes import DEFAULT_MODE
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.bounds import check_bounds, shortened
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+
+_PACKAGE = "interfere.v1."
+# The word that stands for an enumeration's unspecified one.
+_UNSPECIFIED: dict[str, Any] = {"SharingMode": DEFAULT_MODE, "ObjectiveKind": ObjectiveKind.WEIGHTED_EXCESS}
+_ZERO_IS_ABSENT = {"Job.gpus"}  # numbers without presence of which 0 means the default
+_NOT_SENT_AT = {"Device.oversubscription_ratio": 1.0}  # numbers that are left out at this value
+# Records of which a newer server may send more than this release knows: unknown words are absent then.
+_EXTENSIBLE = (Rule, MemoryDemand)
+MAX_REASON = 1_000  # characters that say why an observation was rejected
+
+
+def to_proto(record: object, message: type[M]) -> M:
+    """The message of a record."""
+    return message(**_writer(type(record), message.DESCRIPTOR)(record))
+
+
+def from_proto(record_type: type[R], message: Message) -> R:
+    """The record of a message. Raises InvalidInputError with the path of every broken rule."""
+    record: R = _reader(record_type, message.DESCRIPTOR)(message)
+    return record
+
+
+# --- records to messages ----------------------------------------------------------------------------------------------
+
+
+@compiled_once
+def _writer(record_type: Any, descriptor: Any) -> Callable[[Any], dict[str, Any]]:
+    """What makes the fields of a message, by name, as its constructor takes them."""
+    if shape := _SHAPES.get(descriptor.name):
+        return shape.write
+    sent = [each for each in fields_of(record_type) if each.name in descriptor.fields_by_name]
+    names = [each.name for each in sent]
+    get = attrgetter(*(each.path for each in sent)) if len(sent) > 1 else lambda record: (getattr(record, names[0]),)
+    encoders = [_encoder(each, descriptor.fields_by_name[each.name]) for each in sent]
+    encoded = [(name, encode) for name, encode in zip(names, encoders, strict=True) if encode is not None]
+
+    def write(record: Any) -> dict[str, Any]:
+        values = dict(zip(names, get(record)))  # noqa: B905 - as many, and this is what a large snapshot waits for
+        for name, encode in encoded:
+            if (value := values[name]) is not None:
+                values[name] = encode(value)
+        return values
+
+    return write
+
+
+def _encoder(of: RecordField, field: FieldDescriptor) -> Callable[[Any], Any] | None:
+    """What makes the value of a field; None where it is sent as it is."""
+    encode = _value_encoder(of, field)
+    if not field.is_repeated:
+        return encode
+    if of.collection is frozenset:
+        return lambda values: sorted(map(encode, values)) if encode else sorted(values)
+    return encode and (lambda values: [encode(value) for value in values])
+
+
+def _value_encoder(of: RecordField, field: FieldDescriptor) -> Callable[[Any], Any] | None:
+    if field.message_type is not None:
+        return _writer(of.type, field.message_type)
+    if field.enum_type is not None:
+        number_of = {word: number for number, word in words(of.type, field.enum_type).items() if number}
+        return partial(_number_of_word, number_of)
+    if field.has_presence and of.type is str:
+        return lambda text: text or None
+    if field.has_presence and of.type is float:
+        left_out = _NOT_SENT_AT.get(field.full_name.removeprefix(_PACKAGE))
+        return lambda number: number if math.isfinite(number) and number != left_out else None
+    return None
+
+
+def _number_of_word(number_of: dict[Any, int], word: Any) -> int | None:
+    return number_of[word] if word else None
+
+
+# --- messages to records ----------------------------------------------------------------------------------------------
+
+
+@compiled_once
+def _reader(record_type: Any, descriptor: Any) -> Callable[..., Any]:
+    if shape := _SHAPES.get(descriptor.name):
+        return shape.read
+    return _fields_reader(record_type, descriptor)
+
+
+@compiled_once
+def _fields_reader(record_type: Any, descriptor: Any) -> Callable[..., Any]:
+    """What makes the record of a message: of the fields that both have, and of values that are given beside it."""
+    readers, absent, always = {}, {}, []
+    for each in fields_of(record_type):
+        field = descriptor.fields_by_name.get(each.name)
+        if field is None:
+            continue
+        readers[field] = _field_reader(each, field, record_type)
+        if (value := _absent_value(each, field)) is not MISSING:
+            absent[each.name] = value
+        elif each.default is MISSING:
+            always.append(field)
+    build = RecordReader(record_type, readers, absent).build
+
+    def read(message: Message, given: Mapping[str, Any] | None = None) -> Any:
+        sent = list(message.ListFields())
+        for field in always:  # whose absence breaks a rule
+            if not any(other is field for other, _ in sent):
+                sent.append((field, getattr(message, field.name)))
+        return build(sent, given)
+
+    return read if always else lambda message, given=None: build(message.ListFields(), given)
+
+
+def _absent_value(of: RecordField, field: FieldDescriptor) -> Any:
+    """The value of a field that was not sent; MISSING for the default, or where it has to be read all the same."""
+    if field.is_repeated:
+        return of.collection() if of.collection and of.default is MISSING else MISSING
+    if field.message_type is not None:
+        return MISSING
+    if field.enum_type is not None:
+        return _UNSPECIFIED.get(field.enum_type.name, MISSING) if of.default is MISSING else MISSING
+    if field.has_presence or of.type is str:
+        is_number = field.has_presence and of.type is float
+        return (NAN if is_number else of.type()) if of.default is MISSING else MISSING
+    return MISSING if field.full_name.removeprefix(_PACKAGE) in _ZERO_IS_ABSENT else of.type()
+
+
+def _field_reader(of: RecordField, field: FieldDescriptor, record_type: type) -> FieldReader:
+    read = _value_reader(of, field, record_type)
+    if field.is_repeated:
+        collection = of.collection or tuple
+        if read is None:
+            return FieldReader(of.name, collection)
+        if collection is tuple:
+            return FieldReader(of.name, partial(read_each, read), is_record(of.type))
+        return FieldReader(of.name, lambda values: collection(read_each(read, values)))
+    return FieldReader(of.name, read, field.message_type is not None)
+
+
+def _value_reader(of: RecordField, field: FieldDescriptor, record_type: type) -> Callable[[Any], Any] | None:
+    if field.message_type is not None:
+        return _read_rule if of.type is Rule else _reader(of.type, field.message_type)
+    if field.enum_type is not None:
+        word_of = words(of.type, field.enum_type)
+        if record_type in _EXTENSIBLE and of.default is not MISSING:
+            return lambda number: word_of.get(number, of.default)
+        return partial(word_of_number, word_of)
+    return finite if field.has_presence and of.type is float else None
+
+
+def _read_rule(message: Any) -> Rule | None:
+    """The rule; None for one of a kind that a newer server added."""
+    is_known = message.kind in words(RuleKind, message.DESCRIPTOR.fields_by_name["kind"].enum_type)
+    return from_proto(Rule, message) if is_known else None
+
+
+def finite(number: float) -> float:
+    """The number; raises InvalidInputError where it is NaN or infinite."""
+    if math.isfinite(number):
+        return number
+    what, remedy = "must be finite", "leave it out when it is not known"
+    raise InvalidInputError.from_violations([Violation(field="", what=what, value=repr(number), remedy=remedy)])
+
+
+def word_of_number(words: dict[int, Any], number: int) -> Any:
+    """The word of a number; raises InvalidInputError for a number that nobody defined."""
+    if number in words:
+        return words[number]
+    remedy = f"one of {', '.join(map(str, words.values()))}"
+    raise InvalidInputError.from_violations(
+        [Violation(field="", what="unknown value", value=str(number), remedy=remedy)]
+    )
+
+
+@compiled_once
+def words(kind: Iterable[Any], enum: EnumDescriptor) -> dict[int, Any]:
+    """The members of an enumeration by their numbers on the wire."""
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    number_of = {value.name.removeprefix(prefix): value.number for value in enum.values if value.number}
+    word_of = {number_of[member.name]: member for member in kind}
+    return word_of | ({0: _UNSPECIFIED[enum.name]} if enum.name in _UNSPECIFIED else {})
+
+
+# --- messages of another shape than their records ---------------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    """How a message is made and read whose fields are not those of its record."""
+
+    write: Callable[[Any], dict[str, Any]]
+    read: Callable[[Any], Any]
+
+
+def _write_pair(pair: tuple[int, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {"victim": pair[0], "neighbour": pair[1]}
+    return values if len(pair) == 2 else values | {"further": pair[2:]}
+
+
+def _read_pair(message: pb.OrderedPair) -> tuple[int, ...]:
+    return (message.victim, message.neighbour, *message.further)
+
+
+def _write_observation(observation: Observation) -> dict[str, Any]:
+    kind = observation_kind(observation)
+    message_type = pb.Observation.DESCRIPTOR.fields_by_name[kind].message_type
+    return {"observation_id": observation.observation_id, kind: _writer(type(observation), message_type)(observation)}
+
+
+def _read_observation(message: pb.Observation) -> Observation:
+    kind = message.WhichOneof("what")
+    if kind is None:
+        what, remedy = "an observation without content", f"send one of {', '.join(OBSERVATION_TYPES)}"
+        raise InvalidInputError(what, value=message.observation_id, remedy=remedy)
+    content = getattr(message, kind)
+    reader = _fields_reader(OBSERVATION_TYPES[kind], content.DESCRIPTOR)
+    inspection = Inspection()
+    observation = inspection.read(kind, lambda: reader(content, {"observation_id": message.observation_id}))
+    inspection.done()
+    return cast(Observation, observation)
+
+
+_SHAPES = {
+    "OrderedPair": _Shape(_write_pair, _read_pair),
+    "Observation": _Shape(_write_observation, _read_observation),
+}
+"""By the name of the message."""
+
+
+def report_from_proto(message: pb.ReportObservationsRequest) -> tuple[Reported, ...]:
+    """A batch of observations; a broken one is `Unreadable`, and does not take the others along."""
+    return tuple(_read_reported(k, observation) for k, observation in enumerate(message.observations))
+
+
+def _read_reported(k: int, message: pb.Observation) -> Reported:
+    try:
+        check_bounds(message)
+        return _read_observation(message)
+    except InvalidInputError as error:
+        reason = "; ".join(map(str, error.violations[:5])) or f"{error.what}; {error.remedy}"
+        observation_id, reason = shortened((message.observation_id, f"observations[{k}]: {reason}"), MAX_REASON)
+        return Unreadable(observation_id=observation_id, reason=reason)

@@ -1,1 +1,0 @@
-"""Questions about the sharing mode of a device, and their answers on the wire."""
