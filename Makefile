@@ -54,7 +54,7 @@ soak: install           ## faults and loads for minutes: 50 × kill -9, full dis
 # cpu-groups: how pairs combine in groups of three and more, measured on another machine; its pairs are not learned.
 model: install          ## the shipped default model, from the shipped tables
 	@rm -rf .venv/model-work
-	@SOURCE_DATE_EPOCH=0 $(ONE_THREAD) $(BIN)/interfere train --data cpu --groups cpu-groups --work .venv/model-work \
+	@SOURCE_DATE_EPOCH=0 $(ONE_THREAD) $(BIN)/interfere train --data cpu --group-data cpu-groups --work .venv/model-work \
 	  --publish interfere/predict/default
 
 gpu-model: install      ## the shipped GPU model, from the published throughputs below $INTERFERE_DATA/gavel

@@ -158,7 +158,9 @@ def train(
     for composition in compositions:
         report(composition.text())
     if beside is not None and not any(composition.table for composition in compositions):
-        report("--groups: nothing learned, its groups are of device types and modes that have their own or none here")
+        report(
+            "--group-data: nothing learned, its groups are of device types and modes that have their own or none here"
+        )
 
     clock.finish("groups", "groups of three and more")
 

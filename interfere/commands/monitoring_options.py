@@ -28,10 +28,10 @@ By = Annotated[
 LabelMap = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", help="Labels that name the same job: label of DCGM=label of the counter. Repeat for several."
+        "--same-label", help="Labels that name the same job: label of DCGM=label of the counter. Repeat for several."
     ),
 ]
-DeviceType = Annotated[str, typer.Option("--device", help="Device type; default: by the label modelName.")]
+DeviceType = Annotated[str, typer.Option("--device-type", help="Device type; default: by the label modelName.")]
 Mode = Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")]
 MinWindow = Annotated[str, typer.Option(help="Shortest time of constant company that counts.")]
 ExporterDelay = Annotated[

@@ -23,7 +23,7 @@ def predict(
     request: Annotated[
         str | None, typer.Option(metavar="FILE", help='JSON {"jobs": [...], "pairs": [[0, 1]]}; - is standard input.')
     ] = None,
-    device_type: Annotated[str, typer.Option(help="Default: the only one the model knows.")] = "",
+    device_type: Annotated[str, typer.Option(help="Device type. Default: the only one the model knows.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="Sharing mode.")] = DEFAULT_MODE,
     target: Target = None,
     as_json: JsonFlag = False,

@@ -44,8 +44,8 @@ def list_(
 @app.command()
 def register(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Jobs alone as .csv, .parquet or .json; or a table.")],
-    columns: Annotated[list[str] | None, typer.Option("--map", help="ROLE=COLUMN of a sheet. Repeatable.")] = None,
-    device: Annotated[str, typer.Option(help="Device type, where the file does not say it.")] = "",
+    columns: Annotated[list[str] | None, typer.Option("--column", help="ROLE=COLUMN of a sheet. Repeatable.")] = None,
+    device: Annotated[str, typer.Option("--device-type", help="Device type, where the file does not say it.")] = "",
     source: Annotated[str, typer.Option(help="Who measured, where the file does not say it.")] = "user",
     work: Work = DEFAULT_WORK,
     target: Target = None,

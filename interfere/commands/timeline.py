@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from interfere.timeline.mode_comparison import ModeResult, PairScenario
 
 app = typer.Typer(add_completion=False)
-Source = Annotated[Path | None, typer.Option("--table", help="Folder of a table. Default: the shipped one.")]
+Source = Annotated[Path | None, typer.Option("--data", help="Folder of a table. Default: the shipped one.")]
 Profiles = Annotated[Path | None, typer.Option(help="JSON list of profiles, instead of a table.")]
-Device = Annotated[str, typer.Option(help="Device type, where the jobs are profiled on several.")]
+Device = Annotated[str, typer.Option("--device-type", help="Device type, where the jobs are profiled on several.")]
 Mode = Annotated[
     list[str] | None,
-    typer.Option(help="exclusive, timeslice, fair, spatial, queued, priority (repeatable). Default: what fits."),
+    typer.Option(
+        help="How they share: exclusive, timeslice, fair, spatial, queued, priority (repeatable). Default: what fits."
+    ),
 ]
 GapShare = Annotated[
     float | None, typer.Option(help="Draw random gaps for the high job that take this share of its time alone.")
@@ -33,7 +35,9 @@ Knows = Annotated[
         "place in the round) or exact.",
     ),
 ]
-Error = Annotated[float, typer.Option(min=0.0, help="Relative error of the kernel times that the planner is given.")]
+Error = Annotated[
+    float, typer.Option("--time-error", min=0.0, help="Relative error of the kernel times that the planner is given.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of drawn gaps and errors.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]
 
@@ -126,7 +130,7 @@ def _profile_pair(
         raise InvalidInputError(
             "the two jobs must be profiled on one device type",
             value=", ".join(common) or "none in common",
-            remedy="choose one with --device" if common else "profile both on the same device type",
+            remedy="choose one with --device-type" if common else "profile both on the same device type",
         )
     return by_device[0][common[0]], by_device[1][common[0]]
 
@@ -141,7 +145,7 @@ def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, .
     from interfere.wire.documents import read_json
 
     if table is not None and profiles is not None:
-        raise typer.BadParameter("give --table or --profiles, not both", param_hint="--profiles")
+        raise typer.BadParameter("give --data or --profiles, not both", param_hint="--profiles")
     if profiles is None:
         return read_table(table or shipped_table()).jobs
     rows = read_json(str(profiles))

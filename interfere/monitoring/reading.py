@@ -195,7 +195,9 @@ def _devices(
     for k, each in enumerate(series):
         identity = labels.device(each)
         if identity is None or not identity.type:
-            left_out["series without UUID" if identity is None else "series without modelName (--device names it)"] += 1
+            left_out[
+                "series without UUID" if identity is None else "series without modelName (--device-type names it)"
+            ] += 1
             continue
         device = devices.setdefault(identity.id, _Device(identity=identity))
         job = labels.job(each)

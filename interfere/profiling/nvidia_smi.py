@@ -29,7 +29,9 @@ GPU_FIELDS = ("index", "uuid", "name", "driver_version", "clocks.max.sm", "mig.m
 SAMPLE_FIELDS = ("utilization.gpu", "utilization.memory", "memory.used", "power.draw", "clocks.sm")
 PROCESS_FIELDS = ("pid", "process_name", "used_gpu_memory")
 FORMAT = "--format=csv,noheader,nounits"
-MIG_REMEDY = "name the slice, such as --device a100-80gb-1g.10gb, and set CUDA_VISIBLE_DEVICES of the commands to it"
+MIG_REMEDY = (
+    "name the slice, such as --device-type a100-80gb-1g.10gb, and set CUDA_VISIBLE_DEVICES of the commands to it"
+)
 UNTRIED = "measuring on a GPU was never run by the authors of this release: check the first figures by hand"
 
 
@@ -152,7 +154,7 @@ def _program() -> str:
         raise NotFoundError(
             "this machine has no NVIDIA driver",
             value=f"{PROGRAM} is not on the path",
-            remedy="run it on the machine with the GPU; without --device one CPU core is measured in its place",
+            remedy="run it on the machine with the GPU; without --device-type one CPU core is measured in its place",
         )
     return found
 

@@ -82,11 +82,11 @@ class WorkloadConfig(MeasuringConfig):
         """The command line that measures the same again."""
         sizes = Counter(map(len, self.groups))
         options = [
-            f"interfere profile campaign --device cpu --workloads {','.join(self.workloads)} --passes {self.passes}",
+            f"interfere profile campaign --device-type cpu --jobs {','.join(self.workloads)} --passes {self.passes}",
             f"--max-blocks {self.max_blocks} --seed {self.seed}",
             *([f"--mode {self.mode}"] if self.mode != DEFAULT_MODE else []),
             *([f"--block-s {self.block_s:g}"] if self.block_s != BLOCK_S else []),
-            *(f"--groups {size} --group-count {count}" for size, count in sorted(sizes.items())),
+            *(f"--group-size {size} --group-count {count}" for size, count in sorted(sizes.items())),
         ]
         return " ".join(options)
 

@@ -196,7 +196,7 @@ def complete(shell: str, line: str) -> list[str]:
         ("interfere re", ["replay", "retrain"]),
         ("interfere match --ex", ["--example"]),
         ("interfere profile so", ["solo"]),
-        ("interfere profile solo --wor", ["--workloads", "--work"]),
+        ("interfere profile solo --wor", ["--jobs", "--work"]),
         ("interfere observe lo", ["log"]),
         ("interfere data import luc", ["lucid"]),
         ("interfere nope --", []),

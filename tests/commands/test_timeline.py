@@ -64,12 +64,12 @@ def test_gaps_and_errors_are_drawn_by_their_seed(tmp_path: Path) -> None:
         json.dumps([to_document(JobProfile(workload="net", device_type="v100", step_time_s=360e-6, kernels=kernels))])
     )
     base = ("net", "net", "--profiles", str(path), "--mode", "priority")
-    drawn = document(*base, "--gap-share", "0.4", "--gap-every", "3", "--error", "0.3")
+    drawn = document(*base, "--gap-share", "0.4", "--gap-every", "3", "--time-error", "0.3")
     assert drawn["high"]["solo_s"] == pytest.approx(600e-6)  # type: ignore[index]
     assert "every 3" in drawn["high"]["gaps"]  # type: ignore[index]
     assert drawn["modes"][0]["high_slowdown"] > 1.0  # type: ignore[index]
-    assert drawn == document(*base, "--gap-share", "0.4", "--gap-every", "3", "--error", "0.3")
-    other = document(*base, "--gap-share", "0.4", "--gap-every", "3", "--error", "0.3", "--seed", "1")
+    assert drawn == document(*base, "--gap-share", "0.4", "--gap-every", "3", "--time-error", "0.3")
+    other = document(*base, "--gap-share", "0.4", "--gap-every", "3", "--time-error", "0.3", "--seed", "1")
     assert other["modes"] != drawn["modes"]
 
 
@@ -77,7 +77,7 @@ def test_gaps_and_errors_are_drawn_by_their_seed(tmp_path: Path) -> None:
     ("arguments", "error", "match"),
     [
         (("nope", "serve"), NotFoundError, "no profile of such a workload: nope\n.*bare, serve, train"),
-        (("serve", "train", "--device", "k80"), NotFoundError, "on k80: serve"),
+        (("serve", "train", "--device-type", "k80"), NotFoundError, "on k80: serve"),
         (("bare", "serve"), UnfitError, "neither kernels nor busy stretches"),
         (("serve", "train", "--mode", "magic"), InvalidInputError, "magic"),
         (("serve", "train", "--gap-share", "1.5"), InvalidInputError, "share of gaps"),
@@ -104,7 +104,7 @@ def test_files_that_are_no_profiles_are_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InvalidInputError, match=match):
             RUN.invoke(app, ["a", "b", "--profiles", str(path)], catch_exceptions=False)
-    both = RUN.invoke(app, ["a", "b", "--profiles", str(path), "--table", str(tmp_path)])
+    both = RUN.invoke(app, ["a", "b", "--profiles", str(path), "--data", str(tmp_path)])
     assert both.exit_code == 2
 
 
@@ -114,7 +114,7 @@ def test_jobs_of_several_devices_need_a_choice(tmp_path: Path) -> None:
     path.write_text(json.dumps([*one, *two]))
     with pytest.raises(InvalidInputError, match="a100, v100"):
         RUN.invoke(app, ["serve", "train", "--profiles", str(path)], catch_exceptions=False)
-    assert document("serve", "train", "--profiles", str(path), "--device", "a100", "--mode", "queued")
+    assert document("serve", "train", "--profiles", str(path), "--device-type", "a100", "--mode", "queued")
     path.write_text(json.dumps([one[0], two[1]]))
     with pytest.raises(InvalidInputError, match="none in common"):
         RUN.invoke(app, ["serve", "train", "--profiles", str(path)], catch_exceptions=False)

@@ -47,7 +47,7 @@ def test_solo_of_a_users_job_in_the_current_folder_beside_a_hostile_one(tmp_path
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('hostile code ran')")
     done = interfere(
         "solo",
-        "--workloads",
+        "--jobs",
         "my_jobs:nap,gemm",
         "--core",
         max(os.sched_getaffinity(0)),
@@ -64,7 +64,7 @@ def test_solo_of_a_users_job_in_the_current_folder_beside_a_hostile_one(tmp_path
     assert [job["workload"] for job in document["jobs"]] == ["my_jobs:nap", "gemm"]
     assert read_table(folder).pairs == ()
     assert "the user's own words" in (folder / "raw" / "workers.log").read_text()
-    shown = interfere("solo", "--workloads", "my_jobs:nap,gemm", cwd=tmp_path, INTERFERE_WORK=str(tmp_path / "work"))
+    shown = interfere("solo", "--jobs", "my_jobs:nap,gemm", cwd=tmp_path, INTERFERE_WORK=str(tmp_path / "work"))
     assert "my_jobs:nap" in shown.stdout
 
 
@@ -101,11 +101,11 @@ def test_pairs_measures_the_chosen_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said", "status"),
     [
-        (("campaign", "--workloads", "gemn"), "no such workload: gemn", 1),
+        (("campaign", "--jobs", "gemn"), "no such workload: gemn", 1),
         (("pairs", "gemm"), "not a pair", 1),
         (("campaign", "--core", "4096"), "core 4096", 1),
         (("campaign", "--out", "/proc/nowhere"), "cannot write here", 1),
-        (("campaign", "--device", "abacus"), "abacus", 2),
+        (("campaign", "--device-type", "abacus"), "abacus", 2),
         (("campaign", "--max-blocks", "0"), "--max-blocks", 2),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
     }
     blocks = MeasurementLog(tmp_path / "t" / "raw").blocks()
     card = (tmp_path / "t" / "card.md").read_text()
-    assert f"--workloads {BUSY},{WAITING}" in card
+    assert f"--jobs {BUSY},{WAITING}" in card
     assert f"{len(blocks)} blocks measured, 0 of them refused" in card
     assert len(blocks) == 6
     assert all(side.slices for block in blocks for side in block.sides)
@@ -118,7 +118,7 @@ def test_groups_join_a_table_of_pairs_and_a_finished_one_is_not_measured_again(t
     raw = pq.read_table(tmp_path / "t" / "raw_groups.parquet").to_pylist()
     assert len(raw) == 3 * sum(len(block.sides) == 3 for block in MeasurementLog(tmp_path / "t" / "raw").blocks())
     card = (tmp_path / "t" / "card.md").read_text()
-    assert "--groups 3 --group-count 1" in card
+    assert "--group-size 3 --group-count 1" in card
     line = next(line for line in card.splitlines() if "wider than ±3 %" in line)
     assert re.search(r"is left to \d of 1 pairs, \d of 1 groups of 3", line), line
     again = measure(chosen, lambda now: pytest.fail(f"measured {now.text}")).table
@@ -150,7 +150,7 @@ def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) ->
         "interfere",
         "profile",
         "campaign",
-        "--workloads",
+        "--jobs",
         f"{BUSY},{WAITING}",
         "--quick",
         "--block-s",
@@ -225,7 +225,7 @@ def test_a_stolen_core_is_warned_about_once_and_widens_the_interval(tmp_path: Pa
 
 
 def test_interrupted_on_the_command_line_it_says_how_to_go_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "interfere", "profile", "solo", "--workloads", "gemm,stream", "--out", "t"]
+    command = [sys.executable, "-m", "interfere", "profile", "solo", "--jobs", "gemm,stream", "--out", "t"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_until(lambda: (tmp_path / "t" / "raw" / "workers.log").exists() or process.poll() is not None)

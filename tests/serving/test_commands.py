@@ -256,7 +256,7 @@ def test_what_was_observed_becomes_a_table(served: dict[str, Any], model_folder:
 
 def test_profiles_are_registered_from_a_sheet_all_or_none(served: dict[str, Any], folder: Path) -> None:
     (folder / "jobs.csv").write_text("job,step_time_ms,memory_peak_gib,team\nnew-a,5,2,red\nnew-b,6,,\n")
-    done = ask(served, folder, "profiles", "register", "jobs.csv", "--device", DEVICE_TYPE)
+    done = ask(served, folder, "profiles", "register", "jobs.csv", "--device-type", DEVICE_TYPE)
     assert [(each["workload"], each["device_type"]) for each in done["registered"]] == [
         ("new-a", DEVICE_TYPE),
         ("new-b", DEVICE_TYPE),
@@ -267,7 +267,7 @@ def test_profiles_are_registered_from_a_sheet_all_or_none(served: dict[str, Any]
     (folder / "jobs.json").write_text(json.dumps(document))
     (registered,) = ask(served, folder, "profiles", "register", "jobs.json")["registered"]
     (folder / "bad.csv").write_text("job,step_time_ms\nnew-d,5\nnew-e,fast\n")
-    options = ("--device", DEVICE_TYPE, "--target", served["address"])
+    options = ("--device-type", DEVICE_TYPE, "--target", served["address"])
     bad = interfere("profiles", "register", "bad.csv", *options, cwd=folder)
     assert bad.returncode == 1
     assert "bad.csv, row 3, column step_time_ms: a number expected" in bad.stderr
@@ -298,7 +298,7 @@ def test_tables_for_people(served: dict[str, Any], folder: Path) -> None:
         (("predict",), 2, "--victim"),
         (("predict", "--request", "-", "--victim", "a"), 2, "--request"),
         (("predict", "--request", "nowhere.json"), 1, "nowhere.json"),
-        (("predict", "--victim", "a", "--neighbour", "b", "--mode", "magic"), 1, "timeslice"),
+        (("predict", "--victim", "a", "--neighbour", "b", "--mode", "magic"), 2, "timeslice"),
         (("match",), 2, "--example"),
         (("match", "-"), 1, "not JSON"),
         (("observe",), 2, "FILE"),

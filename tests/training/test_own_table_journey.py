@@ -75,7 +75,7 @@ def test_from_an_empty_spreadsheet_to_a_served_prediction(tmp_path: Path) -> Non
     names = [job.workload for job in table.jobs][:JOBS]
     # 1. An empty template, filled in with what a real campaign measured.
     options = [text for name in names for text in ("--job", name)]
-    interfere(tmp_path, "data", "template", "sheets", *options, "--device", "rtx4090", "--mode", "timeslice")
+    interfere(tmp_path, "data", "template", "sheets", *options, "--device-type", "rtx4090", "--mode", "timeslice")
     cells = measured(table, names)
     fill(tmp_path / "sheets" / "pairs.csv", cells)
     jobs = {(name, "rtx4090"): {"step_time_ms": cells[name, "alone"]["step_time_ms"]} for name in names}
@@ -97,7 +97,9 @@ def test_from_an_empty_spreadsheet_to_a_served_prediction(tmp_path: Path) -> Non
         assert answer["slowdown"] == pytest.approx(truth[names[0], names[1]], rel=0.02)
         # 4. A job that is new to the server is registered from a sheet, and is answered for.
         (tmp_path / "new.csv").write_text("workload,step_time_ms\nnewcomer,12\n")
-        registered = interfere(tmp_path, "profiles", "register", "new.csv", "--device", "rtx4090", "--target", address)
+        registered = interfere(
+            tmp_path, "profiles", "register", "new.csv", "--device-type", "rtx4090", "--target", address
+        )
         assert [each["workload"] for each in registered["registered"]] == ["newcomer"]
         asked = ("--victim", "newcomer", "--neighbour", names[1], "--device-type", "rtx4090", "--target", address)
         (answer,) = interfere(tmp_path, "predict", *asked)["predictions"]

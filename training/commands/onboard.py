@@ -30,14 +30,22 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 def onboard(
     spec: Annotated[Path, typer.Option(help="TOML file of your commands, as for `profile command --spec`.")],
     device: Annotated[
-        str, typer.Option(help="cpu-core: pinned to one core. Any other name: the environment decides where they run.")
+        str,
+        typer.Option(
+            "--device-type",
+            help="Device type. cpu-core: pinned to one core; with another name the environment decides where they run.",
+        ),
     ] = "cpu-core",
     mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     budget: Annotated[str, typer.Option(help="Time for measuring, over all runs: 90s, 30m, 2h.")] = "30m",
-    target: Annotated[float, typer.Option(min=0, help="Stop at this expected error of speed; 0: never.")] = 0.05,
+    target: Annotated[
+        float, typer.Option("--target-error", min=0, help="Stop at this expected error of speed; 0: never.")
+    ] = 0.05,
     gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
-    pairs: Annotated[int | None, typer.Option(min=1, help="At most so many pairs.", show_default=False)] = None,
-    table: Annotated[str, typer.Option(help="Name of the table; one for each device.")] = "site",
+    pairs: Annotated[
+        int | None, typer.Option("--max-pairs", min=1, help="At most so many pairs.", show_default=False)
+    ] = None,
+    table: Annotated[str, typer.Option("--name", help="Name of the table; one for each device.")] = "site",
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,9 +54,9 @@ def onboard(
     ] = None,
     window_s: Annotated[float, typer.Option(min=0.5, help="Seconds of a window, or until it holds 20 steps.")] = 5.0,
     passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair: one alone, both, the other alone.")] = 2,
-    limit_s: Annotated[float, typer.Option(min=1, help="Longest start-up, and longest window.")] = 300.0,
+    limit_s: Annotated[float, typer.Option(min=1, help="Seconds: longest start-up, and longest window.")] = 300.0,
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
-    device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
+    device_name: Annotated[str, typer.Option(help="The very device of that type, for the table's card.")] = "",
     work: Work = None,
     seed: Seed = 0,
     tracking: Tracking = None,
@@ -57,7 +65,7 @@ def onboard(
     """Bring your own jobs in: measure them and the pairs that teach most, train, and say what is known.
 
     Each command runs alone, then batches of three pairs, each batch chosen by all that was measured before it. Killed
-    and run again, it goes on where it stopped. Several devices: one call and one --table for each, at the same time if
+    and run again, it goes on where it stopped. Several devices: one call and one --name for each, at the same time if
     you like; --gpu says which of several GPUs.
     """
     from interfere.commands.profile.console import measuring_progress

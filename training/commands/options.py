@@ -15,7 +15,7 @@ Data = Annotated[
 Groups = Annotated[
     list[str] | None,
     typer.Option(
-        "--groups",
+        "--group-data",
         help="A table of which only the groups of three and more are learned from, where the others hold none of a "
         "device type and mode. Repeatable.",
         show_default=False,

@@ -26,7 +26,9 @@ def retrain(
     groups: Groups = None,
     champion: Champion = "",
     tracking: Tracking = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and print what would be done, and why.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing: check, and print what would be done, and why.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train again on base tables and what servers observed; publish what passes the gate.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Mine = Annotated[str, typer.Argument(metavar="[TABLE]", help="What was measured so far: a folder, or a table's name.")]
 Sources = Annotated[
     list[str] | None,
-    typer.Option("--from", help="Table of the same jobs on other device types. Repeatable.", show_default=False),
+    typer.Option("--data", help="Table of the same jobs on other device types. Repeatable.", show_default=False),
 ]
 Model = Annotated[
     Path | None,
@@ -42,7 +42,7 @@ def suggest(
 ) -> None:
     """Name the pairs whose measurement teaches most about all others on a device type, the most telling first.
 
-    With --from, tables of the same jobs on other device types say what to expect; without, the served model does.
+    With --data, tables of the same jobs on other device types say what to expect; without, the served model does.
     """
     from interfere.errors import InvalidInputError
 
@@ -52,7 +52,7 @@ def suggest(
         known, device_type = _from_model(mine, device, mode, job or [], model, work)
     else:
         raise InvalidInputError(
-            "pairs of which jobs?", value="no table", remedy="name yours, or give --from and --device"
+            "pairs of which jobs?", value="no table", remedy="name yours, or give --data and --device-type"
         )
     suggestions = known.suggest(count, seed=seed)
     document = {
@@ -91,7 +91,7 @@ def _from_model(
     table, first = read_table(folder), read_first_predictions(folder)
     types = sorted({profile.device_type for profile in table.jobs})
     if not device and len(types) != 1:
-        raise InvalidInputError("which device type?", value=", ".join(types), remedy="choose one: --device")
+        raise InvalidInputError("which device type?", value=", ".join(types), remedy="choose one: --device-type")
     device = device or types[0]
     served = load_model(settings.served_folder, FeatureEncoder())
     return site_belief(table, served, device_type=device, mode=mode, jobs=tuple(jobs), first=first), device

@@ -75,7 +75,7 @@ def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
             raise UnfitError(
                 "this table holds no group of three or more to learn from",
                 value=table.name,
-                remedy="measure some, `interfere profile campaign --groups 3`, or leave --groups out",
+                remedy="measure some, `interfere profile campaign --group-size 3`, or leave --group-data out",
             )
     return source if source.tables else None
 

@@ -21,7 +21,9 @@ MAX_MEASUREMENTS = 5  # printed; --json has all
 @app.command()
 def advise(
     jobs: Annotated[str, typer.Option(help="Workloads that would share the device, by commas; one twice: two copies.")],
-    device: Annotated[str, typer.Option(help="Device type. Default: the only one the model knows.")] = "",
+    device: Annotated[
+        str, typer.Option("--device-type", help="Device type. Default: the only one the model knows.")
+    ] = "",
     latency_target: Annotated[
         list[str] | None, typer.Option(metavar="JOB=SECONDS", help="Longest time of one step of a job (repeatable).")
     ] = None,

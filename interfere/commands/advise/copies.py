@@ -21,7 +21,9 @@ def advise_copies(
     model: Annotated[
         Path, typer.Argument(metavar="FILE", help="CSV of the model in ParvaGPU's columns: rows of one copy.")
     ],
-    others: Annotated[Path, typer.Option("--from", help="Folder with such files of other models: what copies do.")],
+    others: Annotated[
+        Path, typer.Option("--data", help="Tables of other models in one folder: what copies of them do.")
+    ],
     batch: Annotated[int, typer.Option(min=1, help="Batch size of the requests.")],
     latency_target: Annotated[float, typer.Option(help="Longest time of one batch, seconds.")],
     whole_gpu: Annotated[

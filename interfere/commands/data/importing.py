@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
     from interfere.data.importers.kernels.kernel_files import KernelFormat
 
-Name = Annotated[str, typer.Option(help="Workload of a single file; default: the file's name.")]
+Name = Annotated[str, typer.Option("--workload", help="Workload of a single file; default: the file's name.")]
 StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 Static = Annotated[
-    bool, typer.Option(help="Trace known architectures for the facts that a table of speeds lacks; needs torch.")
+    bool, typer.Option(help="Trace known architectures for the static facts that a table of speeds lacks; needs torch.")
 ]
 
 
@@ -77,7 +77,7 @@ def parvagpu(
 def nsight(
     path: Annotated[Path, typer.Argument(help="CSV of Nsight Compute (raw or details page), or a folder of them.")],
     out: Out,
-    device: Annotated[str, typer.Option(help="Device type; default: the one the file names.")] = "",
+    device: Annotated[str, typer.Option("--device-type", help="Device type; default: the one the file names.")] = "",
     name: Name = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps that each file covers.")] = 1,
     step_time_s: StepTime = None,
@@ -93,7 +93,7 @@ def nsight(
 def torch_profiler(
     path: Annotated[Path, typer.Argument(help="Trace of torch.profiler (*.json, *.json.gz), or a folder of them.")],
     out: Out,
-    device: Annotated[str, typer.Option(help="Device type; default: the one the trace names.")] = "",
+    device: Annotated[str, typer.Option("--device-type", help="Device type; default: the one the trace names.")] = "",
     name: Name = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps of a trace that marks none by profiler.step().")] = 1,
     step_time_s: StepTime = None,
@@ -109,7 +109,7 @@ def torch_profiler(
 def nsys(
     path: Annotated[Path, typer.Argument(help="SQLite export of Nsight Systems, or a folder of *.sqlite.")],
     out: Out,
-    device: Annotated[str, typer.Option(help="Device type; default: the one the report names.")] = "",
+    device: Annotated[str, typer.Option("--device-type", help="Device type; default: the one the report names.")] = "",
     name: Name = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps of a report where no --step-range is given.")] = 1,
     step_range: Annotated[str, typer.Option(help="Text of the NVTX range of one step.")] = "",
@@ -136,7 +136,7 @@ def nsys(
 def orion(
     path: Annotated[Path, typer.Argument(help="Orion's kernel CSV of one job, or a folder of them.")],
     out: Out,
-    device: Annotated[str, typer.Option(help="Device type; Orion published V100.")] = "v100",
+    device: Annotated[str, typer.Option("--device-type", help="Device type; Orion published V100.")] = "v100",
     name: Name = "",
     step_time_s: StepTime = None,
     as_json: JsonFlag = False,
@@ -158,7 +158,7 @@ def dcgm(
     ] = "workload",
     step_metric: Annotated[str, typer.Option(help="Counter of training steps, in the same files.")] = "",
     rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
-    device: Annotated[str, typer.Option(help="Device type; default: by the label modelName.")] = "",
+    device: Annotated[str, typer.Option("--device-type", help="Device type; default: by the label modelName.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")] = DEFAULT_MODE,
     as_json: JsonFlag = False,
 ) -> None:

@@ -34,7 +34,7 @@ def philly(
     path: Annotated[Path, typer.Argument(help="One of Gavel's .trace files.")],
     out: Out,
     throughputs: Annotated[Path | None, typer.Option(help="Gavel's throughputs: they give each job its time.")] = None,
-    device: Annotated[str, typer.Option(help="Device type whose throughputs count.")] = "v100",
+    device: Annotated[str, typer.Option("--device-type", help="Device type whose throughputs count.")] = "v100",
     as_json: JsonFlag = False,
 ) -> None:
     """Import one of Gavel's job traces with the arrivals of Philly."""

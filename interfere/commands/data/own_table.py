@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from interfere.data.importers.spreadsheet.columns import ColumnUse
 
 Pairs = Annotated[Path, typer.Argument(help="CSV or Parquet file of pairs, long or as a matrix.")]
-Roles = Annotated[list[str] | None, typer.Argument(metavar="[ROLE=COLUMN]...", help="More of --map.")]
+Roles = Annotated[list[str] | None, typer.Argument(metavar="[ROLE=COLUMN]...", help="More of --column.")]
 Profiles = Annotated[Path | None, typer.Option(help="CSV or Parquet file of the jobs alone: one row a job.")]
-Map = Annotated[list[str] | None, typer.Option("--map", help="ROLE=COLUMN, such as victim=job_a. Repeatable.")]
+Map = Annotated[list[str] | None, typer.Option("--column", help="ROLE=COLUMN, such as victim=job_a. Repeatable.")]
 MapProfile = Annotated[list[str] | None, typer.Option(help="ROLE=COLUMN of --profiles. Repeatable.")]
 Value = Annotated[str, typer.Option(help="What a matrix holds: slowdown, speed, throughput, step_time_ms, ...")]
 Source = Annotated[str, typer.Option(help="Who measured: imports of one source into one folder replace each other.")]
@@ -40,7 +40,7 @@ def table(
     profiles: Profiles = None,
     columns: Map = None,
     map_profile: MapProfile = None,
-    device: Annotated[str, typer.Option(help="Device type, where no column says it.")] = "",
+    device: Annotated[str, typer.Option("--device-type", help="Device type, where no column says it.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="Sharing mode, where no column says it.")] = DEFAULT_MODE,
     metric: Annotated[str, typer.Option(help="step_time_mean, latency_p50 or latency_p99. Default: by column.")] = "",
     decimal: Annotated[
@@ -105,7 +105,7 @@ def _uses(uses: "tuple[ColumnUse, ...]") -> list[Part]:
 def template(
     folder: Annotated[Path, typer.Argument(help="Folder to write pairs.csv and jobs.csv into.")] = Path(),
     job: Annotated[list[str] | None, typer.Option(help="Name of a job. Repeatable.", show_default=False)] = None,
-    device: Annotated[str, typer.Option(help="Device type, such as a100-80gb.")] = "a100-80gb",
+    device: Annotated[str, typer.Option("--device-type", help="Device type, such as a100-80gb.")] = "a100-80gb",
     mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     value: Annotated[str, typer.Option(help="What you measure: slowdown, speed, throughput, step_time_ms, ...")] = (
         "step_time_ms"
@@ -120,7 +120,7 @@ def template(
     conditions = Conditions(device_type=device_type_of_product(device), mode=mode)
     jobs = tuple(job or EXAMPLE_JOBS)
     files = write_template(folder, jobs, device_type=conditions.device_type, mode=mode, value=value, shape=shape)
-    flags = f" --device {conditions.device_type} --mode {mode}" if shape is Shape.WIDE else ""
+    flags = f" --device-type {conditions.device_type} --mode {mode}" if shape is Shape.WIDE else ""
     following = f"interfere data import table {files[0]} --profiles {files[1]}{flags} --name mine --dry-run"
     text = "\n".join((*(f"wrote {path}" for path in files), f"fill them in, then: {following}"))
     emit({"files": [str(path) for path in files], "next": following}, text, as_json=as_json)

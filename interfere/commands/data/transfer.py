@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from interfere.data.tables import Table
     from interfere.records import JobProfile, PairMeasurement
 
-Sources = Annotated[list[str], typer.Option("--from", help="Table of other device types. Repeatable.")]
-Device = Annotated[str, typer.Option(help="The device type; needed without a table, or where it has several.")]
+Sources = Annotated[list[str], typer.Option("--data", help="Table of other device types. Repeatable.")]
+Device = Annotated[
+    str, typer.Option("--device-type", help="The device type; needed without a table, or where it has several.")
+]
 
 
 def transfer(
@@ -66,18 +68,20 @@ def transfer_inputs(
     from interfere.records import NAN, JobProfile
 
     if not sources:
-        raise InvalidInputError("no table of other device types", value="no --from", remedy="--from gavel")
+        raise InvalidInputError("no table of other device types", value="no --data", remedy="--data gavel")
     tables = tuple(read_table(table_folder(name, work)) for name in sources)
     if not mine:
         if not device:
-            raise InvalidInputError("which device type?", value="no table, no --device", remedy="--device rtx4090")
+            raise InvalidInputError(
+                "which device type?", value="no table, no --device-type", remedy="--device-type rtx4090"
+            )
         names = sorted({job.workload for table in tables for job in table.jobs})
         nothing = tuple(JobProfile(workload=name, device_type=device, step_time_s=NAN) for name in names)
         return tables, nothing, ()
     own = read_table(table_folder(mine, work))
     device_types = sorted({job.device_type for job in own.jobs})
     if not device and len(device_types) > 1:
-        raise InvalidInputError("which device type?", value=", ".join(device_types), remedy="choose one: --device")
+        raise InvalidInputError("which device type?", value=", ".join(device_types), remedy="choose one: --device-type")
     device = device or device_types[0]
     profiles = tuple(job for job in own.jobs if job.device_type == device)
     if not profiles:

@@ -34,8 +34,8 @@ class DeviceType(StrEnum):
     CPU = "cpu"
 
 
-Device = Annotated[DeviceType, typer.Option(help="cpu: one core, shared in time slices.")]
-Names = Annotated[str, typer.Option("--workloads", help="Names or module:factory, by commas; or eight, twelve, all.")]
+Device = Annotated[DeviceType, typer.Option("--device-type", help="Device type. cpu: one core, shared in time slices.")]
+Names = Annotated[str, typer.Option("--jobs", help="Names or module:factory, by commas; or eight, twelve, all.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/NAME.")]
 Name = Annotated[str, typer.Option(help="Name of the table in the workspace.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")]
@@ -47,17 +47,19 @@ BlockS = Annotated[float, typer.Option(min=0.4, help="Seconds of a block: alone,
 SoloS = Annotated[float, typer.Option(min=0.4, help="Seconds of each workload alone.")]
 Mode = Annotated[
     SharingMode,
-    typer.Option(help="timeslice: one core; priority: one core, the first job before the second; spatial: two cores."),
+    typer.Option(
+        help="How the jobs share. timeslice: one core; priority: one core, the first job first; spatial: two cores."
+    ),
 ]
 GroupSizes = Annotated[
     list[int] | None,
     typer.Option(
-        "--groups", min=3, help="Measure groups of so many jobs instead of pairs; may be given several times."
+        "--group-size", min=3, help="Measure groups of so many jobs instead of pairs; may be given several times."
     ),
 ]
 GroupCounts = Annotated[
     list[int] | None,
-    typer.Option(min=1, help=f"How many groups, one for each --groups. Default: {GROUP_COUNT} or all there are."),
+    typer.Option(min=1, help=f"How many groups, one for each --group-size. Default: {GROUP_COUNT} or all there are."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")]
 
@@ -176,7 +178,7 @@ def _chosen_groups(
 
     if counts and len(counts) != len(sizes):
         raise InvalidInputError(
-            "--group-count does not match --groups",
+            "--group-count does not match --group-size",
             value=f"{len(counts)} counts for {len(sizes)} sizes",
             remedy="give one count for each size, in the same order, or none",
         )

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def command(
     line: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")] = None,
-    name: Annotated[str, typer.Option(help="What the table calls it. Default: the program's file name.")] = "",
+    name: Annotated[
+        str, typer.Option("--workload", help="Workload: what the table calls it. Default: the program's file name.")
+    ] = "",
     spec: Annotated[Path | None, typer.Option(help="TOML file of several commands.")] = None,
     pair: Annotated[list[str] | None, typer.Option(help="Only this pair, as victim+neighbour; repeatable.")] = None,
     alone: Annotated[bool, typer.Option("--alone", help="Only profiles, no pairs.")] = False,
@@ -35,20 +37,23 @@ def command(
     repeats: Annotated[int, typer.Option(min=1, help="Starts of each command alone.")] = 2,
     passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair: one alone, both, the other alone.")] = 2,
     max_blocks: Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")] = 4,
-    limit_s: Annotated[float, typer.Option(min=1, help="Longest start-up, and longest window.")] = 300.0,
+    limit_s: Annotated[float, typer.Option(min=1, help="Seconds: longest start-up, and longest window.")] = 300.0,
     grace_s: Annotated[float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL.")] = 10.0,
     device: Annotated[
         str,
         typer.Option(
-            help="cpu-core: pinned to one core. A GPU such as a100: found by nvidia-smi and pinned, refused "
-            "where there is none. Any other name: not pinned, the environment decides."
+            "--device-type",
+            help="Device type. cpu-core: pinned to one core. A GPU such as a100: found by nvidia-smi, pinned, refused "
+            "where there is none. Any other name: not pinned, the environment decides.",
         ),
     ] = "cpu-core",
     mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
-    device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
+    device_name: Annotated[str, typer.Option(help="The very device of that type, for the table's card.")] = "",
     gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
-    table: Annotated[str, typer.Option(help="Name of the table; more commands may join it later.")] = "commands",
+    table: Annotated[
+        str, typer.Option("--name", help="Name of the table; more commands may join it later.")
+    ] = "commands",
     out: Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/TABLE.")] = None,
     work: Work = DEFAULT_WORK,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
@@ -57,8 +62,9 @@ def command(
 ) -> None:
     """Measure any program: alone, and beside others named in a TOML file.
 
-    One program: interfere profile command --name train -- python train.py. Several and their pairs: --spec jobs.toml
-    with lines like [train], command = "python train.py", step_regex = 'step (\\d+)', cwd, env, warm_steps, warm_s.
+    One program: interfere profile command --workload train -- python train.py. Several and their pairs: --spec
+    jobs.toml with lines like [train], command = "python train.py", step_regex = 'step (\\d+)', cwd, env, warm_steps,
+    warm_s.
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
     from interfere.profiling.programs.config import CommandConfig

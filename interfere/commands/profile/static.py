@@ -20,8 +20,8 @@ MAX_OPERATORS = 8  # in the table that is printed
 
 def static(
     model: Annotated[str, typer.Argument(help='module:factory, or a published name: "ResNet-50 (batch size 32)".')],
-    device: Annotated[str, typer.Option(help="Device type: k80 to b200.")] = "h100",
-    workload: Annotated[str, typer.Option(help="Name in the profile. Default: the model's.")] = "",
+    device: Annotated[str, typer.Option("--device-type", help="Device type: k80 to b200.")] = "h100",
+    workload: Annotated[str, typer.Option(help="Workload: the name in the profile. Default: the model's.")] = "",
     out: Annotated[
         Path | None, typer.Option(help="Table folder to add it to; a measured job gains the static facts.")
     ] = None,

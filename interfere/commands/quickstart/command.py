@@ -20,7 +20,9 @@ def quickstart(
     longer: Annotated[
         int, typer.Option(min=1, help="Measure so many times as long; intervals shrink with its square root.")
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Which pairs are held out, which random pairing is run.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the draws: which pairs are held out, which random pairing is run.")
+    ] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Profile, train, serve, match, and run the chosen and a random pairing for real. About seven minutes.

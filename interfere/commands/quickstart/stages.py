@@ -100,7 +100,7 @@ class CommandStages:
         return ""
 
     def measure_all(self, workloads: str, progress: Progress) -> "Sequence[PairMeasurement]":
-        return self._measure("campaign", self.tables[0], FIRST_PASSES, progress, "--workloads", workloads)
+        return self._measure("campaign", self.tables[0], FIRST_PASSES, progress, "--jobs", workloads)
 
     def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> "Sequence[PairMeasurement]":
         names = [f"{victim}+{neighbour}" for victim, neighbour in pairs]

@@ -33,7 +33,7 @@ def fit_transfer(
         raise UnfitError(
             "no table of another device type measured these jobs",
             value=", ".join(jobs[:8]),
-            remedy=f"give one with at least {MIN_SHARED_JOBS} of them, under the same names: --from gavel",
+            remedy=f"give one with at least {MIN_SHARED_JOBS} of them, under the same names: --data gavel",
         )
     # 2. The jobs' step times and facts on the new device type, and its measured pairs.
     space = space_of_profiles([by_name[name] for name in jobs], devices)

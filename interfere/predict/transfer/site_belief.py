@@ -48,7 +48,7 @@ def site_profiles(table: Table, device_type: str, jobs: Sequence[str] = ()) -> l
         raise UnfitError(
             f"fewer than two jobs are profiled on {device_type}",
             value=f"{table.name} has {', '.join(known) or 'no jobs'}",
-            remedy="profile the jobs alone first, or choose another --device",
+            remedy="profile the jobs alone first, or choose another --device-type",
         )
     if len(profiles) > MAX_JOBS:
         raise InvalidInputError(

@@ -27,17 +27,17 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Server = Annotated[str | None, typer.Option(help="Address of the policy server. Default: 127.0.0.1:50051.")]
-ModeFlag = Annotated[str | None, typer.Option(help="observe (default) or gate.")]
+Placement = Annotated[str | None, typer.Option("--placement", help="What is done to pods: observe (default) or gate.")]
 
 
 @app.command()
 def controller(
     config: Config = None,
     server: Server = None,
-    mode: ModeFlag = None,
+    mode: Placement = None,
     window: Annotated[float | None, typer.Option(help="Longest time that a pod is gated, in seconds.")] = None,
     interval: Annotated[float | None, typer.Option(help="Seconds between rounds. Default: 2.")] = None,
-    journal: Annotated[Path | None, typer.Option(help="File that `report` sums up.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="File of the journal that `report` sums up.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of health, metrics and marks. Default: none.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One round that changes nothing, then stop.")] = False,
     as_json: JsonFlag = False,
@@ -67,7 +67,7 @@ def controller(
 def webhook(
     config: Config = None,
     port: Annotated[int, typer.Option(help="Port of the webhook.")] = 8443,
-    name: Annotated[str, typer.Option(help="Of the Service and the Secret.")] = "interfere-webhook",
+    name: Annotated[str, typer.Option("--service", help="Name of the Service and the Secret.")] = "interfere-webhook",
     configuration: Annotated[str, typer.Option(help="The MutatingWebhookConfiguration.")] = "interfere",
     add_claim: Annotated[bool, typer.Option("--add-claim", help="Give pods without a GPU a late claim.")] = False,
     host: Annotated[
@@ -162,7 +162,7 @@ def release(
 @app.command()
 def report(
     journal: Annotated[Path, typer.Option(help="The journal of the controller.")],
-    days: Annotated[float, typer.Option(help="How far back.")] = 14.0,
+    days: Annotated[float, typer.Option(help="How many days to read.")] = 14.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Sum up what was decided, where pods ran, and predicted against measured slowdowns."""
@@ -174,7 +174,7 @@ def report(
 
 @app.command()
 def sidecar(
-    spool: Annotated[Path, typer.Option(help="File that the job marks its steps in.")],
+    spool: Annotated[Path, typer.Option("--marks", help="File that the job marks its steps in.")],
     controller: Annotated[str, typer.Option(help="HOST:PORT of the controller's headless Service.")],
     every: Annotated[float, typer.Option(help="Seconds between two deliveries.")] = 2.0,
 ) -> None:

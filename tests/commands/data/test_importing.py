@@ -34,7 +34,7 @@ def test_options_of_helios(tmp_path: Path) -> None:
 def test_options_of_philly(tmp_path: Path) -> None:
     (tmp_path / "rates.json").write_text(json.dumps({"k80": test_philly.RATES["v100"]}))
     (tmp_path / "some.trace").write_text(test_philly.LINES)
-    options = ("--throughputs", tmp_path / "rates.json", "--device", "k80")
+    options = ("--throughputs", tmp_path / "rates.json", "--device-type", "k80")
     run("philly", tmp_path / "some.trace", *options, out=tmp_path / "out")
     assert read_trace(tmp_path / "out").jobs[0].duration_s == 250.0
 
@@ -42,7 +42,7 @@ def test_options_of_philly(tmp_path: Path) -> None:
 def test_options_of_nsight_and_orion(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text(test_nsight.LONG)
     (tmp_path / "o.csv").write_text(test_orion.HEAD + test_orion.ROWS)
-    options = ("--device", "h100", "--name", "mine", "--step-time-s", 0.5)
+    options = ("--device-type", "h100", "--workload", "mine", "--step-time-s", 0.5)
     run("nsight", tmp_path / "n.csv", *options, "--steps", 2, out=tmp_path / "nsight")
     run("orion", tmp_path / "o.csv", *options, out=tmp_path / "orion")
     for name in ("nsight", "orion"):
@@ -56,7 +56,7 @@ def test_options_of_dcgm(tmp_path: Path) -> None:
     for one in results:
         one["metric"]["app"] = one["metric"]["pod"].upper()
     path = write(tmp_path, answer(*results))
-    options = ("--by", "app", "--device", "h100", "--mode", "mps")
+    options = ("--by", "app", "--device-type", "h100", "--mode", "mps")
     counted = run("dcgm", path, *options, "--step-metric", "train_steps_total", out=tmp_path / "counted")
     assert (counted["jobs"], counted["pairs"]) == (2, 2)
     pair = read_table(tmp_path / "counted").pairs[0]

@@ -52,7 +52,7 @@ def test_a_template_that_is_filled_in_imports(tmp_path: Path, shape: str) -> Non
     else:
         fill(tmp_path)
     options = ("--profiles", tmp_path / "jobs.csv", "--work", tmp_path, "--name", "mine")
-    conditions = ("--device", "a100-80gb", "--mode", "mps") if shape == "wide" else ()
+    conditions = ("--device-type", "a100-80gb", "--mode", "mps") if shape == "wide" else ()
     dry = run("import", "table", tmp_path / "pairs.csv", *options, *conditions, "--dry-run")
     assert not (tmp_path / "tables").exists()
     assert {"victim", "neighbour"} <= {use["role"] for use in dry["columns"]}
@@ -67,7 +67,7 @@ def test_a_template_that_is_filled_in_imports(tmp_path: Path, shape: str) -> Non
 def test_roles_may_follow_the_file_and_extras_are_shown_with_the_facts(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("a,b,rel\nx,y,0.5\n")
     (tmp_path / "j.csv").write_text("workload,step_time_ms,dropout\nx,5,0.1\ny,6,\n")
-    roles = ("--map", "victim=a", "neighbour=b", "speed=rel")
+    roles = ("--column", "victim=a", "neighbour=b", "speed=rel")
     run(
         "import",
         "table",
@@ -75,7 +75,7 @@ def test_roles_may_follow_the_file_and_extras_are_shown_with_the_facts(tmp_path:
         *roles,
         "--profiles",
         tmp_path / "j.csv",
-        "--device",
+        "--device-type",
         "t4",
         "--work",
         tmp_path,
@@ -95,7 +95,7 @@ def test_a_template_never_overwrites(tmp_path: Path) -> None:
 
 def test_decimal_commas_and_all_faults_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("victim\tneighbour\tslowdown\nx\ty\t1,5\ny\tx\t2,25\n")
-    conditions = ("--device", "t4", "--work", tmp_path)
+    conditions = ("--device-type", "t4", "--work", tmp_path)
     run("import", "table", tmp_path / "p.csv", *conditions, "--decimal", ",")
     assert [pair.slowdown for pair in read_table(tmp_path / "tables" / "p").pairs] == [1.5, 2.25]
     refused = CliRunner().invoke(app, ["import", "table", str(tmp_path / "p.csv"), *map(str, conditions)])

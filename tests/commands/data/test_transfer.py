@@ -30,31 +30,31 @@ def run(*arguments: object) -> dict[str, Any]:
 
 
 def test_pairs_are_suggested_before_and_after_the_first_measurement(work: Path) -> None:
-    first = run("suggest", "--from", "old", "--from", "slow", "--device", "rtx4090", "--count", 6, "--work", work)
+    first = run("suggest", "--data", "old", "--data", "slow", "--device-type", "rtx4090", "--count", 6, "--work", work)
     assert (first["device_type"], first["sources"]) == ("rtx4090", ["old, mps", "slow, mps"])
     assert len({frozenset(pair) for pair in first["pairs"]}) == 6
-    then = run("suggest", "mine", "--from", "old", "--count", 4, "--work", work)
+    then = run("suggest", "mine", "--data", "old", "--count", 4, "--work", work)
     assert all(set(pair) - set(NAMES[:4]) for pair in then["pairs"]), "pairs with a job that has none come first"
 
 
 def test_what_was_not_measured_is_predicted_with_its_error(work: Path) -> None:
-    got = run("transfer", "mine", "--from", "old", "--from", "slow", "--work", work)
+    got = run("transfer", "mine", "--data", "old", "--data", "slow", "--work", work)
     assert len(got["predictions"]) == 12 * 12 - 16
     assert got["hidden_pairs"]["pairs"] == 10
     error = [abs(1 / p["slowdown"] - 1 / TRUTH[p["victim"], p["neighbour"]]) for p in got["predictions"]]
     assert sum(error) / len(error) < 0.05
-    shown = CliRunner().invoke(app, ["transfer", "mine", "--from", "old", "--work", str(work)])
+    shown = CliRunner().invoke(app, ["transfer", "mine", "--data", "old", "--work", str(work)])
     assert "hidden from the others" in shown.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (("suggest", "--device", "t4"), InvalidInputError),
-        (("suggest", "--from", "old"), InvalidInputError),
-        (("suggest", "--from", "nowhere", "--device", "t4"), NotFoundError),
-        (("transfer", "mine", "--from", "mine"), UnfitError),
-        (("transfer", "mine", "--from", "old", "--device", "h100"), NotFoundError),
+        (("suggest", "--device-type", "t4"), InvalidInputError),
+        (("suggest", "--data", "old"), InvalidInputError),
+        (("suggest", "--data", "nowhere", "--device-type", "t4"), NotFoundError),
+        (("transfer", "mine", "--data", "mine"), UnfitError),
+        (("transfer", "mine", "--data", "old", "--device-type", "h100"), NotFoundError),
     ],
 )
 def test_what_is_missing_is_asked_for(work: Path, arguments: tuple[str, ...], kind: type[Exception]) -> None:

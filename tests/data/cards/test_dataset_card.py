@@ -11,7 +11,7 @@ from tests.data.sample_table import JOBS, TABLE
 
 
 def test_the_card_describes_the_device_and_names_its_figures() -> None:
-    text = card_text(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
+    text = card_text(TABLE, command="interfere profile campaign --jobs a,b", note="9 blocks measured")
     for part in (
         "One CPU core, time-sliced",
         "a processor",
@@ -19,7 +19,7 @@ def test_the_card_describes_the_device_and_names_its_figures() -> None:
         "ok 3, unstable 1, infeasible 0",
         "CC BY 4.0",
         "- 9 blocks measured",
-        "interfere profile campaign --workloads a,b",
+        "interfere profile campaign --jobs a,b",
         "| 1.50 | 1.90 | 2.00 |",
         "ICC(1,1)",
         "| workload | step alone | sd between windows (%) | busy (%) |",

@@ -24,7 +24,7 @@ FILES = (
     ("venus", "jobs_4vc.csv", "helios {file}", "submit_time", ",131,"),
     ("venus", "vc_config.csv", "helios {folder}/jobs_4vc.csv --vc-config {file}", "num", "20"),
     ("orion", "resnet50_4_fwd.csv", "orion {file}", "Duration", "100480"),
-    ("echo", "merged_features.csv", "nsight {file} --device a100", "Kernel Name", "70656,0.0"),
+    ("echo", "merged_features.csv", "nsight {file} --device-type a100", "Kernel Name", "70656,0.0"),
 )
 PLACE = re.compile(r"(row \d+|key [^:]+)")
 

@@ -145,7 +145,7 @@ def test_the_command_advises_from_files_and_a_measured_row_counts(tmp_path: Path
         write(folder / f"{other.name}.csv", other)
     own = tmp_path / "own.csv"
     write(own, OWN, only_one_copy=True)
-    options = [str(own), "--from", str(folder), "--batch", "4", "--latency-target", "0.008"]
+    options = [str(own), "--data", str(folder), "--batch", "4", "--latency-target", "0.008"]
     first = json.loads(CliRunner().invoke(app, [*options, "--json"]).output)
     assert first["measure"] is not None
     assert len(first["outlooks"]) == len(SLICES) * len(COPIES)
@@ -167,7 +167,7 @@ def test_a_target_that_nothing_keeps_is_said_and_one_that_is_no_time_refused(tmp
     folder.mkdir()
     write(folder / "m0.csv", OTHERS[0])
     write(own, OWN, only_one_copy=True)
-    options = [str(own), "--from", str(folder), "--batch", "4", "--latency-target"]
+    options = [str(own), "--data", str(folder), "--batch", "4", "--latency-target"]
     assert "no configuration is expected to keep" in CliRunner().invoke(app, [*options, "1e-6"]).output
     for wrong in ("0", "-1", "nan", "inf"):
         with pytest.raises(InvalidInputError, match="latency target"):

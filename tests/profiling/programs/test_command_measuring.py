@@ -194,7 +194,7 @@ def interfere(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
 def test_one_program_from_the_shell(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PRINTING)
     done = interfere(
-        "--name",
+        "--workload",
         "train",
         "--step-regex",
         r"step (\d+)",
@@ -210,9 +210,9 @@ def test_one_program_from_the_shell(tmp_path: Path) -> None:
         max(os.sched_getaffinity(0)),
         "--work",
         "w",
-        "--table",
+        "--name",
         "mine",
-        "--device",
+        "--device-type",
         "cpu",
         "--json",
         "--",
@@ -228,7 +228,7 @@ def test_one_program_from_the_shell(tmp_path: Path) -> None:
     folder = tmp_path / "w" / "tables" / "mine"
     assert read_table(folder).jobs[0].workload == "train"
     shown = interfere(
-        "--name",
+        "--workload",
         "train",
         "--step-regex",
         r"step (\d+)",
@@ -245,7 +245,7 @@ def test_one_program_from_the_shell(tmp_path: Path) -> None:
     )
     assert "one CPU core, time-sliced" in shown.stdout, shown.stderr
     assert "train" in shown.stdout
-    fresh = interfere("--name", "b", "--fresh", "--out", folder, "--", sys.executable, "train.py", cwd=tmp_path)
+    fresh = interfere("--workload", "b", "--fresh", "--out", folder, "--", sys.executable, "train.py", cwd=tmp_path)
     assert fresh.returncode == 1
     assert "already holds measurements" in fresh.stderr
 
@@ -265,7 +265,19 @@ command = "/no/such/program"
 """
     )
     brief = ("--window-s", "0.5", "--repeats", "1", "--passes", "1", "--max-blocks", "1", "--seed", "3")
-    brief = (*brief, "--limit-s", "20", "--grace-s", "1", "--device", "abacus", "--device-name", "one", "--mode", "mig")
+    brief = (
+        *brief,
+        "--limit-s",
+        "20",
+        "--grace-s",
+        "1",
+        "--device-type",
+        "abacus",
+        "--device-name",
+        "one",
+        "--mode",
+        "mig",
+    )
     alone = interfere("--spec", "jobs.toml", "--alone", *brief, "--out", "t", cwd=tmp_path)
     assert alone.returncode == 1, "one of them could not be measured"
     assert read_table(tmp_path / "t").pairs == ()
@@ -287,7 +299,7 @@ command = "/no/such/program"
         (("--spec", "x.toml"), "cannot be read", 1),
         (("--spec", "x.toml", "--step-regex", "x"), "these stand in the file", 1),
         (("--step-regex", "(", "--", "true"), "no regular expression", 1),
-        (("--name", "a+b", "--", "true"), "holds a +", 1),
+        (("--workload", "a+b", "--", "true"), "holds a +", 1),
         (("--pair", "true+false", "--", "true"), "no such command: false", 1),
         (("--pair", "true+true", "--alone", "--", "true"), "--alone measures no pairs", 1),
         (("--pair", "true", "--", "true"), "not a pair", 1),

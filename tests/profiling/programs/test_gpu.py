@@ -95,7 +95,8 @@ def profile_command(cwd: Path, *options: str, **environment: str) -> subprocess.
         "--repeats",
         "1",
     )
-    command = [sys.executable, "-m", "interfere", "profile", "command", "--name", "train", *step, *options, "--json"]
+    words = ("profile", "command", "--workload", "train")
+    command = [sys.executable, "-m", "interfere", *words, *step, *options, "--json"]
     return subprocess.run(
         [*command, "--", sys.executable, "train.py"],
         cwd=cwd,
@@ -109,7 +110,7 @@ def profile_command(cwd: Path, *options: str, **environment: str) -> subprocess.
 
 def test_the_command_line_refuses_a_gpu_where_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PRINTING)
-    done = profile_command(tmp_path, "--device", "a100", PATH=str(tmp_path))
+    done = profile_command(tmp_path, "--device-type", "a100", PATH=str(tmp_path))
     assert done.returncode == 1
     assert "this machine has no NVIDIA driver" in done.stdout + done.stderr
     assert not (tmp_path / "interfere-work").exists()
@@ -118,7 +119,7 @@ def test_the_command_line_refuses_a_gpu_where_there_is_none(tmp_path: Path) -> N
 def test_a_command_on_a_gpu_is_pinned_and_sampled(tmp_path: Path, smi: Path) -> None:
     seen = "import os; open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n"
     (tmp_path / "train.py").write_text(seen + PRINTING)
-    done = profile_command(tmp_path, "--device", "a100", "--work", "w")
+    done = profile_command(tmp_path, "--device-type", "a100", "--work", "w")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "seen").read_text() == "GPU-aa"
     assert "never run by the authors" in done.stderr

@@ -195,7 +195,7 @@ def test_whoever_ends_the_profiler_leaves_no_orphan(tmp_path: Path, number: int)
         "interfere",
         "profile",
         "command",
-        "--name",
+        "--workload",
         "job",
         "--out",
         str(tmp_path / "t"),

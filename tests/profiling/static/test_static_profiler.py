@@ -41,7 +41,7 @@ def interfere(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedP
 
 
 def test_a_users_factory_becomes_a_profile_in_a_table(tmp_path: Path) -> None:
-    arguments = ("--device", "h100", "--out", str(tmp_path / "t"), "--workload", "mine")
+    arguments = ("--device-type", "h100", "--out", str(tmp_path / "t"), "--workload", "mine")
     done = interfere(f"{MODULE}:linear", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -92,8 +92,8 @@ def test_a_table_that_a_campaign_works_on_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((f"{MODULE}:linear", "--device", "tpu-v9"), "tpu-v9"),
-        ((f"{MODULE}:linear", "--device", "cpu-core"), "no peak rates"),
+        ((f"{MODULE}:linear", "--device-type", "tpu-v9"), "tpu-v9"),
+        ((f"{MODULE}:linear", "--device-type", "cpu-core"), "no peak rates"),
         (("GPT-9 (batch size 1)",), "module:factory"),
         ((f"{MODULE}:nothing",), "cannot be imported"),
         (("no.such.module:factory",), "cannot be imported"),

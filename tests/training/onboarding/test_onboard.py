@@ -35,7 +35,7 @@ def site(folder: Path, programs: dict[str, str], step_regex: dict[str, str] | No
 
 
 def command(spec: Path, work: Path, *options: str) -> list[str]:
-    quick = ("--window-s", "0.5", "--passes", "1", "--target", "0", "--json")
+    quick = ("--window-s", "0.5", "--passes", "1", "--target-error", "0", "--json")
     return [sys.executable, "-m", "interfere", "onboard", "--spec", str(spec), "--work", str(work), *quick, *options]
 
 
@@ -60,7 +60,8 @@ def test_killed_three_times_it_measures_the_same_pairs_and_none_twice(tmp_path: 
     table = work / "tables" / "site"
     chosen: list[list[list[str]]] = []
     for blocks in (0, 1, 4):  # killed while jobs run alone, in the first batch, and in the second
-        process = subprocess.Popen(command(spec, work, "--pairs", "6"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        words = command(spec, work, "--max-pairs", "6")
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         log = table / "raw" / ("solo.jsonl" if not blocks else "blocks.jsonl")
         deadline_s = time.monotonic() + 120
         while not log.is_file() or len(log.read_text().splitlines()) < max(1, blocks):
@@ -72,7 +73,7 @@ def test_killed_three_times_it_measures_the_same_pairs_and_none_twice(tmp_path: 
         assert leftovers(table) == []
         if (table / "onboarding.json").is_file():
             chosen.append(json.loads((table / "onboarding.json").read_text())["batches"])
-    finished = subprocess.run(command(spec, work, "--pairs", "6"), capture_output=True, text=True, check=False)
+    finished = subprocess.run(command(spec, work, "--max-pairs", "6"), capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     answer = json.loads(finished.stdout)
     batches = read_batches(table).batches
@@ -92,7 +93,7 @@ def test_killed_three_times_it_measures_the_same_pairs_and_none_twice(tmp_path: 
         assert (model / "manifest.json").is_file()  # trained on the shipped table and this one
         served = published_answers(model, sorted(programs), "cpu-core", "timeslice")
         assert answer["pairs"] == [asdict(each) for each in served]
-    alone = ("--pairs", "6", "--beside", str(table))  # its own pairs alone are too few to train on
+    alone = ("--max-pairs", "6", "--beside", str(table))  # its own pairs alone are too few to train on
     again = subprocess.run(command(spec, work, *alone), capture_output=True, text=True, check=True)
     assert blocks_by_pair(table) == counts, again.stderr
 
@@ -120,7 +121,7 @@ def test_a_spent_budget_stops_before_the_next_batch_and_a_broken_command_is_told
 
 def test_a_gpu_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path) -> None:
     spec, work = site(tmp_path, {"busy": BUSY}), tmp_path / "work"
-    finished = subprocess.run(command(spec, work, "--device", "a100"), capture_output=True, text=True, check=False)
+    finished = subprocess.run(command(spec, work, "--device-type", "a100"), capture_output=True, text=True, check=False)
     assert finished.returncode == 1
     assert "nvidia-smi" in finished.stderr or "a100" in finished.stderr
     assert not (work / "tables").exists()

@@ -140,7 +140,7 @@ def _device_type(file: KernelFile) -> str:
         raise TableError(
             f"{file.source.path.name}: the file does not name its GPU",
             value=file.source.path,
-            remedy="name the device type: --device a100-80gb",
+            remedy="name the device type: --device-type a100-80gb",
         )
     return file.device_type
 

@@ -121,7 +121,7 @@ def _add_gauge(samples: SiteSamples, series: TimeSeries, by: str, given_device_t
     product = series.label("modelName")
     device_type = given_device_type or device_type_of_product(product)
     if not device_type:
-        fail_at_key(series.path, (*series.keys, "metric", "modelName"), "missing", "", "name it: --device a100")
+        fail_at_key(series.path, (*series.keys, "metric", "modelName"), "missing", "", "name it: --device-type a100")
     samples.product[device] = product
     # A MIG instance is another device type than the whole GPU.
     samples.device_type[device] = "-".join(filter(None, (device_type, series.label("GPU_I_PROFILE"))))

@@ -125,7 +125,7 @@ class ColumnRoles:
         ]
         if len(found) > 1:
             place = f"{self.path.name}, row 1, columns {' and '.join(column for column, _ in found)}"
-            remedy = f"keep all but one as extras: --map {EXTRA}={found[-1][0]}"
+            remedy = f"keep all but one as extras: --column {EXTRA}={found[-1][0]}"
             raise fault(place, "two measured values of one job", self.path, remedy)
         return found[0] if found else None
 
@@ -177,10 +177,10 @@ def assign_roles(
         if role != EXTRA and role in role_of.values():
             other = next(name for name, each in role_of.items() if each == role)
             place = f"{path.name}, row 1, columns {other} and {column}"
-            faults.add(place, f"both mean {role}", path, f"keep one as an extra: --map {EXTRA}={column}")
+            faults.add(place, f"both mean {role}", path, f"keep one as an extra: --column {EXTRA}={column}")
         if role == EXTRA and column not in mapping and _UNITLESS.fullmatch(normalised(column)) and roles is None:
-            remedy = f"name its unit: --map step_time_ms={column} (or latency_p99_ms, with _s or _us), or keep it: "
-            remedy += f"--map {EXTRA}={column}"
+            remedy = f"name its unit: --column step_time_ms={column} (or latency_p99_ms, with _s or _us), or keep it: "
+            remedy += f"--column {EXTRA}={column}"
             faults.add(f"{path.name}, row 1, column {column}", "a time without a unit", path, remedy)
         role_of[column] = role
     faults.raise_all()

@@ -61,13 +61,11 @@ def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: F
     missing = [role for role in ("victim", "neighbour") if not roles.column(role)]
     found = f"found {', '.join(sheet.columns)[:200]}"
     if missing:
-        remedy = (
-            "map the columns of the two jobs: --map victim=COLUMN --map neighbour=COLUMN; of a matrix, name the rows "
-        )
-        remedy += "as the columns"
+        remedy = "name the columns of both jobs: --column victim=COLUMN --column neighbour=COLUMN; of a matrix, name "
+        remedy += "the rows as the columns"
         raise fault(f"{sheet.source.path.name}, row 1, column {missing[0]}", "missing", found, remedy)
     if own is None:
-        remedy = "map one: --map slowdown=COLUMN, or speed, throughput, step_time_s, step_time_ms, latency_p99_ms"
+        remedy = "map one: --column slowdown=COLUMN, or speed, throughput, step_time_s, step_time_ms, latency_p99_ms"
         raise fault(f"{sheet.source.path.name}, row 1", "no column holds the measured value", found, remedy)
     for row in sheet.rows:
         before = len(faults)
@@ -180,7 +178,7 @@ def _row_conditions(row: CsvRow, roles: ColumnRoles, given: Conditions, measure:
 
     device_type = text("device_type") or given.device_type
     if not device_type:
-        _missing(row, roles, "device_type", "name it: --device a100-80gb, or a column device_type")
+        _missing(row, roles, "device_type", "name it: --device-type a100-80gb, or a column device_type")
     mode = next((known for known in SharingMode if known == (text("mode").lower() or given.mode)), None)
     if mode is None:
         _missing(row, roles, "mode", f"one of {MODE_WORDS}: --mode, or a column mode")

@@ -83,7 +83,7 @@ def _profile(
     before = len(faults)
     device = text("device_type") or device_type
     if not device:
-        problem, remedy = "no device type is known", "name it: --device, or a column device_type"
+        problem, remedy = "no device type is known", "name it: --device-type, or a column device_type"
         faults.read(partial(row.fail, roles.column("device_type"), problem, remedy), None)
     values: dict[str, Any] = {"step_time_s": math.nan}
     for fact, column in columns.items():

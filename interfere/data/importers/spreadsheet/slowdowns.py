@@ -139,7 +139,7 @@ def _slowdown(
         reading.row.fail(
             reading.column,
             f"a slowdown of {slowdown:.4g}, outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]",
-            "check the unit, and that the column is not a speed (--map speed=...) or a percentage",
+            "check the unit, and that the column is not a speed (--column speed=...) or a percentage",
         )
     return slowdown
 

@@ -111,7 +111,7 @@ def test_names_too_long_for_a_record_are_cut_and_stay_distinct(tmp_path: Path) -
 
 
 def test_a_file_that_names_no_device_needs_one(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="--device"):
+    with pytest.raises(InvalidInputError, match="--device-type"):
         read(tmp_path, LONG)
 
 

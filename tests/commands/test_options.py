@@ -1,0 +1,112 @@
+"""One option name has one meaning, whichever command has it."""
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from interfere.cli import load_command, registered_commands
+
+MEANINGS = {
+    "--block-s": "seconds",
+    "--by": "label",
+    "--cap": "slowdown",
+    "--cell": "time",
+    "--champion": "model",
+    "--column": "=column",
+    "--config": "toml file",
+    "--core": "core",
+    "--data": "table",
+    "--days": "days",
+    "--device-name": "device",
+    "--device-type": "device type",
+    "--draws": "traces",
+    "--dry-run": "nothing",
+    "--every": "seconds between",
+    "--exporter-delay": "export",
+    "--fresh": "folder that holds measurements",
+    "--gpu": "gpu",
+    "--gpus": "devices",
+    "--group-data": "groups",
+    "--host": "address",
+    "--interval": "seconds",
+    "--job": "job",
+    "--jobs": "commas",
+    "--journal": "journal",
+    "--json": "json document",
+    "--latency-target": "longest time",
+    "--limit-s": "second",
+    "--load": "load",
+    "--max-blocks": "blocks",
+    "--min-window": "company",
+    "--mode": "shar",
+    "--model": "model",
+    "--models": "comma-separated",
+    "--name": "name of the table",
+    "--once": "stop",
+    "--out": "folder|file|page",
+    "--passes": "blocks of every pair",
+    "--per-node": "devices a node",
+    "--port": "port",
+    "--profiles": "profiles|jobs alone",
+    "--progress": "step",
+    "--quick": "block",
+    "--reason": "why",
+    "--same-label": "labels that name the same job",
+    "--scope": "scope|partition",
+    "--seats": "jobs that may share a device",
+    "--seed": "seed",
+    "--server": "server",
+    "--shape": "matrix",
+    "--solo-s": "alone",
+    "--source": "who measured",
+    "--spec": "toml file",
+    "--static": "static",
+    "--step": "step",
+    "--step-time-s": "step",
+    "--steps": "steps",
+    "--store": "store",
+    "--target": "address of the server",
+    "--token-file": "token",
+    "--tracking": "mlflow",
+    "--unknown": "workload",
+    "--value": "what",
+    "--window": "seconds",
+    "--window-s": "window",
+    "--work": "workspace",
+    "--workload": "workload",
+    "--workloads": "pattern,workload",
+}
+"""Every option that several commands have → what its help says in each of them; | separates kinds of one meaning."""
+
+
+def options() -> dict[str, list[tuple[str, str]]]:
+    """Return the (command, help) of every option by its name."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+
+    def collect(command: Any, name: str) -> None:
+        for inner, subcommand in getattr(command, "commands", {}).items():
+            collect(subcommand, f"{name} {inner}")
+        if hasattr(command, "commands"):
+            return
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                found[max(parameter.opts, key=len)].append((name, parameter.help or ""))
+
+    for name, entry in registered_commands().items():
+        collect(load_command(entry), name)
+    return found
+
+
+SHARED = {name: uses for name, uses in options().items() if len(uses) > 1 and name != "--help"}
+
+
+def test_every_shared_option_has_its_meaning_written_down() -> None:
+    assert set(SHARED) == set(MEANINGS)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_an_option_means_the_same_in_every_command(name: str) -> None:
+    words = MEANINGS.get(name, "").split("|")
+    others = {command: text for command, text in SHARED[name] if not any(word in text.lower() for word in words)}
+    assert others == {}
