@@ -16,6 +16,7 @@ from interfere.reports.document import (
     Column,
     Document,
     Estimate,
+    Folded,
     HeatCell,
     HeatMap,
     Items,
@@ -33,7 +34,7 @@ from interfere.reports.document import (
     Tiles,
     Tone,
 )
-from interfere.reports.numbers import fixed
+from interfere.reports.numbers import fixed, percent
 from interfere.strict_json import json_value
 
 SLOWDOWN, MEAN, COUNT = fixed(2, "×"), fixed(3, "×"), fixed(1)
@@ -44,7 +45,7 @@ TONES = {
     Verdict.CANNOT_TELL: Tone.UNSURE,
 }
 UNSEEN = {"pair": "unseen pairs", "job": "unseen jobs", "family": "unseen families", "held_out": "hidden pairs"}
-MAX_NAMED = 6  # pairs in a sentence; the report lists all
+MAX_NAMED = 6  # pairs in a sentence; the page lists all
 
 
 def quickstart_document(findings: Findings) -> Document:
@@ -244,6 +245,9 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
                 f"pairs, which widens the intervals of these: {named}."
             )
         )
+        columns = (Column("pair"), Column("share", percent()))
+        table = Table(title="Share of the core that other programs took", columns=columns, rows=tuple(shares.items()))
+        parts.append(Folded("All of them", (table,)))
     if failures:
         named = _named([f"{pair} ({reason})" for pair, reason in failures.items()])
         parts.append(Sentence(f"{len(failures)} of {every} pairs could not be measured: {named}."))

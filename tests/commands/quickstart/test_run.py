@@ -165,7 +165,8 @@ def test_each_stage_prints_what_is_left(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_report_says_what_was_measured_and_what_disturbed_it(tmp_path: Path) -> None:
-    findings, _, text = run(InjectedStages(), tmp_path)
+    findings, page, text = run(InjectedStages(), tmp_path)
+    assert page.count('<td class="number">10</td>') == 28, "the page lists every disturbed pair"
     document = findings.document()
     assert document["measured_here"] is True
     assert len(document["disturbed"]) == 28
