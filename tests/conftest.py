@@ -29,7 +29,7 @@ JOURNEYS = (
     "profiling/static/test_static_profiler.py",
     "soak/",
     "training/publishing/test_mlflow_ui.py",
-    "training/replay/test_options.py",
+    "study/replay/test_options.py",
     "training/test_pipeline.py",
     "training/test_retrain.py",
     "training/test_server.py",

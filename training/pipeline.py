@@ -14,6 +14,7 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import GroupComposition
 from interfere.predict.manifest import read_manifest
 from interfere.reports.markdown import markdown_table
+from interfere.study.engine import Runner, engine_of
 from interfere.time_left import TimeLeft
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
@@ -28,14 +29,14 @@ from interfere.training.dataset import (
     require_min_pairs,
 )
 from interfere.training.evaluation.candidates import (
-    TRAINING_SPLITS,
     Candidates,
     SplitScore,
-    expect_fits,
     require_model,
     train_candidates,
+    training_validations,
 )
 from interfere.training.evaluation.contributions import TABLE_TASK, TableContribution, table_contributions
+from interfere.training.evaluation.cross_validation import FOLDS_FOLDER, predict_fold
 from interfere.training.evaluation.gating.champion import gate_verdict, read_champion
 from interfere.training.evaluation.gating.gate import Verdict
 from interfere.training.evaluation.score_table import scores_by_model
@@ -95,6 +96,7 @@ def train(
     measured_pairs: bool = True,
     models: Mapping[str, ModelSettings] = MODELS,
     notes: Mapping[str, str] | None = None,
+    workers: int = 1,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
     """Train all models on the tables, and publish and register the best, or the `champion` that is named.
@@ -105,7 +107,8 @@ def train(
     becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
     server; without one the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice`
     is added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds no
-    measurement of a pair.
+    measurement of a pair. `workers` processes fit the folds, each of which is kept in the workspace when it is done,
+    until the training has succeeded: one that was interrupted goes on from there.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -135,6 +138,7 @@ def train(
     for warning in warnings:
         report(warning)
     clock = _training_clock(training_set, models, len(source.tables), seed, report)
+    runner = Runner(engine=engine_of(workers), folder=work / FOLDS_FOLDER, report=report, clock=clock)
     tables_effect = table_contributions(
         measured_set,
         [table.name for table in source.tables],
@@ -144,9 +148,7 @@ def train(
     )
     for contribution in tables_effect:
         report(contribution.text())
-    candidates = train_candidates(
-        training_set, held_out_set, models, seed=seed, requested=champion, report=report, clock=clock
-    )
+    candidates = train_candidates(training_set, held_out_set, models, seed=seed, requested=champion, runner=runner)
 
     # 4. Let it predict as a belief does where that is better for the few pairs of a table.
     believed = with_beliefs(candidates, held_out_set, read_table_beliefs(tables, source.tables), source.tables, report)
@@ -213,6 +215,7 @@ def train(
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
         folder = folder if publish_to else model_registry.champion_folder(work)
+    runner.delete_results()
     return TrainingResult(
         champion=candidates.champion,
         selected_by=candidates.selected_by,
@@ -238,7 +241,8 @@ def _training_clock(
     clock = TimeLeft(report)
     if tables > 1:
         clock.expect(TABLE_TASK, tables)
-    expect_fits(clock, training_set, tuple(models.values()), TRAINING_SPLITS, seed)
+    folds = sum(len(each.folds) for each in training_validations(training_set, tuple(models.values()), seed))
+    clock.expect(predict_fold.__name__, folds)
     for kind in (*models, *AFTER_FITS):
         clock.expect(kind)
     return clock

@@ -56,44 +56,100 @@ class Score:
         return self.met / self.with_deadline if self.with_deadline else math.nan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What one replay came to, so that it can be scored together with others; e jobs of n ended."""
+
+    completion_s: Floats  # float64[e]
+    slowdown: Floats  # float64[e]
+    running_s: Floats  # float64[e], on devices
+    dropped: int
+    makespan_s: float
+    busy_s: float  # device seconds
+    shared_s: float
+    present_s: float
+    pairs: int
+    pair_sides: int
+    pair_slowdowns: float  # sum over all sides
+    past_cap: int
+    worst_slowdown: float
+    stops: int
+    with_deadline: int
+    met: int
+    best_effort_s: Floats  # float64[b], completion times of jobs without a deadline
+    wasted_gpu_h: float
+    used_gpu_h: float
+    promised: int
+    broken: int
+
+
+def totals_of(replayed: Replayed, cap: float) -> Totals:
+    """The totals of one replay. `cap`: slowdown past which a pair counts in `past_cap`."""
+    done = np.isfinite(replayed.ended_s)
+    completion_s = replayed.completion_s[done]
+    pairs = list(group_slowdowns(replayed).values())
+    missed, with_deadline = _missed(replayed), _has_deadline(replayed)
+    promised = ~np.isnan(replayed.promised_s)
+    wasted_gpu_h, used_gpu_h = _gpu_hours(replayed, missed)
+    return Totals(
+        completion_s=completion_s,
+        slowdown=(completion_s / np.maximum(_durations_s(replayed)[done], SHORTEST_S)).clip(1.0),
+        running_s=_running_s(replayed)[done],
+        dropped=int((~done).sum()),
+        makespan_s=_last_end_s(replayed) - _first_arrival_s(replayed),
+        busy_s=_integral_s(replayed, replayed.busy),
+        shared_s=_integral_s(replayed, replayed.shared),
+        present_s=_present_s(replayed),
+        pairs=len(pairs),
+        pair_sides=sum(map(len, pairs)),
+        pair_slowdowns=float(np.sum([side for pair in pairs for side in pair])),
+        past_cap=sum(max(pair) > cap for pair in pairs),
+        worst_slowdown=float(sharing_slowdowns(replayed).max(initial=1.0)),
+        stops=int(replayed.stops.sum()),
+        with_deadline=int(with_deadline.sum()),
+        met=int((with_deadline & ~missed).sum()),
+        best_effort_s=replayed.completion_s[~with_deadline],
+        wasted_gpu_h=wasted_gpu_h,
+        used_gpu_h=used_gpu_h,
+        promised=int(promised.sum()),
+        broken=int((promised & missed).sum()),
+    )
+
+
 def score(replays: Sequence[Replayed], cap: float) -> Score:
     """Score of all jobs of these replays together. `cap`: slowdown past which a pair counts in `past_cap`."""
-    ended = [np.isfinite(replayed.ended_s) for replayed in replays]
-    completion = np.concatenate([replayed.completion_s[done] for replayed, done in zip(replays, ended, strict=True)])
-    duration = np.concatenate([_durations_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
-    running = np.concatenate([_running_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
-    slowdown = (completion / np.maximum(duration, SHORTEST_S)).clip(1.0)
-    busy_s = sum(_integral_s(replayed, replayed.busy) for replayed in replays)
-    pairs = [group for replayed in replays for group in group_slowdowns(replayed).values()]
-    larger = np.array([max(pair) for pair in pairs])
-    missed = [_missed(replayed) for replayed in replays]
-    with_deadline = [_has_deadline(replayed) for replayed in replays]
-    promised = [~np.isnan(replayed.promised_s) for replayed in replays]
-    best_effort = [replayed.completion_s[~dated] for replayed, dated in zip(replays, with_deadline, strict=True)]
-    gpu_h = [_gpu_hours(replayed, late) for replayed, late in zip(replays, missed, strict=True)]
+    return score_of([totals_of(replayed, cap) for replayed in replays])
+
+
+def score_of(totals: Sequence[Totals]) -> Score:
+    """Score of all jobs of the replays with these totals."""
+    completion_s = np.concatenate([each.completion_s for each in totals])
+    running_s = np.concatenate([each.running_s for each in totals])
+    busy_s, sides = sum(each.busy_s for each in totals), sum(each.pair_sides for each in totals)
+    pairs = sum(each.pairs for each in totals)
     return Score(
-        jobs=sum(len(done) for done in ended),
-        mean_completion_s=_mean(completion),
-        median_completion_s=float(np.median(completion)) if len(completion) else math.nan,
-        p99_completion_s=float(np.quantile(completion, 0.99)) if len(completion) else math.nan,
-        mean_slowdown=_mean(slowdown),
-        mean_waiting_s=_mean(completion - running),
-        makespan_s=max(_last_end_s(replayed) - _first_arrival_s(replayed) for replayed in replays),
-        utilisation=busy_s / max(sum(_present_s(replayed) for replayed in replays), 1e-12),
-        shared=sum(_integral_s(replayed, replayed.shared) for replayed in replays) / max(busy_s, 1e-12),
-        pairs=len(pairs),
-        mean_pair_slowdown=float(np.mean([side for pair in pairs for side in pair])) if pairs else 1.0,
-        past_cap=float((larger > cap).mean()) if pairs else 0.0,
-        worst_slowdown=max((float(sharing_slowdowns(replayed).max(initial=1.0)) for replayed in replays), default=1.0),
-        stops=int(sum(replayed.stops.sum() for replayed in replays)),
-        dropped=sum(int((~done).sum()) for done in ended),
-        with_deadline=sum(int(dated.sum()) for dated in with_deadline),
-        met=sum(int((dated & ~late).sum()) for dated, late in zip(with_deadline, missed, strict=True)),
-        best_effort_jct_s=_mean(np.concatenate(best_effort)),
-        wasted_gpu_h=sum(wasted for wasted, _ in gpu_h),
-        used_gpu_h=sum(used for _, used in gpu_h),
-        promised=sum(int(given.sum()) for given in promised),
-        broken=sum(int((given & late).sum()) for given, late in zip(promised, missed, strict=True)),
+        jobs=len(completion_s) + sum(each.dropped for each in totals),
+        mean_completion_s=_mean(completion_s),
+        median_completion_s=float(np.median(completion_s)) if len(completion_s) else math.nan,
+        p99_completion_s=float(np.quantile(completion_s, 0.99)) if len(completion_s) else math.nan,
+        mean_slowdown=_mean(np.concatenate([each.slowdown for each in totals])),
+        mean_waiting_s=_mean(completion_s - running_s),
+        makespan_s=max(each.makespan_s for each in totals),
+        utilisation=busy_s / max(sum(each.present_s for each in totals), 1e-12),
+        shared=sum(each.shared_s for each in totals) / max(busy_s, 1e-12),
+        pairs=pairs,
+        mean_pair_slowdown=sum(each.pair_slowdowns for each in totals) / sides if sides else 1.0,
+        past_cap=sum(each.past_cap for each in totals) / pairs if pairs else 0.0,
+        worst_slowdown=max((each.worst_slowdown for each in totals), default=1.0),
+        stops=sum(each.stops for each in totals),
+        dropped=sum(each.dropped for each in totals),
+        with_deadline=sum(each.with_deadline for each in totals),
+        met=sum(each.met for each in totals),
+        best_effort_jct_s=_mean(np.concatenate([each.best_effort_s for each in totals])),
+        wasted_gpu_h=sum(each.wasted_gpu_h for each in totals),
+        used_gpu_h=sum(each.used_gpu_h for each in totals),
+        promised=sum(each.promised for each in totals),
+        broken=sum(each.broken for each in totals),
     )
 
 
@@ -191,57 +247,61 @@ def _present_s(replayed: Replayed) -> float:
 # --- sums over days, for intervals ------------------------------------------------------------------------------------
 
 
-def completion_change_by_day(replayed: Replayed, reference: Replayed) -> DaySums:
-    """Completion times summed by day of arrival, over those of the same jobs in a reference."""
-    return DaySums(
-        numerator=_sum_by_day(replayed, replayed.completion_s),
-        denominator=_sum_by_day(replayed, reference.completion_s),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayTotals:
+    """Sums over the jobs that arrived on each of d days, from the day of the first job to that of the last."""
+
+    completion_s: Floats  # float64[d]: of the jobs that ended
+    ended: Floats  # float64[d]: their number
+    met: Floats  # float64[d]: deadlines
+    with_deadline: Floats  # float64[d]
+    best_effort_s: Floats  # float64[d]: completion times of the jobs that have no deadline and end
+    best_effort: Floats  # float64[d]: their number
+    worst_slowdown: Floats  # float64[d]: the largest by company; 0 on days without jobs
+
+    def completion(self) -> DaySums:
+        """Mean completion time of the jobs that end."""
+        return DaySums(numerator=self.completion_s, denominator=self.ended)
+
+    def completion_change(self, reference: "DayTotals") -> DaySums:
+        """Completion times over those of the same jobs in a reference."""
+        return DaySums(numerator=self.completion_s, denominator=reference.completion_s)
+
+    def deadlines_met(self, reference: "DayTotals | None" = None) -> DaySums:
+        """Deadlines met, less those that a reference met, over all deadlines."""
+        met = self.met if reference is None else self.met - reference.met
+        return DaySums(numerator=met, denominator=self.with_deadline)
+
+    def best_effort_completion(self) -> DaySums:
+        """Mean completion time of the jobs that have no deadline and end."""
+        return DaySums(numerator=self.best_effort_s, denominator=self.best_effort)
+
+    def worst(self) -> DaySums:
+        """The largest slowdown by company of a job of each day; days without jobs count nowhere."""
+        return DaySums(numerator=self.worst_slowdown, denominator=(self.worst_slowdown > 0).astype(np.float64))
 
 
-def deadlines_met_by_day(replayed: Replayed, reference: Replayed | None = None) -> DaySums:
-    """Deadlines met, less those that a reference met, over all deadlines, by day of arrival."""
-    with_deadline = _has_deadline(replayed)
-    met = (with_deadline & ~_missed(replayed)).astype(np.float64)
-    if reference is not None:
-        met -= with_deadline & ~_missed(reference)
-    return DaySums(
-        numerator=_sum_by_day(replayed, met), denominator=_sum_by_day(replayed, with_deadline.astype(np.float64))
-    )
+def day_totals_of(replayed: Replayed, arrival_s: Floats | None = None) -> DayTotals:
+    """Sums by day of arrival. `arrival_s`: float64[n], where the days of another clock count than that of the replay,
+    as those recorded before arrivals were stretched."""
+    if arrival_s is None:
+        arrival_s = np.array([job.arrival_s for job in replayed.world.jobs])
+    days = (arrival_s // DAY_S).astype(np.int64)
+    days = days - days.min(initial=days[0] if len(days) else 0)
 
+    def by_day(values: Floats) -> Floats:
+        return np.asarray(np.bincount(days, weights=values), dtype=np.float64)
 
-def best_effort_by_day(replayed: Replayed) -> DaySums:
-    """Completion times of the jobs that have no deadline and end, over their number, by day of arrival."""
-    counted = ~_has_deadline(replayed) & np.isfinite(replayed.ended_s)
-    return DaySums(
-        numerator=_sum_by_day(replayed, np.where(counted, replayed.completion_s, 0.0)),
-        denominator=_sum_by_day(replayed, counted.astype(np.float64)),
-    )
-
-
-def completion_by_day(replayed: Replayed) -> DaySums:
-    """Completion times of the jobs that end, over their number, by day of arrival."""
-    ended = np.isfinite(replayed.ended_s)
-    return DaySums(
-        numerator=_sum_by_day(replayed, np.where(ended, replayed.completion_s, 0.0)),
-        denominator=_sum_by_day(replayed, ended.astype(np.float64)),
-    )
-
-
-def worst_slowdown_by_day(replayed: Replayed) -> DaySums:
-    """The largest slowdown by company of a job that arrived on each day; days without jobs count nowhere."""
-    days, slowdown = _days(replayed), sharing_slowdowns(replayed)
+    ended, with_deadline = np.isfinite(replayed.ended_s), _has_deadline(replayed)
     worst = np.zeros(int(days.max(initial=0)) + 1)
-    np.maximum.at(worst, days, slowdown)
-    return DaySums(numerator=worst, denominator=(worst > 0).astype(np.float64))
-
-
-def _sum_by_day(replayed: Replayed, values: Floats) -> Floats:
-    """float64[d]: of all days from the first arrival to the last."""
-    return np.asarray(np.bincount(_days(replayed), weights=values), dtype=np.float64)
-
-
-def _days(replayed: Replayed) -> NDArray[np.int64]:
-    """int64[n]: the day of arrival of each job, 0 for the first."""
-    days = np.array([job.arrival_s // DAY_S for job in replayed.world.jobs], dtype=np.int64)
-    return np.asarray(days - days[0])
+    np.maximum.at(worst, days, sharing_slowdowns(replayed))
+    completion_s = np.where(ended, replayed.completion_s, 0.0)
+    return DayTotals(
+        completion_s=by_day(completion_s),
+        ended=by_day(ended.astype(np.float64)),
+        met=by_day((with_deadline & ~_missed(replayed)).astype(np.float64)),
+        with_deadline=by_day(with_deadline.astype(np.float64)),
+        best_effort_s=by_day(np.where(with_deadline, 0.0, completion_s)),
+        best_effort=by_day((ended & ~with_deadline).astype(np.float64)),
+        worst_slowdown=worst,
+    )

@@ -3,7 +3,7 @@
 from tests.bench.test_replay_scale import cpu_s
 
 JOBS, DEVICES, LOAD = 23_859, 1_080, 0.95
-POLICIES = ("fifo+easy", "sjf+easy", "qssf+easy", "tiresias+first-fit", "tiresias+first-fit+greedy", "srtf+first-fit")
+POLICIES = ("fifo-easy", "sjf-easy", "qssf-easy", "tiresias-first-fit", "tiresias-first-fit-greedy", "srtf-first-fit")
 
 if __name__ == "__main__":
     for policy in POLICIES:

@@ -10,55 +10,64 @@ with a folder, an interrupted run goes on from there.
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from interfere.sim.beliefs import true_beliefs
-from interfere.sim.sweeps.changes import change_over_traces
-from interfere.sim.sweeps.running import run_sweep
-from interfere.sim.sweeps.tasks import Scenario, SweepInputs, SweepResult, SweepTask
+from interfere.sim.schedulers.records import PRESETS, SchedulerRecord, Sharing
 from interfere.sim.uncertainty import UncertainMean
+from interfere.study.comparison import change_over_traces
+from interfere.study.engine import Runner
+from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, Scenario, results_of, run_replays
 from tests.bench.philly_traces import DEVICES, GIVEN, gavel_v100, six_philly_traces
 
 LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
-QUEUES = ("fifo+easy", "qssf+easy", "sjf+easy", "tiresias+first-fit", "srtf+first-fit")
+QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit"))
 MATCHING_LOADS = (0.5, 0.75, 0.95)  # matching takes ten times the CPU of greedy
 POPULATION = "traces, two published and four resampled from them"
 
 
-def sweep_inputs(devices: int = DEVICES) -> SweepInputs:
+def sweep_inputs(devices: int = DEVICES) -> ReplayInputs:
     """The six traces and Gavel's pairs."""
     truth = gavel_v100()
     scenario = Scenario(name="measured", truth=truth, beliefs=true_beliefs(truth))
-    return SweepInputs(worlds=tuple(six_philly_traces(0.75, devices=devices)), scenarios=(scenario,))
+    return ReplayInputs(worlds=tuple(six_philly_traces(0.75, devices=devices)), scenarios=(scenario,))
 
 
-def sweep_tasks() -> list[SweepTask]:
+def sweep_tasks() -> list[ReplayTask]:
     """Queues x sharing x loads x traces."""
-    wanted = [(sharing, load) for sharing in ("", "+greedy") for load in LOADS]
-    wanted += [("+matching", load) for load in MATCHING_LOADS]
+    wanted = [(sharing, load) for sharing in (Sharing.NONE, Sharing.GREEDY) for load in LOADS]
+    wanted += [(Sharing.MATCHING, load) for load in MATCHING_LOADS]
     return [
-        SweepTask(policy=queue + sharing, world=k, load=load)
+        ReplayTask(scheduler=replace(queue, sharing=sharing), world=k, load=load)
         for sharing, load in wanted
         for queue in QUEUES
         for k in range(6)
     ]
 
 
-def change(results: Sequence[SweepResult], policy: str, reference: str, load: float) -> UncertainMean | None:
+def replayed(inputs: ReplayInputs, tasks: list[ReplayTask], runner: Runner) -> tuple[ReplayResult, ...]:
+    """What the tasks come to."""
+    return results_of(inputs, run_replays(inputs, tasks, runner))
+
+
+def change(
+    results: Sequence[ReplayResult], policy: SchedulerRecord, reference: SchedulerRecord, load: float
+) -> UncertainMean | None:
     """Of the mean completion time over the traces."""
     mine, others = (
-        [result for result in results if result.task.policy == name and result.task.load == load]
+        [result for result in results if result.task.scheduler == name and result.task.load == load]
         for name in (policy, reference)
     )
     return change_over_traces(mine, others, POPULATION)
 
 
-def is_published(result: SweepResult) -> bool:
+def is_published(result: ReplayResult) -> bool:
     """Is it of a trace with its own arrivals?"""
     return result.world in GIVEN
 
 
-def print_changes(results: Sequence[SweepResult], devices: int = DEVICES) -> dict[str, float]:
+def print_changes(results: Sequence[ReplayResult], devices: int = DEVICES) -> dict[str, float]:
     """The table of changes, and of matching against greedy. Returns figures for the history."""
     figures: dict[str, float] = {}
     print(
@@ -67,21 +76,21 @@ def print_changes(results: Sequence[SweepResult], devices: int = DEVICES) -> dic
     print("[90 % interval of the mean] (90 % of the traces) mean of the published / of the resampled")
     for queue in QUEUES:
         for policy, reference in (
-            (f"{queue}+greedy", queue),
-            (f"{queue}+matching", queue),
-            (f"{queue}+matching", f"{queue}+greedy"),
+            (replace(queue, sharing=Sharing.GREEDY), queue),
+            (replace(queue, sharing=Sharing.MATCHING), queue),
+            (replace(queue, sharing=Sharing.MATCHING), replace(queue, sharing=Sharing.GREEDY)),
         ):
             for load in LOADS:
                 found = change(results, policy, reference, load)
                 if found is None:
                     continue
-                figures[f"{policy} against {reference} at {load:g}"] = found.mean
+                figures[f"{policy.label} against {reference.label} at {load:g}"] = found.mean
                 ends = [100 * end for end in (found.mean, found.interval.low, found.interval.high)]
                 kinds = [[result for result in results if is_published(result) is kind] for kind in (True, False)]
                 parts = [part.mean for kind in kinds if (part := change(kind, policy, reference, load)) is not None]
                 spread = f"({100 * found.spread.low:+.1f}, {100 * found.spread.high:+.1f})"
                 print(
-                    f"{policy:30} against {reference:26} load {load:.2f}: {ends[0]:+6.1f} "
+                    f"{policy.label:30} against {reference.label:26} load {load:.2f}: {ends[0]:+6.1f} "
                     f"[{ends[1]:+.1f}, {ends[2]:+.1f}] {spread} {' / '.join(f'{100 * part:+.1f}' for part in parts)}"
                 )
     return figures
@@ -90,6 +99,7 @@ def print_changes(results: Sequence[SweepResult], devices: int = DEVICES) -> dic
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else DEVICES
     target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    ran = run_sweep(sweep_inputs(count), sweep_tasks(), folder=target, report=lambda text: print(text, file=sys.stderr))
-    print_changes(ran.results, count)
-    print(f"{sum(result.cpu_s for result in ran.results):.0f} s of CPU")
+    runner = Runner(folder=target, report=lambda text: print(text, file=sys.stderr))
+    ran = replayed(sweep_inputs(count), sweep_tasks(), runner)
+    print_changes(ran, count)
+    print(f"{sum(result.cpu_s for result in ran):.0f} s of CPU")

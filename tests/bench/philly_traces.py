@@ -8,11 +8,11 @@ from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.philly import import_philly
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, VirtualCluster
-from interfere.sim.resampled_traces import resample_with_poisson_arrivals
 from interfere.sim.trace_worlds import scale_to_load, worlds_of
 from interfere.sim.truth import TruthTable, truth_of
 from interfere.sim.world import World
 from tests.data.importers.public_files import public
+from tests.sim.resampled_traces import resample_with_poisson_arrivals
 
 GIVEN = ("philly_103959", "philly_7f04ca")
 RESAMPLED = 2  # of each

@@ -39,8 +39,7 @@ from interfere.records import (
     Source,
 )
 from interfere.training.dataset import METRIC, build_dataset, unordered_pair
-from interfere.training.evaluation.cross_validation import out_of_fold
-from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.interval_calibration import calibrate_intervals, partner_counts
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
@@ -148,9 +147,7 @@ def worlds(table: Table, seed: int) -> dict[str, World]:
         build_dataset([seen], FeatureEncoder()),
     )
     fitted = EnsembleModel().fit(known, SEED)
-    intervals = calibrate_intervals(
-        known, [out_of_fold(known, EnsembleModel(), "pair", folds(known, "pair", SEED), SEED)]
-    )
+    intervals = calibrate_intervals(known, evaluate_models(known, [EnsembleModel()], splits=("pair",), seed=SEED))
     feasibility = fit_feasibility(feasibility_rows([seen], FeatureEncoder(), metric=METRIC))
     assert feasibility is not None
     dataset, counts = everything.dataset, partner_counts(known)

@@ -28,18 +28,18 @@ from interfere.sim.edge_world import (
     EdgeSetting,
     draw_deadlines,
     edge_beliefs,
-    edge_truth,
     with_deadlines,
 )
-from interfere.sim.schedulers.names import DEADLINE_BASELINE, DEADLINE_DEFAULT
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.study import Line, Study, study
+from interfere.sim.schedulers.records import DEADLINE_BASELINE, DEADLINE_DEFAULT, PRESETS, SchedulerRecord
+from interfere.sim.schedulers.registry import SchedulerOptions
 from interfere.sim.trace_worlds import MAX_STRETCH_JOBS, stretches, worlds_of
-from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.truth import TruthTable, truth_of
 from interfere.sim.world import World
-from interfere.training.replay.report import DEADLINE_LEGEND, policy_tables
+from interfere.study.comparison import Comparison, Line
+from interfere.study.replay.report import DEADLINE_LEGEND, policy_tables
 from tests.bench.history import record
 from tests.data.importers.public_files import public
+from tests.study.studies import compared
 
 pytestmark = pytest.mark.bench
 SETTINGS = {
@@ -49,6 +49,7 @@ SETTINGS = {
     "taken": ("usual", EdgeSetting(revoked=True)),
     "added": ("usual", EdgeSetting(added=True)),
 }
+RIVAL = f"{DEADLINE_BASELINE.label}-greedy"
 ERROR = 0.2  # standard error of log slowdown
 WANTED = os.environ.get("DEADLINE_SETTINGS", ",".join(SETTINGS)).split(",")
 
@@ -69,30 +70,14 @@ def replay_all(
     truth: TruthTable,
     belief: MatrixPredictor,
     setting: EdgeSetting,
-    policies: Sequence[str],
+    policies: Sequence[SchedulerRecord],
     risk: float = DEFAULT_RISK,
     duration_error: float = 0.0,
-) -> Study:
+) -> Comparison:
     """Every policy on every trace, shared as the truth has it and decided as is believed: without cap, on any nodes."""
     belief = edge_beliefs(belief, [job.workload for world in worlds for job in world.jobs])
-    settings = SchedulerSettings(
-        predictor=belief,
-        profiles=belief.profiles,
-        mode=truth.mode,
-        max_slowdown=float("nan"),
-        guest_ends_first=False,
-        whole_nodes=False,
-        risk=risk,
-        duration_error=duration_error,
-    )
-    return study(
-        worlds,
-        TableTruth(edge_truth(truth)),
-        policies,
-        lambda name: make_scheduler(name, settings),
-        prepare=setting.apply,
-        references=False,
-    )
+    options = SchedulerOptions(whole_nodes=False, risk=risk, duration_error=duration_error)
+    return compared(worlds, truth, policies, beliefs=belief, edge=setting, options=options, references=False)
 
 
 def satisfaction(lines: Sequence[Line]) -> dict[str, float]:
@@ -120,7 +105,7 @@ def satisfaction(lines: Sequence[Line]) -> dict[str, float]:
 def test_deadline_satisfaction(name: str) -> None:
     family, setting = SETTINGS[name]
     worlds, truth = venus(family)
-    policies = [policy for policy in DEADLINE_DEFAULT if name == "usual" or not policy.endswith("-alone")]
+    policies = [policy for policy in DEADLINE_DEFAULT if name == "usual" or policy.sharing or not policy.is_policy]
     result = replay_all(worlds, truth, true_beliefs(truth), setting, policies)
     jobs = sum(len(setting.apply(world).jobs) for world in worlds)
     print(f"\n{name}: {len(worlds)} traces, {jobs} jobs, {truth.note()}")
@@ -128,7 +113,7 @@ def test_deadline_satisfaction(name: str) -> None:
     Console(width=80).print(TerminalDocument([group.table() for group in policy_tables(result)]))
     print(DEADLINE_LEGEND)
     record(f"deadlines_{name}", met)
-    assert met[DEADLINE_BASELINE] > met["edf+first-fit"]
+    assert met[DEADLINE_BASELINE.label] > met["edf-first-fit"]
     (slots,) = [line.score for line in result.deadlines if line.policy == "slots"]
     assert slots.broken <= 0.01 * slots.promised
 
@@ -141,20 +126,29 @@ def test_what_beliefs_that_are_off_cost() -> None:
     print(f"\npredictions off by {ERROR:.0%}")
     met: dict[float, float] = {}
     for risk in (0.05, 0.25, 0.5):
-        policies = [f"{DEADLINE_BASELINE}+greedy", "policy-no-promises"]
+        policies = [PRESETS[RIVAL], PRESETS["policy-no-promises"]]
         print(f"risk {risk:g}")
         lines = replay_all(worlds, truth, belief, EdgeSetting(), policies, risk).deadlines
         found = satisfaction(lines)
         met[risk] = found["policy-no-promises"]
     figures = {f"policy-no-promises at risk {risk:g}": share for risk, share in met.items()}
-    record("deadlines_off", figures | {f"{DEADLINE_BASELINE}+greedy": found[f"{DEADLINE_BASELINE}+greedy"]})
+    record("deadlines_off", figures | {RIVAL: found[RIVAL]})
     assert met[0.5] > met[0.05]
 
 
 DURATION_ERRORS = (0.0, 0.4)  # standard error of log run time
 STRETCH_JOBS = int(os.environ.get("DEADLINE_JOBS", str(MAX_STRETCH_JOBS // 2)))  # plans take long
-RIVAL = f"{DEADLINE_BASELINE}+greedy"
-OFF_POLICIES = ("edf+first-fit", DEADLINE_BASELINE, RIVAL, "slots+greedy", "policy-deadlines", "policy-no-promises")
+OFF_POLICIES = tuple(
+    PRESETS[name]
+    for name in (
+        "edf-first-fit",
+        DEADLINE_BASELINE.label,
+        RIVAL,
+        "slots-greedy",
+        "policy-deadlines",
+        "policy-no-promises",
+    )
+)
 
 
 @pytest.mark.timeout(3600)
@@ -171,4 +165,4 @@ def test_what_durations_that_are_off_cost() -> None:
         figures |= {f"{policy} at {error:g}": met for policy, met in satisfaction(lines).items()}
     record("deadlines_durations_off", figures)
     assert figures[f"{RIVAL} at 0"] > figures[f"{RIVAL} at 0.4"]
-    assert figures[f"{RIVAL} at 0.4"] > figures[f"{DEADLINE_BASELINE} at 0.4"]
+    assert figures[f"{RIVAL} at 0.4"] > figures[f"{DEADLINE_BASELINE.label} at 0.4"]

@@ -20,8 +20,7 @@ from interfere.predict.copies.belief import CopiesModel
 from interfere.predict.copies.measurements import read_measurements
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.training.dataset import build_dataset
-from interfere.training.evaluation.cross_validation import out_of_fold
-from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.groups.cases import GroupCases, group_cases, measured_groups, measured_pairs
 from interfere.training.groups.evaluation import fit_domain_compositions
 from interfere.training.groups.fit import calibrate, covered, fit_composition
@@ -76,7 +75,7 @@ def test_copies_of_held_out_models() -> None:
 def test_groups_of_jobs_never_seen() -> None:
     table = read_table(shipped_table("cpu-groups"))
     dataset = build_dataset([table], FeatureEncoder())
-    job_split = out_of_fold(dataset, MODELS[CHAMPION], "job", folds(dataset, "job", 0), 0)
+    (job_split,) = evaluate_models(dataset, [MODELS[CHAMPION]], splits=("job",))
     of_pairs = job_split.scores.mae
     print(f"\npairs of jobs never seen: MAE of speed {of_pairs:.4f}")
     for domain in fit_domain_compositions(dataset, [table], job_split):

@@ -10,8 +10,7 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.profiling.static.profiles import attach_static
 from interfere.training.dataset import build_dataset
-from interfere.training.evaluation.cross_validation import out_of_fold
-from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.catalogue import MODELS
 from tests.bench.history import record
 from tests.data.importers.public_files import public
@@ -46,7 +45,7 @@ def test_new_jobs_are_learned(name: str) -> None:
     table = _table(name)
     dataset = build_dataset([table], FeatureEncoder())
     model = MODELS[MODEL]
-    unseen, seen = (out_of_fold(dataset, model, split, folds(dataset, split, 0), 0) for split in ("job", "pair"))
+    unseen, seen = evaluate_models(dataset, [model], splits=("job", "pair"))
     found = list(streams(dataset, unseen, seed=0, orders=ORDERS))
     prior = priors(dataset, unseen, seen, seed=0)
     domains = [(where.device_type, where.mode) for where in dataset.domains]

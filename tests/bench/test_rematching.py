@@ -24,7 +24,7 @@ from interfere.matching.rematching.greedy import rematch_greedily
 from interfere.matching.rematching.problem import Rematching, RematchingProblem
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
-from interfere.sim.resampled_traces import resample_with_poisson_arrivals
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.schedulers.rematching.scheduler import RematchingScheduler
 from interfere.sim.trace_worlds import worlds_of
@@ -34,12 +34,13 @@ from tests.bench.cheapest_pairs import rematch_by_cheapest_pairs
 from tests.bench.history import record
 from tests.bench.philly_traces import CHECKPOINT_S, gavel_v100, six_philly_traces
 from tests.data.importers.public_files import public
+from tests.sim.resampled_traces import resample_with_poisson_arrivals
 
 pytestmark = pytest.mark.bench
 LOADS = (0.75, 0.85, 0.95)
 LOAD_THAT_NEEDS_SHARING = 1.2  # of what jobs ask for alone: a queue that must be packed
-GREEDY, MATCHING, CHEAPEST = "rematch+greedy", "rematch+matching", "rematch by cheapest pairs"
-KINDS = ("first-fit", "first-fit+greedy", CHEAPEST, GREEDY, MATCHING)
+GREEDY, MATCHING, CHEAPEST = "rematch-greedy", "rematch-matching", "rematch by cheapest pairs"
+KINDS = ("first-fit", "first-fit-greedy", CHEAPEST, GREEDY, MATCHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def outcome(world: World, order: str, kind: str) -> Outcome:
     truth = gavel_v100()
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
-    scheduler = make_scheduler(f"{order}+{GREEDY if kind == CHEAPEST else kind}", settings)
+    scheduler = make_scheduler(PRESETS[f"{order}-{GREEDY if kind == CHEAPEST else kind}"], settings)
     if isinstance(scheduler, RematchingScheduler) and kind == CHEAPEST:
         scheduler.solve = rematch_by_cheapest_pairs
     compared = ComparedWithGreedy()
@@ -142,8 +143,8 @@ def test_what_a_month_costs() -> None:
     world = resample_with_poisson_arrivals(recorded, load=0.95, rng=np.random.default_rng(0), jobs=23_859)
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
-    for policy in ("fifo+first-fit", f"fifo+{GREEDY}", f"fifo+{MATCHING}"):
-        scheduler = make_scheduler(policy, settings)
+    for policy in ("fifo-first-fit", f"fifo-{GREEDY}", f"fifo-{MATCHING}"):
+        scheduler = make_scheduler(PRESETS[policy], settings)
         started_s = time.process_time()
         replay(world, TableTruth([truth]), scheduler)
         cpu_s = time.process_time() - started_s

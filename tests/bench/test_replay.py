@@ -17,16 +17,20 @@ from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import write_trace
-from interfere.sim.study import Line
-from interfere.training.replay.answer import Answer, answer_question
-from interfere.training.replay.question import Question
+from interfere.sim.schedulers.records import PRESETS
+from interfere.study.comparison import Line
+from interfere.study.engine import Runner
+from interfere.study.questions import ask
+from interfere.study.replay.question import ReplayAnswer
+from interfere.study.study import Study
+from interfere.training.study_models import TrainedModels
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 
 pytestmark = pytest.mark.bench
-SHARED = "sjf+first-fit+matching"
+SHARED = "sjf-first-fit-matching"
 # Change of mean completion time of the four clusters together by sharing, as a prototype had it with the same truth.
-KNOWN_VENUS = {SHARED: -0.048, "srtf+first-fit+matching": -0.030}
+KNOWN_VENUS = {SHARED: -0.048, "srtf-first-fit-matching": -0.030}
 
 
 @pytest.fixture(scope="module")
@@ -45,33 +49,43 @@ def _trace(folder: Path, read: ImportResult) -> None:
     write_trace(folder, read.trace)
 
 
+def asked(study: Study) -> ReplayAnswer:
+    answer = ask(study, TrainedModels(), Runner(report=print))
+    assert isinstance(answer, ReplayAnswer)
+    return answer
+
+
 @pytest.mark.timeout(1800)
 def test_venus(folders: Path) -> None:
-    policies = ("fifo", "fifo+first-fit", "sjf+first-fit+greedy", "sjf+easy+greedy", SHARED, "qssf+easy+matching")
-    question = Question(
+    policies = ("fifo", "fifo-first-fit", "sjf-first-fit-greedy", "sjf-easy-greedy", SHARED, "qssf-easy-matching")
+    question = Study(
         trace=folders / "venus",
-        truth=folders / "lucid",
+        table=folders / "lucid",
         draws=5,
         checkpoint_s=62.0,
-        policies=(*policies, "tiresias+first-fit+matching", "srtf+first-fit+matching"),
+        schedulers=tuple(
+            PRESETS[name] for name in (*policies, "tiresias-first-fit-matching", "srtf-first-fit-matching")
+        ),
     )
-    answer = answer_question(question, report=print)
-    figures = _figures("stable", answer.study.stable) | _figures("overloaded", answer.study.overloaded)
+    answer = asked(question)
+    figures = _figures("stable", answer.comparison.stable) | _figures("overloaded", answer.comparison.overloaded)
     for policy, known in KNOWN_VENUS.items():
-        mean_s, against_s = (_all_recorded(answer, name) for name in (policy, policy.removesuffix("+matching")))
+        mean_s, against_s = (_all_recorded(answer, name) for name in (policy, policy.removesuffix("-matching")))
         figures[f"four clusters {policy} change"] = mean_s / against_s - 1
         print(f"four clusters as recorded, {policy}: {mean_s / against_s - 1:+.3f}, known {known:+.3f}")
     for backfill in ("first-fit", "easy"):
-        policy = f"sjf+{backfill}+greedy"
-        ruled = answer_question(replace(question, policies=(policy,), guest_may_stay=False, checkpoint_s=None)).study
+        policy = f"sjf-{backfill}-greedy"
+        ruled = asked(
+            replace(question, schedulers=(PRESETS[policy],), guest_may_stay=False, checkpoint_s=None)
+        ).comparison
         figures |= _figures("guests end first, stable", ruled.stable)
         figures |= _figures("guests end first, overloaded", ruled.overloaded)
     record("replay-venus", figures)
-    by_name = {line.policy: line for line in answer.study.stable}
-    assert by_name["fifo"].score.mean_completion_s > 2 * by_name["fifo+first-fit"].score.mean_completion_s
+    by_name = {line.policy: line for line in answer.comparison.stable}
+    assert by_name["fifo"].score.mean_completion_s > 2 * by_name["fifo-first-fit"].score.mean_completion_s
     for policy in KNOWN_VENUS:
         assert figures[f"four clusters {policy} change"] < 0
-    greedy, exact = by_name["sjf+first-fit+greedy"].change, by_name[SHARED].change
+    greedy, exact = by_name["sjf-first-fit-greedy"].change, by_name[SHARED].change
     assert greedy is not None
     assert exact is not None
     assert abs(greedy.mean - exact.mean) < 0.03
@@ -93,7 +107,7 @@ def _figures(kind: str, lines: Sequence[Line]) -> dict[str, float]:
     return figures
 
 
-def _all_recorded(answer: Answer, policy: str) -> float:
+def _all_recorded(answer: ReplayAnswer, policy: str) -> float:
     """Mean completion time of all jobs of all clusters as recorded."""
-    replays = [run.replayed for run in answer.study.runs if run.policy == policy and run.replayed is not None]
+    replays = [run.replayed for run in answer.comparison.runs if run.policy == policy and run.replayed is not None]
     return float(np.concatenate([replayed.completion_s for replayed in replays]).mean())

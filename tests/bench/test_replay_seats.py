@@ -18,16 +18,18 @@ from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.sim.schedulers.names import parse_name
-from interfere.sim.study import Line
-from interfere.training.replay.answer import answer_question
-from interfere.training.replay.question import Question
+from interfere.sim.schedulers.records import PRESETS
+from interfere.study.comparison import Line
+from interfere.study.questions import ask
+from interfere.study.replay.question import ReplayAnswer
+from interfere.study.study import Study
+from interfere.training.study_models import TrainedModels
 from tests.bench.history import record
 from tests.data.importers.public_files import public
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 PHILLY = ("philly_103959", "philly_7f04ca")
-POLICIES = ("sjf+easy+matching", "qssf+easy+matching")
+POLICIES = (PRESETS["sjf-easy-matching"], PRESETS["qssf-easy-matching"])
 SEATS, DEVICES, LOAD = (2, 3, 4), 8, 0.75
 
 
@@ -38,7 +40,7 @@ def one_device_jobs(name: str) -> list[TraceJob]:
     return [job for job in trace.jobs if job.gpus == 1 and job.duration_s > 0]
 
 
-def write(folder: Path, name: str, table: Table, *, renames: bool) -> Question:
+def write(folder: Path, name: str, table: Table, *, renames: bool) -> Study:
     """The trace and the table as folders, and what is asked of them."""
     jobs, known = one_device_jobs(name), [job.workload for job in table.jobs]
     kinds = sorted({job.workload for job in jobs})
@@ -47,8 +49,8 @@ def write(folder: Path, name: str, table: Table, *, renames: bool) -> Question:
     clusters = (VirtualCluster(vc=name, nodes=1, gpus_per_node=DEVICES),)
     write_trace(folder / "trace", JobTrace(name=name, jobs=renamed, clusters=clusters))
     write_table(folder / "table", table)
-    return Question(
-        trace=folder / "trace", truth=folder / "table", policies=POLICIES, seats=SEATS, tie_draws=0, load=LOAD
+    return Study(
+        trace=folder / "trace", table=folder / "table", schedulers=POLICIES, seats=SEATS, tie_draws=0, loads=(LOAD,)
     )
 
 
@@ -81,14 +83,15 @@ def test_whether_a_third_job_pays(source: str, trace: str, tmp_path: Path) -> No
         read = import_gavel(public("gavel/oracle_throughputs.json"))
         question = write(tmp_path, trace, Table(name="gavel", jobs=read.jobs, pairs=read.pairs), renames=False)
         question = replace(question, device_type="v100")
-    answer = answer_question(question)
+    answer = ask(question, TrainedModels())
+    assert isinstance(answer, ReplayAnswer)
     assert answer.product is not None
     print(f"\n{source}, {trace}, load {LOAD}")
     for note in answer.notes:
         print(f"  {note}")
-    for ends, study in (("sum", answer.study), ("product", answer.product)):
+    for ends, study in (("sum", answer.comparison), ("product", answer.product)):
         for line in study.stable:
-            if ends == "sum" or parse_name(line.policy).seats > DEFAULT_SEATS:
+            if ends == "sum" or line.scheduler.seats > DEFAULT_SEATS:
                 print(f"  {ends:8}{told(line)}")
             if line.change_to_pairs is not None:
                 record(f"seats {source} {trace} {ends} {line.policy}", {"against_two": line.change_to_pairs.mean})

@@ -13,8 +13,7 @@ from interfere.predict.residual import OnlineModel
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import JobProfile, PairBatch, Progress
 from interfere.training.dataset import Dataset, build_dataset, speed
-from interfere.training.evaluation.cross_validation import out_of_fold
-from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.catalogue import MODELS
 from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors
 from tests.bench.history import record
@@ -48,7 +47,7 @@ class HeldOutDevice:
         self.predicted = dict(zip(names, np.exp(fitted.predict(rows)).tolist(), strict=True))
         self.measured = dict(zip(names, unseen.log_slowdown.tolist(), strict=True))
         # 2. The prior of its errors.
-        by_job, by_pair = (out_of_fold(known, MODEL, split, folds(known, split, 0), 0) for split in ("job", "pair"))
+        by_job, by_pair = evaluate_models(known, [MODEL], splits=("job", "pair"))
         self.prior = fit_residual_prior(
             known, out_of_fold_errors(known, by_job, 0), out_of_fold_errors(known, by_pair, 0)
         )

@@ -14,12 +14,16 @@ import pytest
 from interfere import PolicyClient, load_table
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.data.shipped_tables import shipped_table
+from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import InvalidInputError, TableError
 from interfere.features.pair import FeatureEncoder
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.records import Device, Job, ObjectiveKind, ObjectiveTerm, Snapshot
 from interfere.serving.server import start_server
+from interfere.study.engine import Runner
+from interfere.study.questions import ask
+from interfere.study.study import study_of, with_sources
 from interfere.training.dataset import build_dataset
 from interfere.training.evaluation.candidates import select_champion
 from interfere.training.evaluation.cross_validation import evaluate_models
@@ -28,6 +32,7 @@ from interfere.training.models.catalogue import select_models
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import train
 from interfere.training.publishing.publication import export_pair_graph
+from interfere.training.study_models import TrainedModels
 from tests.docs.architecture_page import ROOT, example
 from tests.reports.html_tree import Tree
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
@@ -85,6 +90,27 @@ def test_an_importer_names_file_row_and_column_of_what_it_cannot_read(tmp_path: 
     (tmp_path / "rates.csv").write_text(CSV.replace("8.0", "8,0"), encoding="utf-8")
     with pytest.raises(TableError, match=r"rates\.csv, row 4"):
         module("importer").import_lab(tmp_path / "rates.csv")
+
+
+def test_a_question_of_ones_own_is_asked_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written("question", tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = [job.workload for job in load_table("cpu").jobs]
+    jobs = tuple(
+        TraceJob(job_id=f"{k}", workload=names[k % len(names)], arrival_s=100.0 * k, gpus=1, duration_s=90.0 * (k % 5))
+        for k in range(1, 60)
+        if k % 5
+    )
+    write_trace(tmp_path / "site", JobTrace(name="site", jobs=jobs))
+    entries = {"question": "question_example:TailQuestion", "trace": tmp_path / "site", "table": "cpu", "gpus": 1}
+    study = with_sources(study_of(entries), tmp_path)
+    here, on_threads = (
+        ask(study, TrainedModels(), runner).facts(())
+        for runner in (Runner(), Runner(engine=module("engine").on_threads, folder=tmp_path / "results"))
+    )
+    assert [queue for _, queue, _ in here["tails"]] == ["fifo-easy", "sjf-easy"]
+    assert here["tails"][1][2] > 0
+    assert here == on_threads
 
 
 def test_a_model_is_compared_beside_one_that_ships(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.duration_estimates import History
 from interfere.sim.schedulers.greedy_sharing import GreedySharing
 from interfere.sim.schedulers.orders import Fifo, LeastAttained, ShortestFirst
-from interfere.sim.schedulers.placement import Sharing
+from interfere.sim.schedulers.placement import GuestPlacement
 from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
@@ -54,7 +54,7 @@ def world(*jobs: SimJob, count: int = 1, clock_s: float = 0.0, **options: Any) -
     return World(name="w", jobs=jobs, devices=devices(count, **options), clock_s=clock_s)
 
 
-def sharings(table: TruthTable, *, ends_first: bool = False) -> list[Sharing | None]:
+def sharings(table: TruthTable, *, ends_first: bool = False) -> list[GuestPlacement | None]:
     """No sharing, and each way to share, with and without a cap. `ends_first`: must guests end before their hosts?
 
     Pairs may share even where they do less than one after the other: every decision occurs.

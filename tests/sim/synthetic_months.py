@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.ratio_interval import DaySums
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.score import completion_change_by_day
+from interfere.sim.score import day_totals_of
 from interfere.sim.trace_worlds import scale_to_load
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import DAY_S, World
@@ -26,7 +27,7 @@ from tests.sim.small_worlds import MODE, NAMES, USUAL, devices, job
 Floats = NDArray[np.float64]
 DAYS, DEVICES = 30, 8
 LOADS = (0.5, 0.75, 0.95)
-QUEUES = ("fifo+easy", "sjf+easy", "tiresias+first-fit")
+QUEUES = ("fifo-easy", "sjf-easy", "tiresias-first-fit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,7 @@ def gain_by_day(world: World, queue: str) -> DaySums:
     known = true_beliefs(USUAL)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE)
     shared, alone = (
-        replay(world, TableTruth([USUAL]), make_scheduler(name, settings)) for name in (f"{queue}+greedy", queue)
+        replay(world, TableTruth([USUAL]), make_scheduler(PRESETS[name], settings))
+        for name in (f"{queue}-greedy", queue)
     )
-    return completion_change_by_day(shared, alone)
+    return day_totals_of(shared).completion_change(day_totals_of(alone))

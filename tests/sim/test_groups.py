@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from interfere.data.tables import Table
-from interfere.errors import InvalidInputError
 from interfere.policy.context import PlanningContext, ProfileLookup
 from interfere.policy.decide import decide
 from interfere.records import (
@@ -27,13 +26,13 @@ from interfere.records import (
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
-from interfere.sim.schedulers.names import name_of_pairs, name_with_seats, one_gpu_name, parse_name, reference_of
+from interfere.sim.schedulers.records import PRESETS, SchedulerRecord
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.score import group_slowdowns, score, worst_slowdown_by_day
-from interfere.sim.study import study
+from interfere.sim.score import day_totals_of, group_slowdowns, score
 from interfere.sim.truth import Composition, TableTruth, TruthTable, truth_of
 from interfere.sim.world import DAY_S
 from tests.sim.small_worlds import MODE, TYPE, USUAL, job, truth, world
+from tests.study.studies import compared
 
 LIGHT = truth((1.1,), names=("light",))
 
@@ -51,9 +50,13 @@ def settings(table: TruthTable) -> SchedulerSettings:
     return SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE)
 
 
-def replayed(name: str, *jobs: object, count: int = 1, table: TruthTable = USUAL) -> Replayed:
+def with_seats(name: str, seats: int) -> SchedulerRecord:
+    return replace(PRESETS[name], seats=seats)
+
+
+def replayed(record: SchedulerRecord, *jobs: object, count: int = 1, table: TruthTable = USUAL) -> Replayed:
     made = world(*jobs, count=count)  # type: ignore[arg-type]
-    return replay(made, TableTruth([table]), make_scheduler(name, settings(table)), seats=parse_name(name).seats)
+    return replay(made, TableTruth([table]), make_scheduler(record, settings(table)), seats=record.seats)
 
 
 @pytest.mark.parametrize(("composition", "slowdown"), [(Composition.SUM, 1.2), (Composition.PRODUCT, 1.21)])
@@ -83,12 +86,12 @@ def test_no_group_delays_the_job_that_backfill_reserves_devices_for() -> None:
     """The gang needs both devices at 100; short jobs join and end before, a long one would not."""
     jobs = [job("a", 0, 100), job("b", 0, 100), job("gang", 1, 10, gpus=2), job("long", 2, 90), job("short", 3, 5)]
     done = replayed(
-        "fifo+easy+matching+seats-3", *jobs, job("brief", 3, 5), count=2, table=truth((1.0,), names=("light",))
+        with_seats("fifo-easy-matching", 3), *jobs, job("brief", 3, 5), count=2, table=truth((1.0,), names=("light",))
     )
     gang, long, short, brief = done.started_s[2:]
     assert (gang, short, brief) == (100.0, 3.0, 3.0)
     assert long == 2.0
-    slowed = replayed("fifo+easy+matching+seats-3", *jobs, count=2, table=LIGHT)
+    slowed = replayed(with_seats("fifo-easy-matching", 3), *jobs, count=2, table=LIGHT)
     assert slowed.started_s[2] == 100.0
     assert slowed.started_s[3] >= 100.0
 
@@ -124,19 +127,19 @@ def test_a_measured_group_runs_as_it_was_measured_and_one_that_does_not_fit_is_r
 
 def test_a_third_job_starts_only_with_a_third_seat() -> None:
     jobs = [job(name, 0, 100) for name in "abc"]
-    waits = [replayed(name, *jobs, table=LIGHT).started_s.max() for name in ("policy", "policy+seats-3")]
+    waits = [replayed(with_seats("policy", seats), *jobs, table=LIGHT).started_s.max() for seats in (2, 3)]
     assert waits[0] > 0
     assert waits[1] == 0
-    for name in ("sjf+first-fit+matching", "fifo+matching", "qssf+first-fit+matching"):
-        assert replayed(name, *jobs, table=LIGHT).started_s.max() > 0
-        assert replayed(name_with_seats(name, 3), *jobs, table=LIGHT).started_s.max() == 0
+    for name in ("sjf-first-fit-matching", "fifo-matching", "qssf-first-fit-matching"):
+        assert replayed(PRESETS[name], *jobs, table=LIGHT).started_s.max() > 0
+        assert replayed(with_seats(name, 3), *jobs, table=LIGHT).started_s.max() == 0
 
 
 def test_the_replay_places_as_the_server_decides() -> None:
     """The starts at one moment are those of `decide` for the same cluster as a snapshot."""
     running = [job(f"r{k}", 0, 1000, workload) for k, workload in enumerate(("light", "medium", "light"))]
     joining = [job(f"j{k}", 50, 1000, workload) for k, workload in enumerate(("light", "heavy", "light"))]
-    done = replayed("policy+seats-4", *running, *joining, count=2)
+    done = replayed(with_seats("policy", 4), *running, *joining, count=2)
     residents: dict[str, list[Job]] = {"d0": [], "d1": []}
     for one in running:
         first = next(span for span in done.spans if span.job_id == one.id)
@@ -167,32 +170,15 @@ def test_the_replay_places_as_the_server_decides() -> None:
     assert len(decided) > 1
 
 
-def test_names_of_seats() -> None:
-    name = "sjf+easy+matching+one-gpu+seats-4"
-    assert (parse_name(name).seats, parse_name(name).one_gpu) == (4, True)
-    assert reference_of(name) == "sjf+easy"
-    assert reference_of("policy+seats-3") == "policy-alone"
-    assert name_of_pairs(name) == "sjf+easy+matching+one-gpu"
-    assert one_gpu_name("policy+seats-3") == "policy+one-gpu+seats-3"
-    assert name_with_seats("policy+seats-3", 2) == "policy"
-    assert name_with_seats("srtf+first-fit+matching", 3) == ""
-    assert parse_name("sjf+matching+seats-2") == parse_name("sjf+matching")
-    for wrong in ("sjf+easy+greedy", "srtf+matching", "edf+drop+matching", "policy-deadlines", "policy-alone", "fifo"):
-        with pytest.raises(InvalidInputError, match="no such policy"):
-            parse_name(f"{wrong}+seats-3")
-    with pytest.raises(InvalidInputError, match="too many seats"):
-        parse_name("policy+seats-49")
-
-
 def test_a_study_compares_seats_with_pairs_and_tells_the_worst_slowdown_of_each_day() -> None:
     days = [[job(f"{day}.{k}", day * DAY_S + k, 30_000) for k in range(3 + day % 2)] for day in range(6)]
     made = world(*(one for jobs in days for one in jobs))
     assert all(one.arrival_s <= other.arrival_s for one, other in pairwise(made.jobs))
-    names = ("policy", "policy+seats-3")
-    found = study([made], TableTruth([LIGHT]), names, lambda name: make_scheduler(name, settings(LIGHT)))
+    records = (PRESETS["policy"], with_seats("policy", 3))
+    found = compared([made], LIGHT, records)
     lines = {line.policy: line for line in (*found.stable, *found.overloaded)}
     assert lines["policy"].change_to_pairs is None
-    seated = lines["policy+seats-3"]
+    seated = lines["policy-3-seats"]
     assert seated.against_pairs == "policy"
     assert seated.change_to_pairs is not None
     assert seated.change_to_pairs.mean == pytest.approx(
@@ -202,28 +188,21 @@ def test_a_study_compares_seats_with_pairs_and_tells_the_worst_slowdown_of_each_
     assert lines["policy-alone"].worst_slowdown.mean == 1.0
     assert lines["policy"].worst_slowdown.mean == pytest.approx(1.1)
     assert 1.1 < seated.worst_slowdown.mean <= 1.2
-    again = study(
-        [made],
-        TableTruth([LIGHT], Composition.PRODUCT),
-        names,
-        lambda name: make_scheduler(name, settings(LIGHT)),
-        known_runs=[run for run in found.runs if run.policy != "policy+seats-3"],
-    )
+    again = compared([made], LIGHT, records, composition=Composition.PRODUCT)
     assert {line.policy for line in (*again.stable, *again.overloaded)} == set(lines)
 
 
 def test_the_worst_slowdown_of_a_day_is_of_the_jobs_that_arrived_on_it() -> None:
     late = replace(job("c", DAY_S, 10), id="c")
     done = replay(world(job("a", 0, 10), job("b", 0, 10), late), TableTruth([LIGHT]), Everything())
-    sums = worst_slowdown_by_day(done)
+    sums = day_totals_of(done).worst()
     assert sums.numerator.tolist() == pytest.approx([1.1, 1.0])
     assert sums.denominator.tolist() == [1.0, 1.0]
 
 
 def test_more_than_two_seats_are_compared_with_two_though_nobody_asked_for_these() -> None:
     jobs = (job("a", 0, 10, "light"), job("b", 0, 20, "light"), job("c", 1, 5, "light"))
-    told = settings(LIGHT)
-    done = study([world(*jobs)], TableTruth([LIGHT]), ["policy+seats-3"], lambda name: make_scheduler(name, told))
+    done = compared([world(*jobs)], LIGHT, [with_seats("policy", 3)])
     lines = {line.policy: line for line in done.stable or done.overloaded}
-    assert list(lines) == ["policy-alone", "policy", "policy+seats-3"]
-    assert lines["policy+seats-3"].change_to_pairs is not None
+    assert list(lines) == ["policy-alone", "policy", "policy-3-seats"]
+    assert lines["policy-3-seats"].change_to_pairs is not None

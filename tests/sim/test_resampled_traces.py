@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.sim.resampled_traces import resample_with_poisson_arrivals
 from interfere.sim.world import World
+from tests.sim.resampled_traces import resample_with_poisson_arrivals
 from tests.sim.small_worlds import job, world
 
 LENGTHS = (30.0, 600.0, 90_000.0)

@@ -8,7 +8,7 @@ from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.score import completion_change_by_day, deadlines_met_by_day, group_slowdowns, score
+from interfere.sim.score import day_totals_of, group_slowdowns, score
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import DAY_S, SimDevice, World
 from tests.sim.small_worlds import USUAL, devices, job, sharings, world
@@ -69,7 +69,7 @@ def test_completion_times_by_day_of_arrival() -> None:
     made = world(job("a", 0, 10), job("b", 5, 10), job("c", 2 * DAY_S, 4))
     done = replay(made, TableTruth([USUAL]), QueueScheduler(order=Fifo()))
     roomy = replay(world(*made.jobs, count=2), TableTruth([USUAL]), QueueScheduler(order=Fifo()))
-    sums = completion_change_by_day(done, roomy)
+    sums = day_totals_of(done).completion_change(day_totals_of(roomy))
     assert sums.numerator.tolist() == [10 + 15, 0, 4]
     assert sums.denominator.tolist() == [10 + 10, 0, 4]
 
@@ -91,11 +91,10 @@ def test_deadlines_and_dropped_jobs() -> None:
     assert found.used_gpu_h == pytest.approx(19 / 3600)
     assert found.wasted_gpu_h == pytest.approx(10 / 3600)
     assert found.makespan_s == 10
-    assert (deadlines_met_by_day(done).numerator.tolist(), deadlines_met_by_day(done).denominator.tolist()) == (
-        [1],
-        [3],
-    )
-    assert deadlines_met_by_day(done, done).numerator.tolist() == [0]
+    days = day_totals_of(done)
+    assert (days.deadlines_met().numerator.tolist(), days.deadlines_met().denominator.tolist()) == ([1], [3])
+    assert days.deadlines_met(days).numerator.tolist() == [0]
+    assert (days.best_effort_s.tolist(), days.best_effort.tolist()) == ([9], [1])
 
 
 class FirstDropped(QueueScheduler):

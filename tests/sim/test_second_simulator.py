@@ -12,6 +12,7 @@ from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import draw_deadlines, with_deadlines
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.trace_worlds import scale_to_load, worlds_of
 from interfere.sim.truth import TableTruth
@@ -91,8 +92,8 @@ def test_both_simulators_agree(make: Callable[[], World]) -> None:
             for one in world.jobs
         ]
         expected = SecondSimulator(submissions, list(nodes.values()), order, backfill).run()
-        name = order if backfill == "none" else f"{order}+{backfill}"
-        found = replay(world, TableTruth([USUAL]), make_scheduler(name, SETTINGS))
+        name = order if backfill == "none" else f"{order}-{backfill}"
+        found = replay(world, TableTruth([USUAL]), make_scheduler(PRESETS[name], SETTINGS))
         differences = found.ended_s - np.array([expected[one.id] for one in world.jobs])
         assert np.abs(differences).max() < 1e-3, (name, int((np.abs(differences) > 1e-3).sum()))
         waited = found.ended_s - [one.arrival_s + one.duration_s for one in world.jobs]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import Work, workspace
+from interfere.training.commands.options import Work, Workers, workspace
 
 app = typer.Typer(add_completion=False)
 
@@ -59,6 +59,7 @@ def evaluate(
             "was fitted on; on the splits job and family, with the first seed.",
         ),
     ] = False,
+    workers: Workers = 1,
     plots: Annotated[
         Path | None, typer.Option(help="Folder for pages with figures (HTML).", show_default=False)
     ] = None,
@@ -69,10 +70,13 @@ def evaluate(
     The same models are scored on all facts, on all but those traced from the architecture (where a table has such), and
     on utilisation and memory alone: what every site has without changing its jobs. The published model is the one that
     training would choose from the training rows alone. Groups of three and more, where the tables hold some, are scored
-    beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots.
+    beside their sum and product, with groups held out and with jobs held out. Nothing is written but plots, and, until
+    it ends, the folds that are done: interrupted, the same command goes on from there.
     """
     from interfere.reports.document import Document
     from interfere.reports.markdown import markdown
+    from interfere.study.engine import Runner, engine_of
+    from interfere.training.evaluation.cross_validation import FOLDS_FOLDER
     from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_section
     from interfere.training.evaluation.figures import make_figure_folder, write_leaderboard_pages
     from interfere.training.evaluation.leaderboard import (
@@ -88,6 +92,7 @@ def evaluate(
     if plots is not None:
         make_figure_folder(plots)
     folders = folders_by_name(data, workspace(work))
+    runner = Runner(engine=engine_of(workers), folder=workspace(work) / FOLDS_FOLDER, report=progress_note)
     leaderboards = evaluate_named_tables(
         folders,
         seeds=tuple(seed or (0,)),
@@ -95,7 +100,7 @@ def evaluate(
         splits=tuple(split or SELECTION_SPLITS),
         count=folds,
         facts=tuple(FactSet) if facts is FactsChoice.EACH else (FactSet(facts.value),),
-        report=progress_note,
+        runner=runner,
     )
     if plots is not None:
         progress_note("\n".join(map(str, write_leaderboard_pages(leaderboards, plots))))
@@ -106,7 +111,7 @@ def evaluate(
             of_document = (each for each in groups if each.data == document["data"])
             document["groups"] = [each.document() for each in of_document if each.split in ("group", document["split"])]
     if poor_profiles:
-        scored = score_published_on_poor_profiles(leaderboards, folds, progress_note)
+        scored = score_published_on_poor_profiles(leaderboards, folds, runner)
         parts += [poor_profiles_section(title, scores) for _, title, scores in scored]
         for document in documents:
             document["poor_profiles"] = [
@@ -116,4 +121,5 @@ def evaluate(
                 if key == (document["data"], document["split"])
             ]
     text = markdown(Document("Leaderboards", tuple(parts)))
+    runner.delete_results()
     emit(documents[0] if len(documents) == 1 else documents, text, as_json=as_json)

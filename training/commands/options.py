@@ -33,6 +33,7 @@ Champion = Annotated[
         show_default=False,
     ),
 ]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes that work at the same time.")]
 Tracking = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,17 @@ import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking, Work, notice_text, workspace
+from interfere.training.commands.options import (
+    Champion,
+    Data,
+    Groups,
+    Seed,
+    Tracking,
+    Work,
+    Workers,
+    notice_text,
+    workspace,
+)
 
 if TYPE_CHECKING:
     from interfere.training.pipeline import TrainingResult
@@ -45,9 +55,13 @@ def train(
         ),
     ] = True,
     tracking: Tracking = None,
+    workers: Workers = 1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train all models on measured tables; publish and register the best."""
+    """Train all models on measured tables; publish and register the best.
+
+    Interrupted, the same command goes on from the folds that are done.
+    """
     from interfere.training.commands.documents import scores_table
     from interfere.training.dataset import find_table_folders
     from interfere.training.models.catalogue import select_models
@@ -66,6 +80,7 @@ def train(
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
         groups=find_table_folders(groups or (), folder),
         tracking=tracking,
+        workers=workers,
         report=progress_note,
     )
     for line in _notes(result):

@@ -5,19 +5,25 @@ ensemble. Pairs that the caller holds out take no part.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, UnfitError
-from interfere.time_left import TimeLeft
-from interfere.training.baselines.baseline import Baseline
+from interfere.study.engine import Runner
 from interfere.training.dataset import Dataset
-from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models, scored_rows
+from interfere.training.evaluation.cross_validation import (
+    IN_THIS_PROCESS,
+    CrossValidation,
+    Evaluation,
+    Evaluations,
+    cross_validate,
+    scored_rows,
+)
 from interfere.training.evaluation.scores import PredictionInterval, Scores, score
-from interfere.training.evaluation.splits import folds
 from interfere.training.interval_calibration import HIGH, LOW
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.ensemble import EnsembleModel
@@ -25,6 +31,7 @@ from interfere.training.models.protocols import FittedModel, ModelSettings
 
 ENSEMBLE_PREFERENCE = 0.05  # relative; about the standard error of the MAE over jobs on both public tables
 INNER_FOLDS = 2  # of nested selection, which needs only the order of the models, not exact figures
+REQUIRED = ("pair", "job")  # splits of training that the rows must allow
 FAMILY_GROUPS = 3  # of families that training hides in turn: a group for each would double the time of a training
 # Splits that training evaluates every model on, with their number of folds; None is that of `evaluate`.
 TRAINING_SPLITS: Mapping[str, int | None] = {"pair": None, "job": None, "family": FAMILY_GROUPS}
@@ -48,56 +55,66 @@ def select_champion(evaluations: Sequence[Evaluation]) -> str:
 
 
 def evaluate_for_training(
+    dataset: Dataset, models: Sequence[ModelSettings], seed: int, runner: Runner = IN_THIS_PROCESS
+) -> Evaluations:
+    """Every model on `TRAINING_SPLITS`, in the order split, model; without `family` where the rows do not allow it."""
+    return tuple(chain.from_iterable(cross_validate(training_validations(dataset, models, seed), runner)))
+
+
+def training_validations(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> list[CrossValidation]:
+    """What a training cross-validates. Raises UnfitError where the rows do not allow the splits `pair` and `job`."""
+    return possible_validations(dataset, models, TRAINING_SPLITS, seed, required=REQUIRED)
+
+
+def possible_validations(
     dataset: Dataset,
     models: Sequence[ModelSettings],
-    seed: int,
-    report: Report = lambda _: None,
-    clock: TimeLeft | None = None,
-) -> tuple[Evaluation, ...]:
-    """Every model on `TRAINING_SPLITS`, in the order split, model; without `family` where the rows do not allow it."""
-    evaluations: list[Evaluation] = []
-    for split, count in TRAINING_SPLITS.items():
-        try:
-            evaluations += evaluate_models(
-                dataset, models, splits=(split,), seed=seed, count=count, report=report, clock=clock
-            )
-        except UnfitError:
-            if split != "family":
-                raise
-    return tuple(evaluations)
-
-
-def expect_fits(
-    clock: TimeLeft,
-    dataset: Dataset,
-    models: Sequence[ModelSettings | Baseline],
     splits: Mapping[str, int | None],
     seed: int,
-) -> None:
-    """Expect every fit of a cross-validation on these splits; none on a split that the rows do not allow."""
+    *,
+    required: Collection[str] = (),
+    about: str = "",
+) -> list[CrossValidation]:
+    """A cross-validation on each split that the rows allow. Raises UnfitError where a required split is impossible."""
+    validations = []
     for split, count in splits.items():
         try:
-            fits = len(folds(dataset, split, seed, count))
+            validations.append(
+                CrossValidation(
+                    dataset=dataset,
+                    models=models,
+                    split=split,
+                    seed=seed,
+                    count=count,
+                    required=split in required,
+                    about=about,
+                )
+            )
         except UnfitError:
-            continue
-        for model in models:
-            clock.expect(model.name, fits)
+            if split in required:
+                raise
+    return validations
 
 
-def select_on_training_rows(
-    dataset: Dataset, models: Sequence[ModelSettings], seed: int, clock: TimeLeft | None = None
-) -> str:
-    """Name of the model that training on these rows would publish; `dataset` must hold training rows only.
+def select_on_training_rows(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
+    """Name of the model that training on these rows would publish; `dataset` must hold training rows only."""
+    return selected_model(cross_validate(nested_validations(dataset, models, seed)), models)
 
-    Nested selection: on `INNER_FOLDS` folds of those of `TRAINING_SPLITS` that the rows allow, so that no test row is
-    seen. The simplest model where the rows allow neither.
+
+def nested_validations(
+    dataset: Dataset, models: Sequence[ModelSettings], seed: int, about: str = ""
+) -> list[CrossValidation]:
+    """What selects a model on training rows alone, without any test row; nothing where there is no choice.
+
+    `INNER_FOLDS` folds of each of the `TRAINING_SPLITS` that the rows allow.
     """
-    evaluations: list[Evaluation] = []
-    for split in TRAINING_SPLITS if len(models) > 1 else ():
-        try:
-            evaluations += evaluate_models(dataset, models, splits=(split,), seed=seed, count=INNER_FOLDS, clock=clock)
-        except UnfitError:
-            continue
+    splits = dict.fromkeys(TRAINING_SPLITS, INNER_FOLDS) if len(models) > 1 else {}
+    return possible_validations(dataset, models, splits, seed, about=about)
+
+
+def selected_model(found: Sequence[Evaluations], models: Sequence[ModelSettings]) -> str:
+    """Name of the model that these evaluations select; the simplest one where the rows allowed none."""
+    evaluations = list(chain.from_iterable(found))
     return select_champion(evaluations) if evaluations else models[0].name
 
 
@@ -137,8 +154,7 @@ def train_candidates(
     *,
     seed: int,
     requested: str = "",
-    report: Callable[[str], None] = lambda _: None,
-    clock: TimeLeft | None = None,
+    runner: Runner = IN_THIS_PROCESS,
 ) -> Candidates:
     """Cross-validate all models, select the champion, fit all of them on `dataset`, and score them on `held_out`.
 
@@ -147,16 +163,16 @@ def train_candidates(
     """
     require_model(requested, settings)
     # 1. Cross-validate every model.
-    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, report, clock)
+    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, runner)
     # 2. Select the champion.
     champion = requested or select_champion(evaluations)
     # 3. Fit every model on all rows.
-    report(f"champion: {champion}; fitting every model on all rows")
+    runner.say(f"champion: {champion}; fitting every model on all rows")
     fitted = {}
     for name, model in settings.items():
         fitted[name] = model.fit(dataset, seed)
-        if clock is not None:
-            clock.finish(name, f"all pairs: {name}")
+        if runner.clock is not None:
+            runner.clock.finish(name, f"all pairs: {name}")
     # 4. Score every model on the held-out pairs.
     pair_residuals = {e.model: e.residual(dataset) for e in evaluations if e.split == "pair"}
     return Candidates(

@@ -1,14 +1,19 @@
 """Cross-validates models: out-of-fold predictions, their calibrated intervals, and scores, on every split."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere import __version__
+from interfere.errors import UnfitError
 from interfere.predict.intervals import abstention_score
-from interfere.time_left import TimeLeft
+from interfere.study.engine import Document, Runner
 from interfere.training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
@@ -18,9 +23,11 @@ from interfere.training.models.completed import CompletedModel, FittedCompleted,
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.protocols import FittedModel, ModelSettings
 
-Report = Callable[[str], None]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+IN_THIS_PROCESS = Runner()  # nothing is kept, nobody is told
+FOLDS_FOLDER = Path("runs") / "folds"  # of the workspace, where an interrupted cross-validation goes on from
+UNFIT = "unfit"  # key in the document of a fold whose training rows do not suffice; no name of a model
 
 
 @runtime_checkable
@@ -63,6 +70,91 @@ class Evaluation:
         return np.asarray(dataset.log_slowdown[self.index] - self.predicted_log)
 
 
+Evaluations = tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CrossValidation:
+    """Models that are to be scored on one split of one dataset. Raises UnfitError where the rows cannot be split."""
+
+    dataset: Dataset
+    models: Sequence[ModelSettings | Baseline]
+    split: str
+    seed: int = 0
+    count: int | None = None  # of folds, as in `folds`
+    required: bool = True  # is it an error where the training rows of a fold do not suffice for a model?
+    about: str = ""  # of which table and facts, for people
+    folds: tuple[Fold, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folds", folds(self.dataset, self.split, self.seed, self.count))
+
+    def text(self) -> str:
+        """What is validated, in words."""
+        about = f"{self.about}, " if self.about else ""
+        return f"{about}{self.split} split, seed {self.seed}"
+
+    def fold_text(self, fold: int) -> str:
+        """One fold, in words."""
+        return f"{self.text()}, fold {fold + 1} of {len(self.folds)}"
+
+    def digest(self) -> str:
+        """A checksum of all that its results depend on, the version of this package included."""
+        content = hashlib.sha256(f"{__version__} {self.split} {self.seed} {self.count}".encode())
+        for model in self.models:
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            content.update(f"{kind} {model if is_dataclass(model) else model.name}".encode())
+        content.update(repr((self.dataset.fingerprint, self.dataset.workloads, self.dataset.domains)).encode())
+        for column in fields(Dataset):
+            if isinstance(values := getattr(self.dataset, column.name), np.ndarray):
+                content.update(np.ascontiguousarray(values).tobytes())
+        for part in fields(PairRows):
+            content.update(np.ascontiguousarray(getattr(self.dataset.rows, part.name)).tobytes())
+        return content.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldTask:
+    """One fold of one cross-validation: all models are fitted on its training rows."""
+
+    validation: int  # index among the validations of a run
+    fold: int
+
+
+def cross_validate(validations: Sequence[CrossValidation], runner: Runner = IN_THIS_PROCESS) -> list[Evaluations]:
+    """The evaluations of each validation, in the order of its models; all folds are tasks of one run.
+
+    Raises UnfitError where the training rows of a fold do not suffice for a model; one that is not required has no
+    evaluations then.
+    """
+    tasks = [FoldTask(validation=k, fold=fold) for k, each in enumerate(validations) for fold in range(len(each.folds))]
+    digest = hashlib.sha256("".join(each.digest() for each in validations).encode()).hexdigest()
+    done = runner.inside(digest[:16]).run(
+        predict_fold,
+        tuple(validations),
+        tasks,
+        digest=lambda: digest,
+        describe=lambda task, _: validations[task.validation].fold_text(task.fold),
+    )
+    if done.interrupted:
+        raise KeyboardInterrupt
+    evaluations: list[Evaluations] = []
+    for k, validation in enumerate(validations):
+        documents = [done.documents[FoldTask(validation=k, fold=fold)] for fold in range(len(validation.folds))]
+        if not validation.required and any(UNFIT in document for document in documents):
+            evaluations.append(())
+            continue
+        tests = [_fold_tests(document) for document in documents]
+        of_models = [
+            assemble_evaluation(validation, model.name, [fold_tests[model.name] for fold_tests in tests])
+            for model in validation.models
+        ]
+        for one in of_models:
+            runner.say(f"{validation.text()}, {one.model}: MAE of speed {one.scores.mae:.4f}")
+        evaluations.append(tuple(of_models))
+    return evaluations
+
+
 def evaluate_models(
     dataset: Dataset,
     models: Sequence[ModelSettings | Baseline],
@@ -70,52 +162,43 @@ def evaluate_models(
     splits: Sequence[str] = SELECTION_SPLITS,
     seed: int = 0,
     count: int | None = None,
-    report: Report = lambda _: None,
-    clock: TimeLeft | None = None,
-) -> tuple[Evaluation, ...]:
-    """Cross-validate every model on every split, in the order split, model; `count` as in `folds`.
-
-    Every fit of a model in a fold is a task of `clock`, of that model's kind.
-    """
-    evaluations = []
-    for split in splits:
-        split_folds = folds(dataset, split, seed, count)
-        fitted_by_fold = [
-            fit_all(models, dataset.take(fold.train), seed, clock, f"unseen {split}, fold {k} of {len(split_folds)}")
-            for k, fold in enumerate(split_folds, start=1)
-        ]
-        for model in models:
-            fitted = [fold_models[model.name] for fold_models in fitted_by_fold]
-            evaluations.append(assemble_evaluation(dataset, model.name, split, split_folds, fitted))
-            report(f"{split} split, {model.name}: MAE of speed {evaluations[-1].scores.mae:.4f}")
-    return tuple(evaluations)
+    runner: Runner = IN_THIS_PROCESS,
+) -> Evaluations:
+    """Cross-validate every model on every split, in the order split, model; `count` as in `folds`."""
+    validations = [
+        CrossValidation(dataset=dataset, models=models, split=split, seed=seed, count=count) for split in splits
+    ]
+    return tuple(chain.from_iterable(cross_validate(validations, runner)))
 
 
-def out_of_fold(
-    dataset: Dataset, model: ModelSettings | Baseline, split: str, split_folds: Sequence[Fold], seed: int
-) -> Evaluation:
-    """Cross-validate one model on the given folds."""
-    fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
-    return assemble_evaluation(dataset, model.name, split, split_folds, fitted)
+def predict_fold(validations: Sequence[CrossValidation], task: FoldTask) -> Document:
+    """Fit the models on the training rows of one fold. Model -> its predictions for the test rows, as arrays; where
+    the rows do not suffice for a model, why."""
+    validation = validations[task.validation]
+    fold, dataset = validation.folds[task.fold], validation.dataset
+    try:
+        fitted = fit_all(validation.models, dataset.take(fold.train), validation.seed)
+    except UnfitError as error:
+        return {UNFIT: [error.what, str(error.value), error.remedy]}
+    return {name: asdict(_predict_fold(dataset, fold, model)) for name, model in fitted.items()}
+
+
+def _fold_tests(document: Document) -> dict[str, "_FoldTests"]:
+    """The predictions in a document of `predict_fold`. Raises the UnfitError that is told there."""
+    if UNFIT in document:
+        what, value, remedy = document[UNFIT]
+        raise UnfitError(what, value=value, remedy=remedy)
+    return {name: _FoldTests(**arrays) for name, arrays in document.items()}
 
 
 def fit_all(
-    models: Sequence[ModelSettings | Baseline],
-    dataset: Dataset,
-    seed: int,
-    clock: TimeLeft | None = None,
-    text: str = "",
+    models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
 ) -> Mapping[str, FittedModel | FittedBaseline]:
-    """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already.
-
-    Each fit is a task of `clock`; `text` says what for.
-    """
+    """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already."""
     fitted: dict[str, FittedModel | FittedBaseline] = {}
     settings = {model.name: model for model in models}
     for model in models:
         fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
-        if clock is not None:
-            clock.finish(model.name, f"{text}: {model.name}")
     return fitted
 
 
@@ -136,16 +219,10 @@ def _with_fitted_gp(
     return FittedCompleted(inner=model.inner.combine(gp.inner, trees), completion=gp.completion)
 
 
-def assemble_evaluation(
-    dataset: Dataset,
-    name: str,
-    split: str,
-    split_folds: Sequence[Fold],
-    fitted: Sequence[FittedModel | FittedBaseline],
-) -> Evaluation:
-    """Score the out-of-fold predictions of one model, given its fit to the training rows of each fold."""
-    # 1. Predict the test rows of each fold, and pool them.
-    tests = [_predict_fold(dataset, fold, model) for fold, model in zip(split_folds, fitted, strict=True)]
+def assemble_evaluation(validation: CrossValidation, name: str, tests: Sequence["_FoldTests"]) -> Evaluation:
+    """Score the out-of-fold predictions of one model."""
+    # 1. Pool the predictions for the test rows of each fold.
+    dataset, split, split_folds = validation.dataset, validation.split, validation.folds
     index = np.concatenate([fold.test for fold in split_folds])
     fold_index = np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds])
     predicted_log = np.concatenate([test.predicted_log for test in tests])

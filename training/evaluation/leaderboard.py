@@ -6,6 +6,7 @@ Figures are means over the seeds. The model that training would publish is named
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,20 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from interfere.reports.document import Document, Section, Sentence, Tone
-from interfere.time_left import TimeLeft
-from interfere.training.baselines import BASELINES, Baseline
+from interfere.study.engine import Runner
+from interfere.training.baselines import BASELINES
 from interfere.training.campaigns import align_campaigns, alignment_texts
 from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
-from interfere.training.evaluation.candidates import (
-    INNER_FOLDS,
-    TRAINING_SPLITS,
-    expect_fits,
-    select_on_training_rows,
-)
-from interfere.training.evaluation.cross_validation import Evaluation, Report, evaluate_models
+from interfere.training.evaluation.candidates import nested_validations, selected_model
+from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
 from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
 from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
 from interfere.training.evaluation.score_table import LEGEND, score_table
 from interfere.training.evaluation.scores import Scores
-from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
+from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS
 from interfere.training.models.catalogue import MODELS, select_models
 from interfere.training.models.completed import CompletedModel
 from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows
-from interfere.training.models.protocols import ModelSettings
 
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
@@ -123,7 +118,7 @@ def evaluate_tables(
     splits: Sequence[str] = SELECTION_SPLITS,
     facts: Sequence[FactSet] = tuple(FactSet),
     count: int | None = None,
-    report: Report = lambda _: None,
+    runner: Runner = IN_THIS_PROCESS,
 ) -> tuple[Leaderboard, ...]:
     """Score all baselines and the named models on the tables, read as one: a leaderboard per split and fact set.
 
@@ -138,50 +133,59 @@ def evaluate_tables(
     for ablation in ablations:
         datasets[ablation.facts], campaigns = align_campaigns(build_dataset(ablation.tables, ablation.encoder))
     for line in alignment_texts(campaigns):
-        report(line)
+        runner.say(line)
     attempts = {
         ablation.facts: feasibility_rows(ablation.tables, ablation.encoder, metric=METRIC) for ablation in ablations
     }
     # 2. Check that every split is possible.
     for dataset in datasets.values():
         require_min_pairs(dataset)
-        for split in splits:
-            folds(dataset, split, seeds[0], count)
-    # 3. Score.
-    clock = TimeLeft(report)
-    for dataset in datasets.values():
-        for seed in seeds:
-            expect_fits(clock, dataset, candidates, dict.fromkeys(splits, count), seed)
-        for _ in splits:
-            expect_fits(clock, dataset, _exportable(candidates), dict.fromkeys(TRAINING_SPLITS, INNER_FOLDS), seeds[0])
-    leaderboards = []
-    for split in splits:
-        for fact_set, dataset in datasets.items():
-            report(f"{name}, {split} split, facts: {fact_set}")
-            runs = [
-                evaluate_models(
-                    dataset,
-                    candidates,
-                    splits=(split,),
-                    seed=seed,
-                    count=count,
-                    report=_with_seed(report, seed),
-                    clock=clock,
-                )
-                for seed in seeds
-            ]
-            leaderboards.append(
-                Leaderboard(
-                    data=name,
-                    facts=fact_set,
-                    split=split,
-                    seeds=seeds,
-                    published=_published_model(dataset, candidates, split, seeds[0], count, clock),
-                    rows=tuple(_leaderboard_row(evaluations) for evaluations in zip(*runs, strict=True)),
-                    dataset=dataset,
-                    feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count),
-                )
+    scored = {
+        (split, fact_set): [
+            CrossValidation(
+                dataset=dataset,
+                models=candidates,
+                split=split,
+                seed=seed,
+                count=count,
+                about=f"{name}, facts: {fact_set}",
             )
+            for seed in seeds
+        ]
+        for split in splits
+        for fact_set, dataset in datasets.items()
+    }
+    # 3. Cross-validate; the model that training would publish is selected on training rows alone.
+    publishable = [model for model in MODELS.values() if model.name in {candidate.name for candidate in candidates}]
+    selecting = {
+        key: nested_validations(
+            validations[0].dataset.take(validations[0].folds[0].train),
+            publishable,
+            seeds[0],
+            about=f"{validations[0].about}, to select a model",
+        )
+        for key, validations in scored.items()
+    }
+    everything = [*chain.from_iterable(scored.values()), *chain.from_iterable(selecting.values())]
+    found = iter(cross_validate(everything, runner))
+    runs = {key: list(islice(found, len(validations))) for key, validations in scored.items()}
+    published = {
+        key: selected_model(list(islice(found, len(validations))), publishable)
+        for key, validations in selecting.items()
+    }
+    leaderboards = [
+        Leaderboard(
+            data=name,
+            facts=fact_set,
+            split=split,
+            seeds=seeds,
+            published=published[split, fact_set],
+            rows=tuple(_leaderboard_row(evaluations) for evaluations in zip(*runs[split, fact_set], strict=True)),
+            dataset=datasets[fact_set],
+            feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count),
+        )
+        for split, fact_set in scored
+    ]
     return tuple(leaderboards)
 
 
@@ -199,13 +203,13 @@ def folders_by_name(data: Sequence[str], work: Path) -> dict[str, list[Path]]:
 
 
 def evaluate_named_tables(
-    folders: Mapping[str, Sequence[Path]], *, splits: Sequence[str], report: Report, **options: Any
+    folders: Mapping[str, Sequence[Path]], *, splits: Sequence[str], runner: Runner, **options: Any
 ) -> tuple[Leaderboard, ...]:
     """`evaluate_tables` for each name of `folders_by_name`."""
     return tuple(
         leaderboard
         for name, tables in folders.items()
-        for leaderboard in evaluate_tables(tables, name=name, splits=splits, report=report, **options)
+        for leaderboard in evaluate_tables(tables, name=name, splits=splits, runner=runner, **options)
     )
 
 
@@ -228,7 +232,7 @@ def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str,
 
 
 def score_published_on_poor_profiles(
-    leaderboards: Sequence[Leaderboard], count: int | None, report: Report
+    leaderboards: Sequence[Leaderboard], count: int | None, runner: Runner
 ) -> list[tuple[tuple[str, str], str, tuple[PoorProfileScore, ...]]]:
     """((data, split), title, scores) of the published model of every leaderboard on unseen jobs and all facts.
 
@@ -243,7 +247,7 @@ def score_published_on_poor_profiles(
             and isinstance(model, CompletedModel)
         ):
             title = f"{leaderboard.data}, split: {leaderboard.split}, {model.name} asked about poorly described jobs"
-            report(title)
+            runner.say(title)
             scores = score_poor_profiles(leaderboard.dataset, model, leaderboard.split, leaderboard.seeds[0], count)
             scored.append(((leaderboard.data, leaderboard.split), title, scores))
     return scored
@@ -258,32 +262,10 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
     return Scores(**means | {"rows": round(means["rows"])})
 
 
-def _published_model(
-    dataset: Dataset,
-    candidates: Sequence[ModelSettings | Baseline],
-    split: str,
-    seed: int,
-    count: int | None,
-    clock: TimeLeft,
-) -> str:
-    """The model that training on the first fold's training rows would publish, among the candidates it can export."""
-    training_rows = dataset.take(folds(dataset, split, seed, count)[0].train)
-    return select_on_training_rows(training_rows, _exportable(candidates), seed, clock)
-
-
-def _exportable(candidates: Sequence[ModelSettings | Baseline]) -> list[ModelSettings]:
-    names = {candidate.name for candidate in candidates}
-    return [model for model in MODELS.values() if model.name in names]
-
-
 def _mean_auc(rows: FeasibilityRows, split: str, seeds: Sequence[int], count: int | None) -> tuple[float, float]:
     """Mean over the seeds of (AUC of the feasibility model, AUC of the memory sum)."""
     by_model, by_memory_sum = zip(*(out_of_fold_auc(rows, split, seed, count) for seed in seeds), strict=True)
     return float(np.mean(by_model)), float(np.mean(by_memory_sum))
-
-
-def _with_seed(report: Report, seed: int) -> Report:
-    return lambda text: report(f"seed {seed}: {text}")
 
 
 def _leaderboard_row(evaluations: Sequence[Evaluation]) -> LeaderboardRow:

@@ -29,9 +29,8 @@ from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import METRIC, Dataset, PairRows, SourceTables, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import Candidates, SplitScore
 from interfere.training.evaluation.contributions import trees_of
-from interfere.training.evaluation.cross_validation import out_of_fold
+from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.gating.comparison import UnseenPredictions, unseen_predictions
-from interfere.training.evaluation.splits import folds
 from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
 from interfere.training.interval_calibration import calibrate_intervals
@@ -101,8 +100,8 @@ def published_compositions(
     measured_here = {(each.device_type, each.mode) for each in own if each.cases}
     trained = {(each.device_type, each.mode) for each in candidates.dataset.domains}
     dataset, _ = align_campaigns(build_dataset(beside.tables, encoder))
-    hidden = folds(dataset, "job", candidates.seed)
-    other_split = out_of_fold(dataset, candidates.settings[candidates.champion], "job", hidden, candidates.seed)
+    champion = candidates.settings[candidates.champion]
+    (other_split,) = evaluate_models(dataset, [champion], splits=("job",), seed=candidates.seed)
     name = ", ".join(table.name for table in beside.tables)
     found = {
         (each.device_type, each.mode): replace(each, table=name)

@@ -1,4 +1,4 @@
-"""Sharing by greedy first fit: each waiting job in order joins the host beside which the pair costs least.
+"""GuestPlacement by greedy first fit: each waiting job in order joins the host beside which the pair costs least.
 
 Slowdown caps, the least joint throughput and the rule that guests end first are those of the server; nothing is planned
 jointly.

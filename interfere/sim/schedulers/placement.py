@@ -26,7 +26,7 @@ class Host:
         return (self.state, *self.others)
 
 
-class Sharing(Protocol):
+class GuestPlacement(Protocol):
     """Chooses which waiting job joins which host."""
 
     def join(

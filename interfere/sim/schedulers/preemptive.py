@@ -18,7 +18,7 @@ from interfere.records.limits import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import Host, Sharing, running_hosts
+from interfere.sim.schedulers.placement import GuestPlacement, Host, running_hosts
 
 Rank = tuple[float, int]
 """Key of the order, then arrival: the smaller, the earlier."""
@@ -30,7 +30,7 @@ class PreemptiveScheduler:
 
     order: Order
     backfill: bool = True  # may a later job start where an earlier one does not fit?
-    sharing: Sharing | None = None
+    sharing: GuestPlacement | None = None
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any devices
     estimate: Estimate = field(default_factory=Oracle)  # for what separating a pair saves
     _jumps: list[tuple[float, int, int, str]] = field(default_factory=list)  # heap of (when, arrival, version, job id)

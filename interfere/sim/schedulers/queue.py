@@ -1,8 +1,8 @@
 """Non-preemptive schedulers: start jobs in the order of a queue, with or without backfill, dropping and sharing.
 
-A job that cannot start on free devices may be offered to a `Sharing`, which joins it to a running job: everything else
-is the same with sharing off and on, so that the difference is sharing. A scheduler that drops gives up a job once its
-deadline is infeasible, and starts a job only on devices where it meets its deadline before they leave.
+A job that cannot start on free devices may be offered to a `GuestPlacement`, which joins it to a running job:
+everything else is the same with sharing off and on, so that the difference is sharing. A scheduler that drops gives up
+a job once its deadline is infeasible, and starts a job only on devices where it meets its deadline before they leave.
 """
 
 import math
@@ -17,8 +17,8 @@ from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.easy_backfill import BackfillReservation, ExpectedEnds, reserve
 from interfere.sim.schedulers.orders import Order, in_order
 from interfere.sim.schedulers.placement import (
+    GuestPlacement,
     Host,
-    Sharing,
     add_start,
     hosts_with_a_seat,
     running_hosts,
@@ -40,7 +40,7 @@ class QueueScheduler:
     order: Order
     backfill: Backfill = Backfill.FIRST_FIT
     drop: bool = False  # give up jobs whose deadline is infeasible
-    sharing: Sharing | None = None
+    sharing: GuestPlacement | None = None
     slice_s: float = 0.0
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     estimate: Estimate = field(default_factory=Oracle)  # of run times, for EASY and deadlines
@@ -82,7 +82,7 @@ class QueueScheduler:
         return Decision(starts=starts, drops=tuple(drops), wake_s=wake_s)
 
     def _start_first_fit(
-        self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
+        self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
         """Starts, and the jobs that found no free devices: `sharing` was offered these."""
         free = cluster.free.copy()
@@ -106,7 +106,7 @@ class QueueScheduler:
         return starts, blocked
 
     def _start_with_reservation(
-        self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
+        self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
         """Starts, and the jobs that found no free devices which they may take: `sharing` was offered these."""
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
@@ -145,7 +145,7 @@ class QueueScheduler:
         return starts, blocked
 
     def _start_in_strict_order(
-        self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
+        self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
         """Starts, and the jobs that found no free devices: `sharing` was offered these one by one, until one stayed."""
         free = cluster.free.copy()

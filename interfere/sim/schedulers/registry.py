@@ -1,4 +1,4 @@
-"""Makes every scheduler by its name (see `names`) and what it is told beside it."""
+"""Makes every scheduler of its record and what it is told beside it."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,18 +15,8 @@ from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
 from interfere.sim.schedulers.duration_estimates import Estimate, History, NoisyDurations, Oracle
 from interfere.sim.schedulers.greedy_sharing import GreedySharing
-from interfere.sim.schedulers.names import (
-    GREEDY,
-    MATCHING,
-    ONE_GPU,
-    POLICY,
-    POLICY_DEADLINES,
-    SLOTS,
-    ParsedName,
-    parse_name,
-)
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
-from interfere.sim.schedulers.placement import Sharing
+from interfere.sim.schedulers.placement import GuestPlacement
 from interfere.sim.schedulers.planner import (
     MAX_PENDING,
     MAX_PENDING_GROUPS,
@@ -37,6 +27,7 @@ from interfere.sim.schedulers.planner import (
 )
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
+from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
 from interfere.sim.schedulers.rematching.expectations import Expectations
 from interfere.sim.schedulers.rematching.scheduler import RematchingScheduler
 from interfere.sim.schedulers.slot_admission import SlotAdmission
@@ -45,14 +36,9 @@ REMATCHING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., O
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
-    """What a scheduler is told beside its name."""
+class SchedulerOptions:
+    """How all schedulers of a replay behave, whatever is believed."""
 
-    predictor: Predictor
-    profiles: Profiles
-    mode: SharingMode
-    max_slowdown: float = math.nan  # on predicted slowdowns; NaN: none, as the server has it by default
-    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above it
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
@@ -60,38 +46,48 @@ class SchedulerSettings:
     duration_error: float = 0.0  # standard error of log run time, of schedulers that are told run times
     seed: int = 0  # of these errors
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings(SchedulerOptions):
+    """What a scheduler is told beside its record."""
+
+    predictor: Predictor
+    profiles: Profiles
+    mode: SharingMode
+    max_slowdown: float = math.nan  # on predicted slowdowns; NaN: none, as the server has it by default
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above it
     seats: int = DEFAULT_SEATS  # jobs that may share a device
 
 
-def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
-    """A new scheduler. Raises InvalidInputError for a name that is not in the registry."""
-    parsed = parse_name(name)
-    if parsed.one_gpu:
+def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
+    """A new scheduler."""
+    if record.one_gpu:
         settings = replace(settings, max_shared_gpus=1)
-    settings = replace(settings, seats=parsed.seats)
-    if parsed.is_policy:
-        return _policy(parsed, settings)
-    if parsed.rematch:
-        return _rematching(parsed, settings)
-    if parsed.is_preemptive:
+    settings = replace(settings, seats=record.seats)
+    if record.is_policy:
+        return _policy(record, settings)
+    if record.rematch:
+        return _rematching(record, settings)
+    if record.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
-    estimate = _told_durations(settings) if parsed.knows_durations else History()
-    sharing = _sharing(parsed, settings, estimate)
-    if parsed.head == SLOTS:
+    estimate = _told_durations(settings) if record.knows_durations else History()
+    sharing = _sharing(record, settings, estimate)
+    if record.queue is Queue.SLOTS:
         return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes, estimate=estimate)
-    order = _order(parsed.head, estimate)
-    if parsed.is_preemptive:
+    order = _order(record.queue, estimate)
+    if record.is_preemptive:
         return PreemptiveScheduler(
             order=order,
-            backfill=parsed.backfill is not Backfill.NONE,
+            backfill=record.backfill is not Backfill.NONE,
             sharing=sharing,
             whole_nodes=settings.whole_nodes,
             estimate=estimate,
         )
     return QueueScheduler(
         order=order,
-        backfill=parsed.backfill,
-        drop=parsed.drop,
+        backfill=record.backfill,
+        drop=record.drop,
         sharing=sharing,
         whole_nodes=settings.whole_nodes,
         slice_s=settings.slice_s,
@@ -104,18 +100,18 @@ def _told_durations(settings: SchedulerSettings) -> Estimate:
     return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
 
 
-def _rematching(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
-    knows_durations = parsed.knows_durations or parsed.head == "qssf"
-    estimate = _told_durations(settings) if parsed.knows_durations else History()
-    order = _order(parsed.head, estimate)
+def _rematching(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
+    knows_durations = record.knows_durations or record.queue is Queue.QSSF
+    estimate = _told_durations(settings) if record.knows_durations else History()
+    order = _order(record.queue, estimate)
     slice_s = settings.slice_s or REMATCHING_SLICE_S
-    inner: Scheduler = QueueScheduler(order=order, backfill=parsed.backfill, whole_nodes=settings.whole_nodes)
-    if parsed.is_preemptive:
-        inner = make_scheduler(f"{parsed.head}+{Backfill.FIRST_FIT}+{GREEDY}+{ONE_GPU}", settings)
+    inner: Scheduler = QueueScheduler(order=order, backfill=record.backfill, whole_nodes=settings.whole_nodes)
+    if record.is_preemptive:
+        inner = make_scheduler(replace(record, rematch=False, sharing=Sharing.GREEDY, one_gpu=True), settings)
     return RematchingScheduler(
         inner=inner,
         order=order,
-        solve=rematch if parsed.sharing == MATCHING else rematch_greedily,
+        solve=rematch if record.sharing is Sharing.MATCHING else rematch_greedily,
         predictor=settings.predictor,
         profiles=settings.profiles,
         mode=settings.mode,
@@ -126,26 +122,26 @@ def _rematching(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
     )
 
 
-def _policy(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
+def _policy(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
     planner = _server_planner(settings, _told_durations(settings))
-    share = bool(parsed.sharing)
-    if parsed.head == POLICY:
+    share = bool(record.sharing)
+    if record.queue is Queue.POLICY:
         return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=planner.estimate), share=share)
     planner.objective = ObjectiveKind.DEADLINE_MISSES
-    return DeadlinePlanner(planner=planner, share=share, promise=parsed.head == POLICY_DEADLINES)
+    return DeadlinePlanner(planner=planner, share=share, promise=record.queue is Queue.POLICY_DEADLINES)
 
 
-def _order(name: str, estimate: Estimate) -> Order:
-    orders: dict[str, Order] = {
-        "fifo": Fifo(),
-        "sjf": ShortestFirst(estimate=estimate),
-        "qssf": ShortestFirst(estimate=estimate, per_gpu=True),
-        "tiresias": LeastAttained(),
-        "srtf": ShortestFirst(estimate=estimate, remaining=True),
-        "edf": EarliestDeadline(),
-        "laxity": LeastLaxity(estimate=estimate),
+def _order(queue: Queue, estimate: Estimate) -> Order:
+    orders: dict[Queue, Order] = {
+        Queue.FIFO: Fifo(),
+        Queue.SJF: ShortestFirst(estimate=estimate),
+        Queue.QSSF: ShortestFirst(estimate=estimate, per_gpu=True),
+        Queue.TIRESIAS: LeastAttained(),
+        Queue.SRTF: ShortestFirst(estimate=estimate, remaining=True),
+        Queue.EDF: EarliestDeadline(),
+        Queue.LAXITY: LeastLaxity(estimate=estimate),
     }
-    return orders[name]
+    return orders[queue]
 
 
 def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPlanner:
@@ -164,8 +160,8 @@ def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPl
     )
 
 
-def _sharing(parsed: ParsedName, settings: SchedulerSettings, estimate: Estimate) -> Sharing | None:
-    if parsed.sharing == GREEDY:
+def _sharing(record: SchedulerRecord, settings: SchedulerSettings, estimate: Estimate) -> GuestPlacement | None:
+    if record.sharing is Sharing.GREEDY:
         return GreedySharing(
             predictor=settings.predictor,
             profiles=settings.profiles,
@@ -174,10 +170,10 @@ def _sharing(parsed: ParsedName, settings: SchedulerSettings, estimate: Estimate
             min_joint_throughput=settings.min_joint_throughput,
             max_shared_gpus=settings.max_shared_gpus,
             guest_ends_first=settings.guest_ends_first,
-            meet_deadlines=parsed.drop,
+            meet_deadlines=record.drop,
             estimate=estimate,
         )
-    if parsed.sharing != MATCHING:
+    if record.sharing is not Sharing.MATCHING:
         return None
     planner = _server_planner(settings, estimate)
     return PlannedSharing(planner=planner) if settings.seats == DEFAULT_SEATS else PlannedGroups(planner=planner)

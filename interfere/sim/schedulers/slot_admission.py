@@ -13,7 +13,7 @@ from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.deadlines import find_timely_devices, windows_from
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
-from interfere.sim.schedulers.placement import Sharing, add_start, running_hosts
+from interfere.sim.schedulers.placement import GuestPlacement, add_start, running_hosts
 from interfere.sim.world import LATE_S, SimDevice
 
 
@@ -21,7 +21,7 @@ from interfere.sim.world import LATE_S, SimDevice
 class SlotAdmission:
     """Promises deadlines at arrival, and starts jobs at their slots."""
 
-    sharing: Sharing | None = None
+    sharing: GuestPlacement | None = None
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with, unless its slot is due
     estimate: Estimate = field(default_factory=Oracle)
     _promised: set[str] = field(default_factory=set)

@@ -21,15 +21,15 @@ import pytest
 from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.cluster import Cluster, Decision, Scheduler, Start, Truth
 from interfere.sim.replay import Replayed, replay
-from interfere.sim.schedulers.names import ParsedName
+from interfere.sim.schedulers.records import Queue, SchedulerRecord
 from interfere.sim.world import World
 
 
 @dataclass
 class Contract:
-    """What the name of a scheduler and its settings allow."""
+    """What the record of a scheduler and its settings allow."""
 
-    name: ParsedName
+    record: SchedulerRecord
     beliefs: MatrixPredictor
     max_slowdown: float
     max_shared_gpus: int
@@ -37,12 +37,12 @@ class Contract:
     @property
     def heeds_deadlines(self) -> bool:
         """May it drop jobs?"""
-        return self.name.drop or self.promises_deadlines or self.name.head == "policy-no-promises"
+        return self.record.drop or self.promises_deadlines or self.record.queue is Queue.POLICY_NO_PROMISES
 
     @property
     def promises_deadlines(self) -> bool:
         """May it promise deadlines?"""
-        return self.name.head in ("slots", "policy-deadlines")
+        return self.record.queue in (Queue.SLOTS, Queue.POLICY_DEADLINES)
 
 
 @dataclass
@@ -64,7 +64,7 @@ class CheckedScheduler:
 def check_decision(decision: Decision, cluster: Cluster, contract: Contract) -> None:
     """Points 1 to 6."""
     for job_id in decision.stops:
-        assert contract.name.is_preemptive
+        assert contract.record.is_preemptive
         assert cluster.running[job_id].job.preemptible
     for job_id in decision.drops:
         assert contract.heeds_deadlines
@@ -99,8 +99,8 @@ def check_start(start: Start, on_device: dict[str, list[str]], cluster: Cluster,
     (host_ids,) = {tuple(on_device[device_id]) for device_id in start.device_ids}  # the same on every device
     if not host_ids:
         return
-    assert len(host_ids) < contract.name.seats
-    assert contract.name.sharing
+    assert len(host_ids) < contract.record.seats
+    assert contract.record.sharing
     assert job.gpus <= contract.max_shared_gpus
     index = contract.beliefs.index
     for host_id in host_ids:
@@ -129,9 +129,9 @@ def check_replay(replayed: Replayed) -> None:
 def check_scheduler(make: Callable[[], Scheduler], contract: Contract, world: World, truth: Truth) -> Replayed:
     """All points; the replay."""
     first = CheckedScheduler(make(), contract)
-    replayed = replay(world, truth, first, seats=contract.name.seats)
+    replayed = replay(world, truth, first, seats=contract.record.seats)
     check_replay(replayed)
     again = CheckedScheduler(make(), contract)
-    assert replay(world, truth, again, seats=contract.name.seats).ended_s.tolist() == replayed.ended_s.tolist()
+    assert replay(world, truth, again, seats=contract.record.seats).ended_s.tolist() == replayed.ended_s.tolist()
     assert again.decisions == first.decisions
     return replayed

@@ -9,7 +9,7 @@ import pytest
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
-from interfere.sim.schedulers.names import parse_name, registered_names
+from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import HOUR_S, SimDevice, SimJob, World
@@ -26,7 +26,12 @@ SETTINGS = SchedulerSettings(
     max_shared_gpus=MAX_SHARED_GPUS,
 )
 TRUTH = TableTruth(edge_truth(USUAL))
-SEATED = ("fifo+matching+seats-3", "sjf+easy+matching+seats-4", "policy+one-gpu+seats-3")
+SEATED = (
+    replace(PRESETS["fifo-matching"], seats=3),
+    replace(PRESETS["sjf-easy-matching"], seats=4),
+    SchedulerRecord(queue=Queue.POLICY, sharing=Sharing.MATCHING, one_gpu=True, seats=3),
+)
+TESTED = (*(record for record in PRESETS.values() if not record.one_gpu), *SEATED)
 
 
 def jobs(seed: int, count: int, max_gpus: int, mean_s: float) -> tuple[SimJob, ...]:
@@ -87,14 +92,12 @@ def edge() -> World:
 
 
 @pytest.mark.parametrize("world", [gangs, one_device, pools, windows, deadlines, edge])
-@pytest.mark.parametrize("name", [*registered_names(), *SEATED])
-def test_every_scheduler_on_every_world(name: str, world: Callable[[], World]) -> None:
-    contract = Contract(
-        name=parse_name(name), beliefs=BELIEFS, max_slowdown=MAX_SLOWDOWN, max_shared_gpus=MAX_SHARED_GPUS
-    )
+@pytest.mark.parametrize("record", TESTED, ids=lambda record: record.label)
+def test_every_scheduler_on_every_world(record: SchedulerRecord, world: Callable[[], World]) -> None:
+    contract = Contract(record=record, beliefs=BELIEFS, max_slowdown=MAX_SLOWDOWN, max_shared_gpus=MAX_SHARED_GPUS)
 
     def make() -> Scheduler:
-        return make_scheduler(name, SETTINGS)
+        return make_scheduler(record, SETTINGS)
 
     check_scheduler(make, contract, world(), TRUTH)
 
@@ -103,8 +106,8 @@ def test_the_worlds_make_schedulers_do_everything() -> None:
     """On these worlds jobs share, are stopped, dropped and promised; else the suite would prove little."""
 
     def done(name: str, world: World) -> tuple[bool, bool, bool, bool]:
-        contract = Contract(parse_name(name), BELIEFS, MAX_SLOWDOWN, MAX_SHARED_GPUS)
-        replayed = check_scheduler(lambda: make_scheduler(name, SETTINGS), contract, world, TRUTH)
+        contract = Contract(PRESETS[name], BELIEFS, MAX_SLOWDOWN, MAX_SHARED_GPUS)
+        replayed = check_scheduler(lambda: make_scheduler(PRESETS[name], SETTINGS), contract, world, TRUTH)
         return (
             any(span.partner_id for span in replayed.spans),
             bool(replayed.stops.sum()),
@@ -112,7 +115,7 @@ def test_the_worlds_make_schedulers_do_everything() -> None:
             bool(np.isfinite(replayed.promised_s).any()),
         )
 
-    assert all(done("srtf+first-fit+greedy", gangs())[:2])
-    for name in ("slots+greedy", "policy-deadlines"):
+    assert all(done("srtf-first-fit-greedy", gangs())[:2])
+    for name in ("slots-greedy", "policy-deadlines"):
         assert all(done(name, deadlines())[k] for k in (0, 2, 3))
-    assert done("fifo+first-fit", edge())[1]
+    assert done("fifo-first-fit", edge())[1]

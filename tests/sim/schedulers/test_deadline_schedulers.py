@@ -10,7 +10,7 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import CHECKPOINT_S, draw_deadlines, edge_beliefs, edge_truth, with_deadlines, with_edge
 from interfere.sim.replay import Replayed, replay
-from interfere.sim.schedulers.names import parse_name
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.score import score
 from interfere.sim.truth import TableTruth, TruthTable
@@ -18,7 +18,7 @@ from interfere.sim.world import HOUR_S, SimJob, World
 from tests.sim.small_worlds import MODE, NAMES, USUAL, devices, job, world
 
 NOON_S = 12 * HOUR_S
-EDF, EDF_DROP, SLOTS, PLAN = "edf+first-fit", "edf+first-fit+drop", "slots", "policy-deadlines-alone"
+EDF, EDF_DROP, SLOTS, PLAN = "edf-first-fit", "edf-first-fit-drop", "slots", "policy-deadlines-alone"
 OF_DEADLINES = (EDF_DROP, SLOTS, PLAN)  # heed deadlines when they start jobs
 
 
@@ -35,7 +35,7 @@ def scheduler(name: str, edge: World, table: TruthTable = USUAL, duration_error:
         whole_nodes=False,
         duration_error=duration_error,
     )
-    return make_scheduler(name, settings)
+    return make_scheduler(PRESETS[name], settings)
 
 
 def run(edge: World, name: str, table: TruthTable = USUAL) -> Replayed:
@@ -70,7 +70,7 @@ def test_orders_of_laxity_and_deadline() -> None:
     jobs = (job("first", 0, 10), job("long", 1, 50, deadline_s=65.0), job("short", 1, 5, deadline_s=60.0))
     edge = at_noon(*jobs)
     assert ends(run(edge, EDF))["short"] == 15
-    assert ends(run(edge, "laxity+first-fit"))["long"] == 60
+    assert ends(run(edge, "laxity-first-fit"))["long"] == 60
 
 
 def test_nothing_is_started_at_the_edge_that_would_be_late_there() -> None:
@@ -83,7 +83,7 @@ def test_nothing_is_started_at_the_edge_that_would_be_late_there() -> None:
         assert sorted(found.values())[1:] in ([100.0, math.inf], [pytest.approx(100.0), math.inf]) or (
             found["tight"] == 70.0
         )
-    late = ends(run(edge, "fifo+first-fit"))
+    late = ends(run(edge, "fifo-first-fit"))
     assert late["tight"] == pytest.approx(100.0)
 
 
@@ -91,7 +91,7 @@ def test_in_the_morning_the_edge_leaves_and_a_checkpoint_is_paid() -> None:
     """Seven hours of work begin at the edge at one: 4.9 h are done at eight, when the cloud is free again."""
     jobs = (job(name, 0, 7 * HOUR_S, checkpoint_s=CHECKPOINT_S) for name in ("cloud", "edge"))
     edge = with_edge(world(*jobs, clock_s=HOUR_S))
-    for name in ("fifo+first-fit", SLOTS, PLAN):
+    for name in ("fifo-first-fit", SLOTS, PLAN):
         replayed = run(edge, name)
         assert max(ends(replayed).values()) == pytest.approx((7 + 7 - 4.9) * HOUR_S + CHECKPOINT_S)
         assert replayed.stops.sum() == 1
@@ -106,7 +106,7 @@ def test_the_server_shares_where_both_jobs_meet_their_deadlines_and_only_there()
         )
         assert bool(run(at_noon(*jobs), "policy-deadlines").shared.max()) is shares
     tight = at_noon(*(replace(one, deadline_s=30.0) for one in jobs))
-    for name in ("edf+first-fit+drop+greedy", "policy-deadlines"):
+    for name in ("edf-first-fit-drop-greedy", "policy-deadlines"):
         assert score([run(tight, name)], cap=1.5).met == 1  # one after the other: the second is late
     assert score([run(tight, "policy-deadlines")], cap=1.5).met == 1
 
@@ -145,9 +145,9 @@ def test_no_promised_deadline_is_missed_without_sharing_and_revocations(seed: in
     plain = World(name="w", jobs=jobs, devices=devices(4), clock_s=NOON_S)
     dated = with_deadlines(plain, draw_deadlines(plain, "usual", seed))
     edge = with_edge(dated, revocation_seed=seed if seed % 2 else None)
-    orders = [f"{order}+first-fit" for order in ("fifo", "sjf", "edf", "laxity")]
-    queues = [order + drop for order in orders for drop in ("", "+drop")]
-    names = [name + sharing for name in (*queues, SLOTS) for sharing in ("", "+greedy")]
+    orders = [f"{order}-first-fit" for order in ("fifo", "sjf", "edf", "laxity")]
+    queues = [order + drop for order in orders for drop in ("", "-drop")]
+    names = [name + sharing for name in (*queues, SLOTS) for sharing in ("", "-greedy")]
     for name in (*names, PLAN, "policy-deadlines"):
         replayed = run(edge, name)
         found = score([replayed], cap=1.5)
@@ -155,7 +155,7 @@ def test_no_promised_deadline_is_missed_without_sharing_and_revocations(seed: in
         assert all(one.has_deadline for one, is_dropped in zip(edge.jobs, dropped, strict=True) if is_dropped)
         assert found.met <= found.with_deadline
         assert 0 <= found.wasted_gpu_h <= found.used_gpu_h + found.stops * 3 * CHECKPOINT_S / HOUR_S
-        if seed % 2 == 0 and not parse_name(name).sharing:
+        if seed % 2 == 0 and not PRESETS[name].sharing:
             assert found.broken == 0
 
 
@@ -163,14 +163,14 @@ def test_a_greedy_pair_of_a_scheduler_that_drops_meets_both_deadlines() -> None:
     """Beside heavy a light guest makes its host 1.2 times slower: 10 s of it end by 11 alone, with the guest not."""
     for deadline_s, guest_s in ((11.0, 15.0), (13.0, 5 * 1.3)):
         host = job("host", 0, 10, "heavy", deadline_s=deadline_s)
-        found = ends(run(world(host, job("guest", 0, 5, "light")), "edf+first-fit+drop+greedy"))
+        found = ends(run(world(host, job("guest", 0, 5, "light")), "edf-first-fit-drop-greedy"))
         assert found["guest"] == pytest.approx(guest_s)
         assert found["host"] <= deadline_s
     late = world(job("host", 0, 10, "heavy"), job("guest", 0, 5, "light", deadline_s=6.0))
-    assert ends(run(late, "edf+first-fit+drop+greedy"))["guest"] in (5.0, math.inf)
+    assert ends(run(late, "edf-first-fit-drop-greedy"))["guest"] in (5.0, math.inf)
 
 
-NOISY = (EDF_DROP, f"{EDF_DROP}+greedy", SLOTS, "policy-deadlines", "laxity+first-fit")
+NOISY = (EDF_DROP, f"{EDF_DROP}-greedy", SLOTS, "policy-deadlines", "laxity-first-fit")
 
 
 @pytest.mark.parametrize("name", NOISY)

@@ -4,6 +4,7 @@ import pytest
 
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
@@ -14,15 +15,15 @@ SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE
 
 
 def ends(made: World, policy: str) -> dict[str, float]:
-    replayed = replay(made, TableTruth([USUAL]), make_scheduler(policy, SETTINGS))
+    replayed = replay(made, TableTruth([USUAL]), make_scheduler(PRESETS[policy], SETTINGS))
     return dict(zip((one.id for one in made.jobs), replayed.ended_s.tolist(), strict=True))
 
 
 def test_a_stream_of_small_jobs_starves_a_gang_only_under_first_fit() -> None:
     small = [job(f"s{k}", 6.0 * k, 10) for k in range(20)]
     made = world(*small[:1], job("gang", 1, 5, gpus=2), *small[1:], count=2)
-    assert ends(made, "fifo+easy")["gang"] == 15
-    assert ends(made, "fifo+first-fit")["gang"] > 100
+    assert ends(made, "fifo-easy")["gang"] == 15
+    assert ends(made, "fifo-first-fit")["gang"] > 100
 
 
 @pytest.mark.parametrize("sharing", ["greedy", "matching"])
@@ -34,9 +35,9 @@ def test_a_guest_may_not_delay_the_gang(sharing: str) -> None:
         guest = job("guest", 2, guest_s)
         return world(job("a", 0, 10), job("b", 0, 20, "stranger"), job("gang", 1, 5, gpus=2), guest, count=2)
 
-    found = ends(made(3), f"fifo+easy+{sharing}")
+    found = ends(made(3), f"fifo-easy-{sharing}")
     assert (found["guest"], found["gang"]) == (pytest.approx(5.3), 25)
-    found = ends(made(30), f"fifo+easy+{sharing}")
+    found = ends(made(30), f"fifo-easy-{sharing}")
     assert (found["guest"], found["gang"]) == (55, 25)
-    found = ends(made(30), f"fifo+first-fit+{sharing}")
+    found = ends(made(30), f"fifo-first-fit-{sharing}")
     assert found["guest"] < 34 < found["gang"]

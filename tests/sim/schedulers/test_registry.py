@@ -1,22 +1,21 @@
-"""Names of schedulers, and what the schedulers of slowdowns do."""
+"""What the schedulers of slowdowns do."""
 
 import math
 
 import numpy as np
 import pytest
 
-from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.duration_estimates import History
 from interfere.sim.schedulers.learning import LearningScheduler
-from interfere.sim.schedulers.names import canonical_name, parse_name, reference_of, registered_names
 from interfere.sim.schedulers.orders import Fifo, LeastAttained
 from interfere.sim.schedulers.planner import PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
@@ -27,41 +26,7 @@ SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE
 
 
 def ends(made: World, policy: str, settings: SchedulerSettings = SETTINGS) -> list[float]:
-    return replay(made, TableTruth([USUAL]), make_scheduler(policy, settings)).ended_s.tolist()
-
-
-@pytest.mark.parametrize("policy", registered_names())
-def test_the_reference_shares_nothing_and_is_registered(policy: str) -> None:
-    reference = reference_of(policy)
-    assert bool(reference) is bool(parse_name(policy).sharing)
-    if reference:
-        assert reference_of(reference) == ""
-
-
-@pytest.mark.parametrize(
-    ("former", "name"),
-    [
-        ("FIFO", "fifo+first-fit"),
-        ("EDF that drops + sharing", "edf+first-fit+drop+greedy"),
-        ("least laxity", "laxity+first-fit"),
-        ("slot admission + sharing", "slots+greedy"),
-        ("plan", "policy-deadlines-alone"),
-        ("plan + sharing", "policy-deadlines"),
-        ("plan without promises + sharing", "policy-no-promises"),
-        ("EDF + magic", "EDF + magic"),
-    ],
-)
-def test_former_names_of_schedulers_of_deadlines(former: str, name: str) -> None:
-    assert canonical_name(former) == name
-
-
-@pytest.mark.parametrize(
-    "policy", ["", "lifo", "fifo+greedy+backfill", "sjf+backfil", "policy+greedy", "sjf+greedy+matching", "srtf+drop"]
-)
-def test_unknown_names_are_refused(policy: str) -> None:
-    with pytest.raises(InvalidInputError, match="no such policy") as raised:
-        parse_name(policy)
-    assert "fifo, sjf" in str(raised.value)
+    return replay(made, TableTruth([USUAL]), make_scheduler(PRESETS[policy], settings)).ended_s.tolist()
 
 
 def test_shortest_remaining_preempts() -> None:
@@ -75,7 +40,7 @@ def test_shortest_remaining_preempts() -> None:
 def test_checkpoints_count_as_time_left() -> None:
     """Of its 3 s the long one has done 2.5 at 4.5 s, when 4 s of checkpoints are left to pay: the 2.9 s go first."""
     made = world(job("long", 0, 3, checkpoint_s=2.0), job("b", 1, 1), job("c", 3, 1), job("d", 4.5, 2.9))
-    done = replay(made, TableTruth([USUAL]), make_scheduler("srtf", SETTINGS))
+    done = replay(made, TableTruth([USUAL]), make_scheduler(PRESETS["srtf"], SETTINGS))
     assert done.ended_s == pytest.approx([13.9, 2, 4, 7.4])
     assert done.stops.tolist() == [3, 0, 0, 0]
 
@@ -141,7 +106,7 @@ def test_observations_change_the_next_decision() -> None:
     def slow(learn: bool) -> float:
         predictor = OnlineModel(hopeful) if learn else hopeful
         settings = SchedulerSettings(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
-        scheduler = make_scheduler("fifo+first-fit+greedy", settings)
+        scheduler = make_scheduler(PRESETS["fifo-first-fit-greedy"], settings)
         if isinstance(predictor, OnlineModel):
             scheduler = LearningScheduler(scheduler, predictor, hopeful.profiles, MODE)
         done = replay(made, TableTruth([bad]), scheduler)

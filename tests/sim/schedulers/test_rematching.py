@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision, Scheduler
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.schedulers.rematching.scheduler import RematchingScheduler
 from interfere.sim.truth import TableTruth, TruthTable
@@ -15,13 +16,15 @@ from interfere.sim.world import World
 from tests.sim.small_worlds import MODE, USUAL, job, tables, truth, world, worlds
 
 SLICE_S = 7.0
-NAMES = ("fifo+rematch+greedy", "fifo+rematch+matching", "tiresias+rematch+matching", "srtf+rematch+matching")
+NAMES = ("fifo-rematch-greedy", "fifo-rematch-matching", "tiresias-rematch-matching", "srtf-rematch-matching")
 
 
 def scheduler(name: str, table: TruthTable, slice_s: float = SLICE_S) -> Scheduler:
     """One of the registry, that believes the truth."""
     known = true_beliefs(table)
-    return make_scheduler(name, SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE, slice_s=slice_s))
+    return make_scheduler(
+        PRESETS[name], SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE, slice_s=slice_s)
+    )
 
 
 class Watching:
@@ -69,7 +72,7 @@ def test_two_pairs_change_partners_once_that_pays() -> None:
     jobs = [job(f"h{k}", 0.0, 5000.0, "heavy", checkpoint_s=20.0) for k in range(4)]
     jobs += [job(f"l{k}", 1000.0, 5000.0, "light", checkpoint_s=20.0) for k in range(4)]
     made = world(*jobs, count=4)
-    watching = Watching(scheduler("fifo+rematch+matching", table))
+    watching = Watching(scheduler("fifo-rematch-matching", table))
     rematched = replay(made, TableTruth([table]), watching)
     assert rematched.completion_s.tolist() == pytest.approx([5500.0] * 8, rel=0.1)
     partners = {frozenset((span.job_id[0], span.partner_id[:1])) for span in rematched.spans if span.partner_id}
@@ -81,12 +84,12 @@ def test_a_running_job_moves_to_make_room_and_pays_its_checkpoint() -> None:
     table = truth((1.05, 3.0), (3.0, 3.0), names=("light", "heavy"))
     jobs = [job("a", 0.0, 4000.0, checkpoint_s=30.0), job("b", 0.0, 4000.0, checkpoint_s=30.0)]
     made = world(*jobs, job("c", 2000.0, 1000.0, "heavy"), count=2)
-    watching = Watching(scheduler("fifo+rematch+matching", table))
+    watching = Watching(scheduler("fifo-rematch-matching", table))
     rematched = replay(made, TableTruth([table]), watching)
     assert watching.moves[0][0] == 2000.0
     assert rematched.started_s[2] == 2000.0
     assert sum(rematched.stops) == len(watching.moves)
-    kept = replay(made, TableTruth([table]), scheduler("fifo+first-fit+greedy", table))
+    kept = replay(made, TableTruth([table]), scheduler("fifo-first-fit-greedy", table))
     assert rematched.completion_s.mean() < kept.completion_s.mean()
 
 
@@ -94,14 +97,14 @@ def test_nobody_moves_where_the_checkpoint_costs_more_than_is_gained() -> None:
     table = truth((1.05, 3.0), (3.0, 3.0), names=("light", "heavy"))
     jobs = [job("a", 0.0, 4000.0, checkpoint_s=5000.0), job("b", 0.0, 4000.0, checkpoint_s=5000.0)]
     made = world(*jobs, job("c", 2000.0, 1000.0, "heavy"), count=2)
-    rematched = replay(made, TableTruth([table]), scheduler("fifo+rematch+matching", table))
+    rematched = replay(made, TableTruth([table]), scheduler("fifo-rematch-matching", table))
     assert rematched.stops.tolist() == [0, 0, 0]
     assert rematched.started_s[2] == 4000.0
 
 
 def test_nothing_is_solved_where_nothing_changes() -> None:
     made = world(*(job(f"j{k}", 0.0, 1e6, "heavy") for k in range(3)), count=2)
-    rematching = scheduler("fifo+rematch+matching", USUAL)
+    rematching = scheduler("fifo-rematch-matching", USUAL)
     replay(made, TableTruth([USUAL]), rematching)
     assert isinstance(rematching, RematchingScheduler)
     assert rematching.assignments <= 2 * len(made.jobs) + 2

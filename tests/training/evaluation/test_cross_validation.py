@@ -1,13 +1,23 @@
 """Cross-validation: residuals out of fold, intervals across folds, scores of folds and devices."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from interfere.features.pair import FeatureEncoder
+from interfere.study.engine import Document, Runner, in_processes, in_this_process
 from interfere.training.dataset import Dataset, PairRows, build_dataset
-from interfere.training.evaluation.cross_validation import cross_fold_interval, evaluate_models, subject_jobs
+from interfere.training.evaluation.cross_validation import (
+    CrossValidation,
+    cross_fold_interval,
+    evaluate_models,
+    subject_jobs,
+)
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.additive import AdditiveModel, FittedAdditive
 from interfere.training.models.catalogue import MODELS, select_models
@@ -103,3 +113,36 @@ class FittedWary:
 
     def novelty(self, rows: PairRows) -> np.ndarray:
         return (rows.victim % 2).astype(float)
+
+
+def test_folds_are_the_same_for_any_number_of_processes_and_an_interrupted_run_goes_on(
+    small_dataset: Dataset, tmp_path: Path
+) -> None:
+    models, told = select_models("mean,additive,gbdt"), list[str]()
+    here = evaluate_models(small_dataset, models)
+    there = evaluate_models(small_dataset, models, runner=Runner(engine=in_processes(2)))
+
+    def interrupted_after_three(work: Any, inputs: Any, tasks: Sequence[Any]) -> Iterator[tuple[Any, Document]]:
+        yield from islice(in_this_process(work, inputs, tasks), 3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_models(small_dataset, models, runner=Runner(engine=interrupted_after_three, folder=tmp_path))
+    again = evaluate_models(small_dataset, models, runner=Runner(folder=tmp_path, report=told.append))
+    assert told[0].startswith("3 of ")
+    assert " were done before" in told[0]
+    for found in (there, again):
+        for one, other in zip(here, found, strict=True):
+            assert (one.split, one.model, one.folds) == (other.split, other.model, other.folds)
+            assert repr(one.scores) == repr(other.scores)
+            assert np.array_equal(one.predicted_log, other.predicted_log)
+
+
+def test_results_of_other_rows_or_models_are_never_taken_for_these(small_dataset: Dataset) -> None:
+    def digest(dataset: Dataset, models: str, seed: int = 0) -> str:
+        return CrossValidation(dataset=dataset, models=select_models(models), split="pair", seed=seed).digest()
+
+    slower = replace(small_dataset, log_slowdown=small_dataset.log_slowdown + 1e-9)
+    found = {digest(small_dataset, "mean"), digest(slower, "mean"), digest(small_dataset, "additive")}
+    assert len(found | {digest(small_dataset, "mean", seed=1)}) == 4
+    assert digest(small_dataset, "mean") in found

@@ -13,6 +13,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.reports.markdown import markdown
+from interfere.study.engine import Runner
 from interfere.time_left import read_time_left
 from interfere.training.baselines import BASELINES
 from interfere.training.evaluation.candidates import select_on_training_rows
@@ -33,12 +34,16 @@ ALL = (FactSet.ALL,)
 def test_every_baseline_is_scored_whatever_models_are_asked_for_and_nothing_is_written(small_folder: Path) -> None:
     before = sorted(small_folder.parent.rglob("*"))
     lines: list[str] = []
-    (leaderboard,) = evaluate_tables([small_folder], models="gbdt", splits=("pair",), facts=ALL, report=lines.append)
+    (leaderboard,) = evaluate_tables(
+        [small_folder], models="gbdt", splits=("pair",), facts=ALL, runner=Runner(report=lines.append)
+    )
     assert sorted(small_folder.parent.rglob("*")) == before
     assert [row.name for row in leaderboard.rows] == [*(b.name for b in BASELINES), "gbdt"]
     assert [row.baseline for row in leaderboard.rows] == [True] * len(BASELINES) + [False]
-    assert len([line for line in lines if not read_time_left(line)]) == 1 + len(leaderboard.rows)
-    assert any(read_time_left(line) for line in lines), "what is left is said"
+    folds_told = [left for line in lines if (left := read_time_left(line))]
+    assert "pair split, seed 0, fold 1 of 5" in folds_told[0][1], "what is left is said"
+    assert folds_told[-1][0] == 0
+    assert len(lines) - len(folds_told) >= len(leaderboard.rows)
     cells = next(
         row for row in markdown(leaderboards_report([leaderboard])).splitlines() if row.startswith("| mean")
     ).split(" | ")
@@ -76,7 +81,7 @@ def test_bad_requests_are_refused_before_anything_is_fitted(small_folder: Path, 
     with pytest.raises(InvalidInputError, match="choose among mean, additive, gbdt, mlp"):
         evaluate_tables([small_folder], models="mean,oracle")
     with pytest.raises(UnfitError, match="two device types"):
-        evaluate_tables([small_folder], models="mean", splits=("pair", "device"), report=said.append)
+        evaluate_tables([small_folder], models="mean", splits=("pair", "device"), runner=Runner(report=said.append))
     with pytest.raises(TableError):
         evaluate_tables([tmp_path / "nowhere"])
     tiny = tmp_path / "tiny"

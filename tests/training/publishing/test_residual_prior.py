@@ -9,8 +9,7 @@ from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.online.prior import PRIOR_FILE, ResidualPrior, default_prior, prior_arrays, read_prior
 from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.evaluation.cross_validation import Evaluation, out_of_fold
-from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
 from interfere.training.models.catalogue import MODELS
 from interfere.training.publishing.residual_prior import (
     fit_random_effects,
@@ -50,7 +49,7 @@ def test_jobs_that_behave_alike_have_one_signature(encoder: FeatureEncoder) -> N
 @pytest.fixture(scope="module")
 def errors(dataset: Dataset) -> tuple[Evaluation, Evaluation]:
     """Of the trees, on unseen jobs and on unseen pairs of the shipped table."""
-    job, pair = (out_of_fold(dataset, MODELS["gbdt"], split, folds(dataset, split, 0), 0) for split in ("job", "pair"))
+    job, pair = evaluate_models(dataset, [MODELS["gbdt"]], splits=("job", "pair"))
     return job, pair
 
 

@@ -1,0 +1,275 @@
+"""Every scheduler as a record: the order of its queue, its backfill, how it shares. Each works for every world.
+
+`PRESETS` names every record of two seats; the name of a record is its label in reports. A record of a queue starts jobs
+in an order, and what does not start at once may be offered to running jobs; `slots` admits deadlines by slots; the
+`policy` queues let the server decide everything: by slowdowns, by deadlines that it promises, or by deadlines that it
+does not promise.
+Law: what a scheduler that shares is compared with has the same order, estimates and rights to preempt and drop.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from itertools import product
+from typing import Any
+
+from interfere.errors import InvalidInputError
+from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
+from interfere.sim.schedulers.queue import Backfill
+
+
+class Queue(StrEnum):
+    """Which waiting job comes first, or who decides instead."""
+
+    FIFO = "fifo"
+    SJF = "sjf"  # by the true duration
+    QSSF = "qssf"  # by an estimate from history, times the devices
+    TIRESIAS = "tiresias"  # by attained service; stops running jobs
+    SRTF = "srtf"  # by what is left of the true duration; stops running jobs
+    EDF = "edf"  # by deadline
+    LAXITY = "laxity"  # by deadline less the true duration
+    SLOTS = "slots"  # deadlines are promised where all promised jobs can be laid out in slots
+    POLICY = "policy"  # the server, by slowdowns
+    POLICY_DEADLINES = "policy-deadlines"  # the server, by deadlines that it promises
+    POLICY_NO_PROMISES = "policy-no-promises"  # the server, by deadlines that it does not promise
+
+
+class Sharing(StrEnum):
+    """Who chooses which jobs share a device."""
+
+    NONE = ""
+    GREEDY = "greedy"  # each job in order joins the cheapest host
+    MATCHING = "matching"  # the server's decision
+
+
+SERVER_DECIDES = (Queue.POLICY, Queue.POLICY_DEADLINES, Queue.POLICY_NO_PROMISES)
+ORDERS = tuple(queue for queue in Queue if queue not in (Queue.SLOTS, *SERVER_DECIDES))
+PREEMPTIVE = (Queue.TIRESIAS, Queue.SRTF)  # orders whose schedulers stop running jobs
+REMATCHED = (Queue.FIFO, Queue.SJF, Queue.QSSF, Queue.TIRESIAS, Queue.SRTF)  # whose running jobs can be re-paired
+ORACLES = (Queue.SJF, Queue.SRTF, Queue.LAXITY, Queue.SLOTS)  # know how long jobs will run, as no real scheduler does
+ALONE, DROP, REMATCH, ONE_GPU, SEATS = "alone", "drop", "rematch", "one-gpu", "seats"  # words of labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerRecord:
+    """A scheduler. Raises InvalidInputError for fields that do not go together."""
+
+    queue: Queue
+    backfill: Backfill = Backfill.NONE  # of queues of an order; a preemptive one needs no reservations
+    drop: bool = False  # give up jobs whose deadline is infeasible, and pair only jobs that both meet theirs
+    sharing: Sharing = Sharing.NONE
+    one_gpu: bool = False  # only jobs on one device share, which is what tables of pairs measured
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
+    rematch: bool = False  # running jobs are re-paired every slice; new ones start by first fit
+
+    def __post_init__(self) -> None:
+        preempts, is_order = self.queue in PREEMPTIVE, self.queue in ORDERS
+        refusals = (
+            (self.backfill is not Backfill.NONE and not is_order, "only queues of an order have backfill"),
+            (self.backfill is Backfill.EASY and preempts, "a queue that stops jobs needs no reservations"),
+            (
+                self.drop and (preempts or not is_order or self.backfill is Backfill.EASY),
+                "drop needs an order that stops no job, without reservations",
+            ),
+            (self.is_policy and self.sharing is Sharing.GREEDY, "the server shares by matching, or not at all"),
+            (
+                self.rematch
+                and (self.queue not in REMATCHED or not self.sharing or self.backfill is not Backfill.FIRST_FIT),
+                f"rematch needs sharing, first-fit, and one of {', '.join(REMATCHED)}",
+            ),
+            (self.rematch and self.drop, "rematch drops no job"),
+            (self.one_gpu and (not self.sharing or self.rematch), "one_gpu needs sharing without rematch"),
+            (
+                self.seats != DEFAULT_SEATS and not (self.plans_groups and 1 < self.seats <= MAX_SEATS),
+                f"it shares in pairs only: 2 to {MAX_SEATS} seats with policy, or with matching of an order that stops "
+                "and drops no job",
+            ),
+        )
+        for is_refused, reason in refusals:
+            if is_refused:
+                raise InvalidInputError("no such scheduler", value=self.label, remedy=reason)
+
+    @property
+    def label(self) -> str:
+        """Its name in reports; with two seats, also in `PRESETS`."""
+        words = [
+            self.queue,
+            "" if self.rematch else self.backfill,
+            DROP if self.drop else "",
+            REMATCH if self.rematch else "",
+            "" if self.is_policy else self.sharing,
+            ALONE if self.is_policy and not self.sharing else "",
+            ONE_GPU if self.one_gpu else "",
+            f"{self.seats}-{SEATS}" if self.seats != DEFAULT_SEATS else "",
+        ]
+        return "-".join(filter(None, words))
+
+    # --- what it does -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_policy(self) -> bool:
+        """Does the server decide everything?"""
+        return self.queue in SERVER_DECIDES
+
+    @property
+    def is_preemptive(self) -> bool:
+        """Does it stop running jobs?"""
+        return self.queue in PREEMPTIVE
+
+    @property
+    def knows_durations(self) -> bool:
+        """Does it know how long jobs will run, as no real scheduler does?"""
+        by_reservation = self.backfill is Backfill.EASY and self.queue is not Queue.QSSF
+        return self.drop or self.is_policy or self.queue in ORACLES or by_reservation
+
+    @property
+    def plans_groups(self) -> bool:
+        """May devices have other than two seats? The rest shares in pairs only."""
+        by_queue = self.queue in ORDERS and not self.is_preemptive and self.sharing is Sharing.MATCHING
+        return not self.drop and not self.rematch and (by_queue or (self.queue is Queue.POLICY and bool(self.sharing)))
+
+    @property
+    def uses_slices(self) -> bool:
+        """Does `slice_s` change what it decides?"""
+        return self.rematch or (self.queue in ORDERS and not self.is_preemptive and bool(self.sharing))
+
+    @property
+    def stops_jobs(self) -> bool:
+        """Does it stop or move running jobs, so that checkpoints are paid?"""
+        return self.is_preemptive or self.rematch
+
+    @property
+    def uses_whole_nodes(self) -> bool:
+        """Does `whole_nodes` change what it decides?"""
+        return not self.is_policy
+
+    @property
+    def uses_guest_ends_first(self) -> bool:
+        """Does `guest_ends_first` change what it decides?"""
+        return bool(self.sharing) and not self.stops_jobs
+
+    # --- related schedulers -------------------------------------------------------------------------------------------
+
+    @property
+    def unshared(self) -> "SchedulerRecord | None":
+        """The same without sharing; None for one that shares nothing."""
+        if not self.sharing:
+            return None
+        return replace(self, sharing=Sharing.NONE, one_gpu=False, seats=DEFAULT_SEATS, rematch=False)
+
+    @property
+    def two_seats(self) -> "SchedulerRecord":
+        """The same with two jobs at most on a device."""
+        return replace(self, seats=DEFAULT_SEATS)
+
+    @property
+    def in_pairs(self) -> "SchedulerRecord | None":
+        """What one with more than two seats is compared with; None for others."""
+        return self.two_seats if self.seats > DEFAULT_SEATS else None
+
+    @property
+    def one_gpu_only(self) -> "SchedulerRecord | None":
+        """The same where only jobs on one device share; None for one whose jobs on several devices never share."""
+        return replace(self, one_gpu=True) if self.sharing and not self.rematch else None
+
+    def with_seats(self, seats: int) -> "SchedulerRecord | None":
+        """The same with so many jobs on a device; None for one that shares in pairs only."""
+        return replace(self, seats=seats) if self.plans_groups else None
+
+    @property
+    def deadline_baseline(self) -> "SchedulerRecord":
+        """The scheduler of deadlines that it is compared with: one that shares with one that shares."""
+        if not self.sharing:
+            return DEADLINE_BASELINE
+        return replace(DEADLINE_BASELINE, sharing=Sharing.GREEDY, one_gpu=self.one_gpu)
+
+
+def preset(name: str) -> SchedulerRecord:
+    """The record of this name. Raises InvalidInputError for another."""
+    if name in PRESETS:
+        return PRESETS[name]
+    close = get_close_matches(name.replace("+", "-"), PRESETS, n=3, cutoff=0.5)
+    meant = f"perhaps {' or '.join(close)}; " if close else ""
+    raise InvalidInputError(
+        "no such policy",
+        value=name,
+        remedy=f"{meant}names are QUEUE[-easy or -first-fit][-drop]"
+        f"[-greedy or -matching][-one-gpu] with QUEUE one of {', '.join(ORDERS)}; QUEUE-rematch-greedy or -matching; "
+        f"{Queue.SLOTS}; {', '.join(SERVER_DECIDES)}, each with -{ALONE} for no sharing. More seats: --seats, or "
+        "a table of a study",
+    )
+
+
+def record_of(entry: object) -> SchedulerRecord:
+    """The scheduler that an entry of a file means: a preset's name, or a table of fields.
+
+    Raises InvalidInputError for anything else.
+    """
+    if isinstance(entry, str):
+        return preset(entry)
+    names = [each.name for each in fields(SchedulerRecord)]
+    if not isinstance(entry, Mapping) or "queue" not in entry or not entry.keys() <= set(names):
+        raise InvalidInputError(
+            "a scheduler is the name of a preset or a table", value=entry, remedy=f"fields: {', '.join(names)}"
+        )
+    values: dict[str, Any] = dict(entry)
+    for name, kind in (("queue", Queue), ("backfill", Backfill), ("sharing", Sharing)):
+        if name in values and values[name] not in [member.value for member in kind]:
+            choices = ", ".join(member.value or '""' for member in kind)
+            raise InvalidInputError(f"no such {name} of a scheduler", value=values[name], remedy=f"one of {choices}")
+        if name in values:
+            values[name] = kind(values[name])
+    for name, expected in (("drop", bool), ("one_gpu", bool), ("rematch", bool), ("seats", int)):
+        if name in values and type(values[name]) is not expected:
+            raise InvalidInputError(
+                f"{name} of a scheduler is of another type", value=values[name], remedy=f"give a {expected.__name__}"
+            )
+    return SchedulerRecord(**values)
+
+
+def _all_records() -> Iterator[SchedulerRecord]:
+    """Every record of two seats."""
+    flags = (False, True)
+    for queue, backfill, drop, rematch, sharing, one_gpu in product(Queue, Backfill, flags, flags, Sharing, flags):
+        try:
+            yield SchedulerRecord(
+                queue=queue, backfill=backfill, drop=drop, rematch=rematch, sharing=sharing, one_gpu=one_gpu
+            )
+        except InvalidInputError:
+            continue
+
+
+DEADLINE_BASELINE = SchedulerRecord(queue=Queue.EDF, backfill=Backfill.FIRST_FIT, drop=True)  # what others must beat
+PRESETS: Mapping[str, SchedulerRecord] = {record.label: record for record in _all_records()}
+DEFAULT = tuple(
+    PRESETS[name]
+    for name in (
+        "fifo",
+        "fifo-first-fit",
+        "fifo-easy",
+        "qssf-easy",
+        "qssf-easy-greedy",
+        "qssf-easy-matching",
+        "sjf-first-fit",
+        "sjf-easy",
+        "sjf-easy-greedy",
+        "sjf-easy-matching",
+        "tiresias-first-fit",
+        "tiresias-first-fit-greedy",
+        "tiresias-first-fit-matching",
+        "srtf-first-fit",
+        "srtf-first-fit-greedy",
+        "srtf-first-fit-matching",
+    )
+)
+_UNSHARED_BESIDE_GREEDY = ("fifo-first-fit", "sjf-first-fit", "edf-first-fit", "laxity-first-fit")
+DEADLINE_DEFAULT = tuple(
+    record
+    for unshared in (*(PRESETS[name] for name in _UNSHARED_BESIDE_GREEDY), DEADLINE_BASELINE, PRESETS["slots"])
+    for record in (unshared, replace(unshared, sharing=Sharing.GREEDY))
+) + tuple(
+    SchedulerRecord(queue=queue, sharing=sharing)
+    for queue in (Queue.POLICY_DEADLINES, Queue.POLICY_NO_PROMISES)
+    for sharing in (Sharing.NONE, Sharing.MATCHING)
+)

@@ -1,0 +1,229 @@
+"""Runs independent tasks on one process or on several, tells progress and the time left, and keeps every result.
+
+A task is a frozen dataclass of plain values. A function of a module makes a document (JSON values and NumPy arrays) of
+the inputs, which all tasks share, and one task. Replays of traces and folds of a cross-validation are such tasks.
+An engine takes function, inputs and tasks, and yields results in any order: in this process, in several of this
+machine, or, by the same signature, on a cluster.
+
+Laws: results do not depend on the engine; a result is counted and kept, or neither, also when interrupted.
+"""
+
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from interfere.study.saved_results import SavedResults, delete_results
+from interfere.time_left import TimeLeft
+
+Document = dict[str, Any]
+Report = Callable[[str], None]
+Inputs = TypeVar("Inputs")
+Task = TypeVar("Task")
+Work = Callable[[Inputs, Task], Document]
+"""Pure, and a function of a module, so that another process finds it by its name."""
+Engine = Callable[[Work[Any, Any], Any, Sequence[Any]], Iterator[tuple[Any, Document]]]
+"""(work, inputs, tasks) -> (task, document) of each, in any order."""
+
+TELL_EVERY_S = 10.0  # within one task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResults(Generic[Task]):
+    """What tasks came to, in the order in which they were given; of an interrupted run those that were done."""
+
+    documents: dict[Task, Document]
+    tasks: int  # that were asked for
+    resumed: int = 0  # results that an earlier run had saved
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """How tasks are run: by which engine, where results are kept, and who is told how far they are."""
+
+    engine: Engine | None = None  # None: in this process
+    folder: Path | None = None  # None: results are not kept
+    report: Report | None = None
+    clock: TimeLeft | None = None  # of a larger work, which expects these tasks as of the kind that the function names
+    _used: set[Path] = field(default_factory=set)  # folders that this runner and those inside it have kept results in
+
+    def inside(self, name: str) -> "Runner":
+        """A runner that keeps its results in a folder of this name within this one's."""
+        return self if self.folder is None else replace(self, folder=self.folder / name)
+
+    def say(self, text: str) -> None:
+        """Tell a line about the progress of the whole."""
+        if self.report is not None:
+            self.report(text)
+
+    def run(
+        self,
+        work: Work[Inputs, Task],
+        inputs: Inputs,
+        tasks: Iterable[Task],
+        *,
+        digest: Callable[[], str],
+        describe: Callable[[Task, Document], str],
+    ) -> TaskResults[Task]:
+        """Run the tasks that the folder does not hold yet, each once, and keep every result as soon as it is known.
+
+        `digest`: checksum of the inputs; `describe`: one line about a result. An interrupt from the keyboard ends the
+        run with the results so far; it is raised where there are none.
+        """
+        wanted = list(dict.fromkeys(tasks))
+        saved = None
+        if self.folder is not None:
+            saved = SavedResults(self.folder, f"{work.__module__} {digest()}")
+            self._used.add(self.folder)
+        known = {} if saved is None else saved.documents()
+        documents = {task: known[repr(task)] for task in wanted if repr(task) in known}
+        resumed = len(documents)
+        progress = _Progress(work.__name__, len(wanted), resumed, self)
+        interrupted = False
+        engine = self.engine or in_this_process
+        try:
+            with _telling(progress.within):
+                for task, document in engine(work, inputs, [task for task in wanted if task not in documents]):
+                    with _interrupt_held_back():
+                        documents[task] = document
+                        if saved is not None:
+                            saved.add(repr(task), document)
+                    progress.ended(describe(task, document))
+        except KeyboardInterrupt:
+            if not documents:
+                raise
+            interrupted = True
+        in_order = {task: documents[task] for task in wanted if task in documents}
+        return TaskResults(documents=in_order, tasks=len(wanted), resumed=resumed, interrupted=interrupted)
+
+    def delete_results(self) -> None:
+        """Delete what was kept by this runner, once everything has succeeded."""
+        while self._used:
+            delete_results(self._used.pop())
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def engine_of(workers: int) -> Engine:
+    """An engine of so many processes of this machine; of one, this process."""
+    return in_this_process if workers == 1 else in_processes(workers)
+
+
+def in_this_process(work: Work[Inputs, Task], inputs: Inputs, tasks: Sequence[Task]) -> Iterator[tuple[Task, Document]]:
+    """One task after the other."""
+    for task in tasks:
+        yield task, work(inputs, task)
+
+
+def in_processes(workers: int) -> Engine:
+    """An engine of several new processes of this machine, which get the inputs once; leaving it early ends them.
+
+    They are started afresh, not forked: numerical libraries that run threads do not survive a fork.
+    """
+
+    def run(work: Work[Any, Any], inputs: Any, tasks: Sequence[Any]) -> Iterator[tuple[Any, Document]]:
+        before = set(multiprocessing.active_children())
+        pool = ProcessPoolExecutor(
+            max_workers=workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_receive,
+            initargs=(work, inputs),
+        )
+        try:
+            futures: dict[Future[Document], Any] = {pool.submit(_run_received, task): task for task in tasks}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - before:
+                process.terminate()
+            raise
+        pool.shutdown()
+
+    return run
+
+
+_received: list[tuple[Work[Any, Any], Any]] = []  # in a process of a pool: the function and the inputs of all its tasks
+
+
+def _receive(work: Work[Any, Any], inputs: Any) -> None:
+    """Keep what all tasks share; an interrupt from the keyboard is left to the parent, which ends this process."""
+    _received[:] = [(work, inputs)]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_received(task: Any) -> Document:
+    work, inputs = _received[0]
+    return work(inputs, task)
+
+
+@contextmanager
+def _interrupt_held_back() -> Iterator[None]:
+    """Let an interrupt from the keyboard wait until the block is over: a result is counted and kept, or neither."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # no interrupt is raised here
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        handler(*came[0])
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+class _Progress:
+    """Counts the tasks that are over, and tells what is left when they are."""
+
+    def __init__(self, kind: str, total: int, resumed: int, runner: Runner) -> None:
+        self._kind, self._total, self._done, self._runner = kind, total, resumed, runner
+        self._clock = runner.clock or TimeLeft(runner.say, every_s=0.0)
+        # Whoever hands a clock over expects all tasks already, those that are resumed among them.
+        self._clock.expect(kind, -resumed if runner.clock else total - resumed)
+        self._told_s = time.monotonic()
+        if resumed:
+            runner.say(f"{resumed} of {total} were done before, in {runner.folder}")
+
+    def ended(self, description: str) -> None:
+        """A task is over."""
+        self._done += 1
+        self._told_s = time.monotonic()
+        self._clock.finish(self._kind, f"{self._done} of {self._total}: {description}")
+
+    def within(self, text: str) -> None:
+        """A task goes on."""
+        if time.monotonic() - self._told_s >= TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            self._runner.say(text)
+
+
+_tell: list[Report] = []  # of the run that goes on in this process
+
+
+@contextmanager
+def _telling(report: Report) -> Iterator[None]:
+    _tell.append(report)
+    try:
+        yield
+    finally:
+        _tell.pop()
+
+
+def tell(text: str) -> None:
+    """Say, from within a task, how far it is. It is told now and then, and never by a process of a pool."""
+    if _tell:
+        _tell[-1](text)

@@ -1,0 +1,263 @@
+"""Reads what a study is about: the trace, the slowdowns and how much of the trace they cover, what is believed.
+
+Law: where sharing is asked about and the slowdowns cover next to nothing of the trace, there is no answer, but what to
+do about that.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from interfere.config import load_settings
+from interfere.data.importers.site_traces.workload_map import read_workload_map
+from interfere.data.tables import Table, read_table
+from interfere.data.traces import JobTrace, VirtualCluster, read_trace
+from interfere.errors import InvalidInputError
+from interfere.sharing_modes import OptionalSharingMode
+from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
+from interfere.sim.edge_world import (
+    FAMILIES,
+    DeadlineDraws,
+    EdgeSetting,
+    draw_deadlines,
+    edge_beliefs,
+    edge_truth,
+    read_draws,
+    with_deadlines,
+)
+from interfere.sim.schedulers.registry import SchedulerOptions
+from interfere.sim.trace_worlds import TraceWorlds, worlds_of
+from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
+from interfere.sim.world import World
+from interfere.study.coverage import Coverage, UnknownWorkload, coverage_of, require_coverage, unknown_workloads
+from interfere.study.replays import MeasuredPairs, ReplayInputs, Scenario
+from interfere.study.study import COUNTED_CAP, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedBeliefs:
+    """Beliefs of a scheduler that never saw the hidden pairs."""
+
+    predictor: MatrixPredictor
+    hidden: frozenset[tuple[str, str]]  # unordered
+    error: float  # mean |measured speed - predicted speed| over the hidden rows
+    measured: MeasuredPairs  # the seen pairs
+
+
+class StudyModels(Protocol):
+    """What studies need of models: whoever knows how models are fitted hands it in."""
+
+    def fit_beliefs(self, table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
+        """Beliefs of a model that never saw a share of the pairs of a table."""
+
+    def fill_truth(self, table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
+        """The truth, with pairs that nobody measured as a model predicts them."""
+
+    def predicted_truth(self, folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
+        """What a model predicts of the workloads whose profiles its folder carries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """What was done to the inputs, each in one line; empty where there is nothing to say."""
+
+    names: str
+    truth: str
+    trace: str
+    beliefs: str = ""
+    clock: str = ""  # of a trace with deadlines that does not say when it began
+    left_out: str = ""  # jobs that are larger than the cloud of their virtual cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyInputs:
+    """The replays' inputs (the scenario that was asked for first), and what is to be known about them."""
+
+    trace: str
+    replays: ReplayInputs
+    measured: TruthTable  # without assumptions about workloads that it lacks
+    is_predicted: bool  # are slowdowns predictions of a model?
+    coverage: Coverage
+    unknown: tuple[UnknownWorkload, ...]  # most GPU hours first
+    tried: frozenset[frozenset[str]]  # unordered pairs with a row of measurements; none of a model's predictions
+    left_out: tuple[tuple[str, int], ...]  # jobs that cannot be replayed: reason, number
+    notes: Notes
+    deadline_draws: tuple[DeadlineDraws, ...] = field(default=())  # one a world; empty without deadlines
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        """The traces as recorded."""
+        return self.replays.worlds
+
+
+def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = False) -> StudyInputs:
+    """Read everything. `other_scenarios`: also replay what else workloads without truth could do.
+
+    Raises TableError and ModelError for files that break their format, InvalidInputError where the slowdowns cover next
+    to nothing of the trace, several device types match, or devices are not known.
+    """
+    # 1. The trace, the slowdowns, and the worlds that they make.
+    trace, map_note = _mapped(read_trace(study.trace), study.name_map)
+    table = None if study.table is None else read_table(study.table)
+    truth, tried = _truth(study, table, models)
+    trace_worlds = _worlds(study, trace, truth)
+    worlds = trace_worlds.worlds
+    # 2. How much of the trace the slowdowns cover.
+    coverage = coverage_of(truth, worlds)
+    if other_scenarios or any(record.sharing for record in study.schedulers):
+        require_coverage(coverage, truth, worlds)
+    # 3. What is believed, in each scenario about workloads without truth.
+    names = [job.workload for world in worlds for job in world.jobs]
+    has_unknown = bool(set(filter(None, names)) - set(truth.workloads)) and study.model is None
+    wanted = [study.unknown, *(UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST) * (other_scenarios and has_unknown)]
+    scenarios, beliefs_note = list[Scenario](), ""
+    for name in dict.fromkeys(wanted):
+        assumed = truth if name == UNKNOWN_ALONE else assume_unknown(truth, names, name)
+        beliefs, measured, beliefs_note = _beliefs(study, table, assumed, models)
+        scenarios.append(Scenario(name=name, truth=assumed, beliefs=beliefs, measured=measured))
+    notes = Notes(names=map_note, truth=scenarios[0].truth.note(), trace=trace_worlds.note(), beliefs=beliefs_note)
+    # 4. Deadlines and edge devices.
+    edge: EdgeSetting | None = None
+    draws: tuple[DeadlineDraws, ...] = ()
+    if study.deadlines is not None:
+        draws = _deadline_draws(worlds, study.deadlines, study.seed)
+        worlds = tuple(with_deadlines(world, draw) for world, draw in zip(worlds, draws, strict=True))
+        edge = EdgeSetting(added=study.added, revoked=study.taken, seed=study.seed)
+        scenarios = [_with_edge(scenario, worlds) for scenario in scenarios]
+        clock = "the trace does not say when it began: it begins at midnight" if math.isnan(trace.start_s) else ""
+        notes = replace(notes, clock=clock, left_out=_left_out_note(worlds, edge))
+    finite_caps = [cap for cap in study.caps if math.isfinite(cap)]
+    return StudyInputs(
+        trace=trace.name,
+        replays=ReplayInputs(
+            worlds=worlds,
+            scenarios=tuple(scenarios),
+            counted_cap=finite_caps[0] if len(finite_caps) == 1 else COUNTED_CAP,
+            seed=study.seed,
+            edge=edge,
+            options=_options(study),
+            online=study.online,
+        ),
+        measured=truth,
+        is_predicted=study.model is not None,
+        coverage=coverage,
+        unknown=unknown_workloads(truth, worlds),
+        tried=tried,
+        left_out=trace_worlds.left_out,
+        notes=notes,
+        deadline_draws=draws,
+    )
+
+
+def _options(study: Study) -> SchedulerOptions:
+    return SchedulerOptions(
+        max_shared_gpus=study.most_shared_gpus,
+        guest_ends_first=study.guest_may_stay is False,
+        whole_nodes=study.whole_nodes is not False,
+        slice_s=study.slice_s,
+        duration_error=study.duration_error,
+        seed=study.seed,
+    )
+
+
+def _mapped(trace: JobTrace, name_map: Path | None) -> tuple[JobTrace, str]:
+    """The trace with its workloads renamed where a pattern matches, and a note about that."""
+    if name_map is None:
+        return trace, ""
+    patterns = read_workload_map(name_map)
+    renamed = [replace(job, workload=patterns.workload(job.workload) or job.workload) for job in trace.jobs]
+    matched = sum(bool(patterns.workload(job.workload)) for job in trace.jobs)
+    return replace(trace, jobs=tuple(renamed)), f"names: {matched} of {len(renamed)} jobs mapped by {name_map.name}"
+
+
+def _truth(study: Study, table: Table | None, models: StudyModels) -> tuple[TruthTable, frozenset[frozenset[str]]]:
+    """The truth, and the unordered pairs of it that have a row."""
+    if table is None:
+        folder = load_settings(model=study.model).served_folder
+        return models.predicted_truth(folder, study.device_type, study.mode or ""), frozenset()
+    truth = truth_of(table, device_type=study.device_type, mode=study.mode or "")
+    if study.fill:
+        truth = models.fill_truth(table, truth, seed=study.seed)
+    rows = [row for row in table.pairs if (row.device_type, row.mode) == (truth.device_type, truth.mode)]
+    return truth, frozenset(frozenset((row.victim, row.neighbour)) for row in rows)
+
+
+def _worlds(study: Study, trace: JobTrace, truth: TruthTable) -> TraceWorlds:
+    """One world per virtual cluster."""
+    return worlds_of(
+        trace,
+        device_type=truth.device_type,
+        mode=truth.mode,
+        clusters=given_clusters(trace, study.gpus, study.per_node or NODE_GPUS),
+        checkpoint_s=TIRESIAS_CHECKPOINT_S if study.checkpoint_s is None else study.checkpoint_s,
+        tie_seed=study.seed if study.shuffle_ties else None,
+    )
+
+
+def given_clusters(trace: JobTrace, gpus: int | None, per_node: int) -> tuple[VirtualCluster, ...]:
+    """One virtual cluster of `gpus` devices in nodes of `per_node`; none where no number is given.
+
+    Raises InvalidInputError where the trace has virtual clusters of its own, and where devices do not fill their nodes.
+    """
+    if gpus is None:
+        return ()
+    if trace.clusters:
+        raise InvalidInputError(
+            "the trace says which devices there are", value=f"--gpus {gpus}", remedy="leave --gpus out"
+        )
+    per_node = min(per_node, gpus)
+    if gpus % per_node:
+        raise InvalidInputError(
+            "devices do not fill their nodes", value=f"gpus {gpus}, per_node {per_node}", remedy="give a multiple"
+        )
+    return (VirtualCluster(vc="all", nodes=gpus // per_node, gpus_per_node=per_node),)
+
+
+def _beliefs(
+    study: Study, table: Table | None, truth: TruthTable, models: StudyModels
+) -> tuple[MatrixPredictor, MeasuredPairs, str]:
+    """What sharing is decided by, which pairs of it are measurements, and a note about it."""
+    if study.predict == "mean":
+        return mean_beliefs(truth), (), "predictions: the mean of all pairs, for every pair"
+    if study.predict == "truth":
+        return (noisy_beliefs(truth, study.error, study.seed) if study.error else true_beliefs(truth)), (), ""
+    assert table is not None
+    assert study.hide is not None
+    fitted = models.fit_beliefs(table, truth, hide=study.hide, seed=study.seed)
+    note = (
+        f"predictions: {len(fitted.hidden)} pairs hidden ({study.hide:.0%}), on these the model's mean error of "
+        f"speed is {fitted.error:.3f}; the others by their measurement"
+    )
+    return fitted.predictor, fitted.measured, note
+
+
+def _deadline_draws(worlds: Sequence[World], deadlines: str, seed: int) -> tuple[DeadlineDraws, ...]:
+    """Deadlines in the order of the worlds: drawn from a family, or read from a file of draws."""
+    if deadlines in FAMILIES or not Path(deadlines).exists():
+        return tuple(draw_deadlines(world, deadlines, seed) for world in worlds)
+    draws = {draw.world: draw for draw in read_draws(Path(deadlines))}
+    missing = [world.name for world in worlds if world.name not in draws]
+    if missing:
+        raise InvalidInputError(
+            f"no deadlines of world {missing[0]} in the file",
+            value=deadlines,
+            remedy=f"it has {', '.join(draws) or 'none'}; draw anew with one of {', '.join(FAMILIES)}",
+        )
+    return tuple(draws[world.name] for world in worlds)
+
+
+def _with_edge(scenario: Scenario, worlds: Sequence[World]) -> Scenario:
+    """The scenario at the edge too, where slowdowns are the same."""
+    truth, *further = edge_truth(scenario.truth)
+    beliefs = edge_beliefs(scenario.beliefs, [job.workload for world in worlds for job in world.jobs])
+    measured = tuple(
+        (*pair[:2], device_type, pair[3]) for pair in scenario.measured for device_type in beliefs.device_types
+    )
+    return replace(scenario, truth=truth, further_truths=tuple(further), beliefs=beliefs, measured=measured)
+
+
+def _left_out_note(worlds: Sequence[World], edge: EdgeSetting) -> str:
+    jobs = sum(len(world.jobs) - len(edge.apply(world).jobs) for world in worlds)
+    return f"left out: {jobs} larger than the cloud of their virtual cluster" if jobs else ""

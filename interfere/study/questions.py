@@ -1,0 +1,89 @@
+"""Questions to traces: each resolves a study, plans its replays, and answers from what they came to.
+
+`ask` is the whole of a study. A question of one's own is a class with the four members of `Question`, named
+`package:Class` in the study.
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from interfere.errors import InvalidInputError
+from interfere.reports.document import Document
+from interfere.study.engine import Runner
+from interfere.study.inputs import StudyInputs, StudyModels
+from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, results_of, run_replays
+from interfere.study.study import Study
+
+QUESTIONS = {
+    "replay": "interfere.study.replay.question:ReplayQuestion",
+    "whatif": "interfere.study.whatif.question:WhatIfQuestion",
+}
+
+
+class Answer(Protocol):
+    """What a study came to, for people and for programs."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Is it of the replays that were done when the user stopped it?"""
+
+    def document(self) -> Document:
+        """The report."""
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Everything that was found, as one JSON document. `files`: what `write` has written."""
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report's files. Raises UnfitError where the folder cannot be written."""
+
+
+class Question(Protocol):
+    """What is asked of a trace."""
+
+    def resolved(self, study: Study) -> Study:
+        """The study with every default filled in. Raises InvalidInputError for a field that would change nothing."""
+
+    def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
+        """What the study is about."""
+
+    def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
+        """The replays, those first that are worth most where the study is interrupted."""
+
+    def answer(
+        self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult], *, planned: int, interrupted: bool
+    ) -> Answer:
+        """The answer from the results that there are, in the order of the plan."""
+
+
+def ask(study: Study, models: StudyModels, runner: Runner | None = None) -> Answer:
+    """Read, replay and answer. Results are kept where the runner keeps them: an interrupted study goes on there.
+
+    Raises TableError and ModelError for files that break their format, InvalidInputError for fields that make no sense
+    together or would change nothing, UnfitError for jobs that could never run, and KeyboardInterrupt where nothing was
+    done before it.
+    """
+    runner = runner or Runner()
+    question = find_question(study.question)
+    study = question.resolved(study)
+    inputs = question.inputs(study, models)
+    runner.say(inputs.coverage.note())
+    for note in (inputs.notes.names, inputs.notes.truth, inputs.notes.trace, inputs.notes.beliefs):
+        if note:
+            runner.say(note)
+    replays, tasks = question.plan(study, inputs)
+    done = run_replays(replays, tasks, runner)
+    return question.answer(study, inputs, results_of(replays, done), planned=done.tasks, interrupted=done.interrupted)
+
+
+def find_question(name: str) -> Question:
+    """The question of this name, or the class that `package:Class` names. Raises InvalidInputError for another."""
+    module, _, attribute = QUESTIONS.get(name, name).partition(":")
+    try:
+        question: Question = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(
+            "no such question", value=f"{name}: {error}", remedy=f"{', '.join(QUESTIONS)}, or package:Class"
+        ) from None
+    return question

@@ -1,0 +1,255 @@
+"""The question `replay`: which scheduler is best on a trace, and what sharing changes under each."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from interfere.errors import InvalidInputError
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.reports.document import Document
+from interfere.sim.edge_world import CHECKPOINT_S
+from interfere.sim.schedulers.records import DEADLINE_DEFAULT, DEFAULT, SchedulerRecord
+from interfere.sim.trace_worlds import days_spanned, has_ties
+from interfere.sim.truth import UNKNOWN_ALONE, Composition
+from interfere.sim.world import World
+from interfere.study.comparison import compare, on_whole_traces, trace_tasks, with_references
+from interfere.study.coverage import Coverage
+from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
+from interfere.study.replay.files import replay_facts, write_report
+from interfere.study.replay.report import ReplayFindings, replay_document
+from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
+from interfere.study.study import HIDDEN_SHARE, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study, require_acting
+from interfere.study.tuned_constants import tuned_here, tuned_note
+
+TIE_DRAWS = 2  # further orders of jobs of one second; none with deadlines, where replays take long
+GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
+INTERRUPTED = "interrupted: of the traces that every policy was replayed on by then"
+COMPOSED_GROUPS = (
+    "seats: a group that the truth did not measure slows each job down by the sum of its pairs, 1 + Σ (s - 1), unless "
+    "the title of a table says by their product; the scheduler composes groups as the server does"
+)
+
+
+class ReplayAnswer(ReplayFindings):
+    """The findings, for people and for programs."""
+
+    def document(self) -> Document:
+        """The report."""
+        return replay_document(self)
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Everything but the single jobs."""
+        return replay_facts(self, files)
+
+    def write(self, folder: Path) -> list[Path]:
+        """The page, the jobs, the runs, and the deadlines that were drawn."""
+        return write_report(folder, self)
+
+
+class ReplayQuestion:
+    """Every scheduler on every trace, beside what it is compared with."""
+
+    def resolved(self, study: Study) -> Study:
+        """What a pair must gain, how far a job may be slowed down and whether guests must end first is what the server
+        does by default. Replays with deadlines have been without whole nodes from the start: published figures are
+        comparable only so."""
+        dated = study.deadlines is not None
+        resolved = replace(
+            study,
+            schedulers=_seated(study.schedulers or (DEADLINE_DEFAULT if dated else DEFAULT), study.seats),
+            hide=HIDDEN_SHARE if study.hide is None else study.hide,
+            caps=study.caps or (math.inf,),
+            per_node=NODE_GPUS if study.per_node is None else study.per_node,
+            whole_nodes=not dated if study.whole_nodes is None else study.whole_nodes,
+            checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)
+            if study.checkpoint_s is None
+            else study.checkpoint_s,
+            guest_may_stay=study.guest_may_stay is not False,
+        )
+        _check(study, resolved.schedulers)
+        return resolved
+
+    def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
+        """The trace, the truth, and deadlines where they are asked for."""
+        return read_inputs(study, models)
+
+    def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
+        """Trace by trace, every scheduler; groups of more than two also as the product of their pairs."""
+        _check_draws(study, inputs.worlds)
+        usual = TIE_DRAWS if study.deadlines is None else 0
+        tie_draws = usual if study.tie_draws is None else study.tie_draws
+        schedulers = _replayed(study, inputs.coverage)
+        plain = ReplayTask(
+            scheduler=schedulers[0], load=study.loads[0] if study.loads else None, max_slowdown=study.caps[0]
+        )
+        tasks = []
+        for composition in Composition:
+            seated = [one for one in schedulers if composition is Composition.SUM or one.seats > DEFAULT_SEATS]
+            tasks += trace_tasks(
+                replace(plain, composition=composition), seated, inputs.worlds, draws=study.draws, tie_draws=tie_draws
+            )
+        return replace(inputs.replays, days_as_recorded=False, keep_jobs=True), tasks
+
+    def answer(
+        self,
+        study: Study,
+        inputs: StudyInputs,
+        results: Sequence[ReplayResult],
+        *,
+        planned: int,  # noqa: ARG002 - this report tells of whole traces
+        interrupted: bool,
+    ) -> ReplayAnswer:
+        """The comparison of all schedulers; of those with more than two seats at both ends of what groups may do."""
+        schedulers = _replayed(study, inputs.coverage)
+        dated = [world.name for world in inputs.worlds if world.has_deadlines]
+        planned_tasks = self.plan(study, inputs)[1] if interrupted else []
+        comparisons = []
+        for composition in Composition if any(one.seats > DEFAULT_SEATS for one in schedulers) else (Composition.SUM,):
+            runs: Sequence[ReplayResult] = [run for run in results if _counts(run.task, composition)]
+            if interrupted:
+                runs = on_whole_traces(runs, [task for task in planned_tasks if _counts(task, composition)])
+            if runs:
+                cap = inputs.replays.counted_cap
+                comparisons.append(compare(runs, schedulers, cap=cap, with_deadlines=dated))
+        if not comparisons:
+            raise KeyboardInterrupt
+        named = replace(study, schedulers=_named(study, inputs.coverage))
+        tuned = tuned_here(inputs.worlds, named.schedulers, guest_may_stay=study.guest_may_stay is not False)
+        product = comparisons[1] if len(comparisons) > 1 else None
+        dropped = comparisons[0].dropped
+        notes = (
+            INTERRUPTED if interrupted else "",
+            inputs.coverage.note(),
+            tuned_note(tuned),
+            inputs.notes.names,
+            inputs.notes.truth,
+            inputs.notes.trace,
+            "" if study.guest_may_stay else GUESTS_END_FIRST,
+            inputs.notes.beliefs,
+            inputs.notes.clock,
+            inputs.notes.left_out,
+            COMPOSED_GROUPS if product is not None else "",
+            f"draws with an offered load of 1 or more count nowhere: {', '.join(dropped)}" if dropped else "",
+        )
+        return ReplayAnswer(
+            study=named,
+            coverage=inputs.coverage,
+            comparison=comparisons[0],
+            product=product,
+            notes=tuple(filter(None, notes)),
+            interrupted=interrupted,
+            deadline_draws=inputs.deadline_draws,
+            tuned=tuned,
+        )
+
+
+def _counts(task: ReplayTask, composition: Composition) -> bool:
+    """Is a replay of pairs, or of groups that are composed in this way?"""
+    return task.composition is composition or task.scheduler.seats == DEFAULT_SEATS
+
+
+def _seated(schedulers: Sequence[SchedulerRecord], seats: Sequence[int]) -> tuple[SchedulerRecord, ...]:
+    """The schedulers, those that plan groups once for each number of seats."""
+    return tuple(dict.fromkeys(one.with_seats(k) or one for one in schedulers for k in seats)) or tuple(schedulers)
+
+
+def _named(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
+    """The schedulers of the study; where gangs would share, each that shares also with one-GPU jobs only."""
+    if not coverage.has_gangs or study.most_shared_gpus is not None:
+        return study.schedulers
+    pairs = ((one.one_gpu_only, one) for one in study.schedulers)
+    return tuple(dict.fromkeys(one for pair in pairs for one in pair if one is not None))
+
+
+def _replayed(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
+    """These and, without deadlines, what they are compared with."""
+    named = _named(study, coverage)
+    return with_references(named) if study.deadlines is None else tuple(dict.fromkeys(named))
+
+
+def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
+    """Raises InvalidInputError for a field that would change nothing."""
+    shares = any(one.sharing for one in schedulers)
+    dated = study.deadlines is not None
+    sharing = "a policy that shares"
+    # (field, is it given?, does it act here?, what it needs)
+    needs: list[tuple[str, bool, bool, str]] = [
+        ("hide", study.hide is not None, study.predict == "model", "predict model"),
+        ("per_node", study.per_node is not None, study.gpus is not None, "gpus"),
+        ("added", study.added, dated, "deadlines"),
+        ("taken", study.taken, dated, "deadlines"),
+        ("predict", study.predict != "truth", shares, sharing),
+        ("online", study.online, shares, sharing),
+        ("error", study.error > 0, shares, sharing),
+        ("caps", bool(study.caps), shares, sharing),
+        ("unknown", study.unknown != UNKNOWN_ALONE, shares, sharing),
+        ("unknown", study.unknown != UNKNOWN_ALONE, study.predict != "model", "predict truth or mean"),
+        ("most_shared_gpus", study.most_shared_gpus is not None, shares, sharing),
+        (
+            "seats",
+            bool(study.seats),
+            any(one.plans_groups for one in schedulers),
+            "policy, or a policy with matching of an order that stops no job and drops none",
+        ),
+        (
+            "guest_may_stay",
+            study.guest_may_stay is False,
+            all(one.seats == DEFAULT_SEATS for one in schedulers),
+            "policies that share in pairs only",
+        ),
+        (
+            "guest_may_stay",
+            study.guest_may_stay is not None,
+            any(one.uses_guest_ends_first for one in schedulers),
+            "a policy that shares and stops no job",
+        ),
+        (
+            "slice_s",
+            study.slice_s > 0,
+            any(one.uses_slices for one in schedulers),
+            "a policy with an order that shares and stops no job",
+        ),
+        (
+            "whole_nodes",
+            study.whole_nodes is not None,
+            any(one.uses_whole_nodes for one in schedulers),
+            "a policy with an order, or slots",
+        ),
+        (
+            "duration_error",
+            study.duration_error > 0,
+            any(one.knows_durations for one in schedulers),
+            "a policy that is told durations (sjf, srtf, easy, drop, slots, policy...)",
+        ),
+        (
+            "checkpoint_s",
+            study.checkpoint_s is not None,
+            any(one.stops_jobs for one in schedulers) or dated,
+            "a policy that stops jobs (tiresias, srtf, or with rematch), or deadlines",
+        ),
+        ("error", study.error > 0, study.predict == "truth", "predict truth: an error is put on the truth only"),
+        ("loads", bool(study.loads), len(study.loads) <= 1, "one load; question whatif takes several"),
+        ("caps", bool(study.caps), len(study.caps) <= 1, "one cap; question whatif takes several"),
+    ]
+    require_acting(study, needs, {"pairs": "question whatif"})
+    if any(load <= 0 for load in study.loads):
+        raise InvalidInputError("an offered load is positive", value=study.loads[0], remedy="for example 0.85")
+
+
+def _check_draws(study: Study, worlds: Sequence[World]) -> None:
+    """Raises InvalidInputError where redrawn days would be the day that was recorded, or ties that are asked for are
+    none."""
+    if study.tie_draws and not any(has_ties(world) for world in worlds):
+        raise InvalidInputError(
+            "tie_draws would change nothing: no two jobs of a world arrive together",
+            value=f"tie_draws {study.tie_draws}",
+            remedy="leave it out",
+        )
+    if study.draws and all(days_spanned(world) == 1 for world in worlds):
+        raise InvalidInputError(
+            "draws would change nothing: every world of the trace arrives within one day",
+            value=f"draws {study.draws}",
+            remedy="leave it out, or give a trace of several days",
+        )

@@ -1,0 +1,211 @@
+"""The question `whatif`: what sharing would change in a cluster, under each queue, cap, load and number of seats.
+
+At the trace's own load: each queue without sharing, with greedy placement under each cap, and with matching. At each
+load asked for: without sharing and with greedy; with matching at the highest, where the two differ most if they do;
+under each cap at the middle one, since a trace with free devices says nothing about caps at its own load. More than two
+seats a device are replayed wherever matching is, which alone forms larger groups, under queues that stop no job: once
+with groups that nobody measured as the sum of their pairs, once as the product.
+Where gangs may share, the measured line lets one-GPU jobs share only, and a second one rests on the assumption about
+gangs. Scenarios about workloads without truth are replayed at the trace's own load.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from interfere.errors import InvalidInputError
+from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
+from interfere.reports.document import Document
+from interfere.reports.html_page import write_html_page
+from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
+from interfere.sim.truth import Composition
+from interfere.study.coverage import gpu_hours
+from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
+from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
+from interfere.study.study import Study, require_acting
+from interfere.study.tuned_constants import tuned_here
+from interfere.study.whatif.effects import WhatIfFindings, effects_of, placement_comparisons
+from interfere.study.whatif.missing_pairs import missing_truth
+from interfere.study.whatif.report import whatif_document, whatif_facts
+
+QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit"))
+LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
+CAPS = (1.25, 1.5)  # beside none
+SUGGESTED_PAIRS = 5
+PAGE = "whatif.html"
+USED = {
+    *("question", "trace", "name_map", "gpus", "per_node", "checkpoint_s", "table", "model", "device_type", "mode"),
+    *("fill", "unknown", "schedulers", "seats", "caps", "loads", "draws", "pairs", "seed"),
+}
+
+
+class WhatIfAnswer(WhatIfFindings):
+    """The findings, for people and for programs."""
+
+    def document(self) -> Document:
+        """The report."""
+        return whatif_document(self)
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Everything that was found."""
+        return whatif_facts(self, next(iter(files), None))
+
+    def write(self, folder: Path) -> list[Path]:
+        """The page."""
+        return [write_html_page(folder / PAGE, self.document())]
+
+
+class WhatIfQuestion:
+    """Each queue with sharing, against the same queue without."""
+
+    def resolved(self, study: Study) -> Study:
+        """The study with the usual queues, loads and caps, which stand in order."""
+        require_acting(study, [], {each.name: "question replay" for each in fields(study) if each.name not in USED})
+        resolved = replace(
+            study,
+            schedulers=study.schedulers or QUEUES,
+            loads=tuple(sorted(study.loads or LOADS)),
+            caps=tuple(sorted(study.caps or CAPS)),
+            seats=tuple(sorted(study.seats)),
+            pairs=SUGGESTED_PAIRS if study.pairs is None else study.pairs,
+        )
+        _check(resolved)
+        return resolved
+
+    def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
+        """The trace and the truth, with all scenarios about workloads that it lacks."""
+        return read_inputs(study, models, other_scenarios=True)
+
+    def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
+        """All tasks, in the order of how much their answer is worth when the study is interrupted."""
+        tasks: list[ReplayTask] = []
+        for world in range(len(inputs.worlds)):
+            tasks += _at_own_load(study, inputs, world)
+        stretchable = [k for k, world in enumerate(inputs.worlds) if 0 < world.load < math.inf]
+        for load in study.loads:
+            for world in stretchable:
+                tasks += _at_load(study, inputs, world, load)
+        return inputs.replays, list(dict.fromkeys(tasks))
+
+    def answer(
+        self,
+        study: Study,
+        inputs: StudyInputs,
+        results: Sequence[ReplayResult],
+        *,
+        planned: int,
+        interrupted: bool,
+    ) -> WhatIfAnswer:
+        """What sharing changes, what is not known, and what to measure."""
+        effects = effects_of(results, inputs)
+        jobs = sum(len(world.jobs) for world in inputs.worlds)
+        notes = (inputs.notes.names, inputs.notes.truth, inputs.notes.trace, _tuned_note(study, inputs))
+        assert study.pairs is not None
+        return WhatIfAnswer(
+            study=study,
+            trace=inputs.trace,
+            load=sum(world.load * len(world.jobs) for world in inputs.worlds) / jobs,
+            coverage=inputs.coverage,
+            left_out=inputs.left_out,
+            is_predicted=inputs.is_predicted,
+            unknown=inputs.unknown,
+            effects=effects,
+            comparisons=placement_comparisons(effects),
+            missing=missing_truth(inputs.measured, inputs.tried, gpu_hours(inputs.worlds), study.pairs),
+            notes=tuple(filter(None, notes)),
+            replays=len(results),
+            planned=planned,
+            interrupted=interrupted,
+            cpu_s=sum(result.cpu_s for result in results),
+        )
+
+
+def _check(study: Study) -> None:
+    """Raises InvalidInputError for schedulers, loads, caps and seats that the question cannot compare."""
+    for queue in study.schedulers:
+        if queue.sharing or queue.drop or queue.is_policy or queue.queue is Queue.SLOTS:
+            raise InvalidInputError(
+                "--queue names a queue without sharing and deadlines; it is replayed with sharing and without",
+                value=queue.label,
+                remedy=f"for example {', '.join(each.label for each in QUEUES)}",
+            )
+    for load in study.loads:
+        if not 0 < load < 1:
+            raise InvalidInputError(
+                "--load lies between 0 and 1: beyond, gains grow with the length of the trace",
+                value=load,
+                remedy="for example 0.85",
+            )
+    for cap in study.caps:
+        if not 1 < cap < math.inf:
+            raise InvalidInputError("--cap is a slowdown above 1", value=cap, remedy="for example 1.25")
+    for seats in study.seats:
+        if not DEFAULT_SEATS < seats <= MAX_SEATS:
+            raise InvalidInputError(
+                f"--seats lies between {DEFAULT_SEATS + 1} and {MAX_SEATS}: two jobs a device are always compared",
+                value=seats,
+                remedy="for example 3",
+            )
+    if study.seats and not any(_matching(queue, one_gpu=False).plans_groups for queue in study.schedulers):
+        raise InvalidInputError(
+            "--seats would change nothing: it needs a queue that stops no job",
+            value=", ".join(queue.label for queue in study.schedulers),
+            remedy="leave it out, or give --queue fifo-easy, qssf-easy or sjf-easy",
+        )
+
+
+def _tuned_note(study: Study, inputs: StudyInputs) -> str:
+    """Which constants were chosen on this very trace."""
+    shared = [shares(queue, one_gpu=False) for queue in study.schedulers for shares in (_greedy, _matching)]
+    tuned = tuned_here(inputs.worlds, shared)
+    return f"not a held-out trace: chosen on it were {' and '.join(dict.fromkeys(tuned.values()))}" if tuned else ""
+
+
+def _greedy(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:
+    return replace(queue, sharing=Sharing.GREEDY, one_gpu=one_gpu)
+
+
+def _matching(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:
+    return replace(queue, sharing=Sharing.MATCHING, one_gpu=one_gpu)
+
+
+def _at_own_load(study: Study, inputs: StudyInputs, world: int) -> Iterator[ReplayTask]:
+    gangs = inputs.coverage.has_gangs
+    for queue in study.schedulers:
+        greedy = ReplayTask(scheduler=_greedy(queue, one_gpu=gangs), world=world)
+        for draw in range(study.draws + 1):
+            yield ReplayTask(scheduler=queue, world=world, draw=draw)
+            yield replace(greedy, draw=draw)
+        if gangs:
+            yield replace(greedy, scheduler=_greedy(queue, one_gpu=False))
+        for cap in study.caps:
+            yield replace(greedy, max_slowdown=cap)
+        for scenario in range(1, len(inputs.replays.scenarios)):
+            yield replace(greedy, scenario=scenario)
+        yield from _by_matching(study, replace(greedy, scheduler=_matching(queue, one_gpu=gangs)))
+
+
+def _at_load(study: Study, inputs: StudyInputs, world: int, load: float) -> Iterator[ReplayTask]:
+    gangs = inputs.coverage.has_gangs
+    middle_load = study.loads[len(study.loads) // 2]
+    for queue in study.schedulers:
+        greedy = ReplayTask(scheduler=_greedy(queue, one_gpu=gangs), world=world, load=load)
+        yield replace(greedy, scheduler=queue)
+        yield greedy
+        if gangs:
+            yield replace(greedy, scheduler=_greedy(queue, one_gpu=False))
+        if load == middle_load:
+            for cap in study.caps:
+                yield replace(greedy, max_slowdown=cap)
+        if load == max(study.loads):
+            yield from _by_matching(study, replace(greedy, scheduler=_matching(queue, one_gpu=gangs)))
+
+
+def _by_matching(study: Study, pairs: ReplayTask) -> Iterator[ReplayTask]:
+    """The task with matching for two seats a device, and for more where the scheduler forms such groups."""
+    yield pairs
+    for seated in filter(None, (pairs.scheduler.with_seats(seats) for seats in study.seats)):
+        for composition in Composition:
+            yield replace(pairs, scheduler=seated, composition=composition)

@@ -1,0 +1,93 @@
+"""Ask a question about a trace of jobs, as a file says: traces, slowdowns, schedulers, conditions."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interfere.commands.options import DEFAULT_WORK, Work
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.training.commands.options import Workers
+
+app = typer.Typer(add_completion=False)
+
+INTERRUPTED = 130  # exit code, as a shell has it
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="FIELD=VALUE of the study, such as hide=0.5 or whole_nodes=false; docs/whatif.md names all. Repeatable.",
+        show_default=False,
+    ),
+]
+Table = Annotated[
+    str | None, typer.Option(help="Measured pairs: a folder, or the name of a table.", show_default=False)
+]
+Model = Annotated[
+    Path | None,
+    typer.Option(help="Predicted slowdowns instead: a model folder, or cpu or gpu (shipped).", show_default=False),
+]
+DeviceType = Annotated[str, typer.Option(help="Of the slowdowns, where there are several.")]
+Gpus = Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")]
+Draws = Annotated[
+    int,
+    typer.Option(min=0, help="Further traces of redrawn days: the spread is over them; they narrow no interval."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for the report, and for results, from which an interrupted run goes on.", show_default=False
+    ),
+]
+
+
+@app.command()
+def study(
+    file: Annotated[Path, typer.Argument(help="TOML file of a study (docs/whatif.md).")],
+    settings: Settings = None,
+    workers: Workers = 1,
+    out: Out = None,
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a question about a trace of jobs, as a file says.
+
+    The questions are replay, whatif, and classes of one's own. Interrupted (Ctrl-C), it reports what is done, ends with
+    exit code 130, and goes on from there when it is called with the same --out again.
+    """
+    from interfere.study.study import read_study
+
+    ask_study(read_study(file), settings, workers=workers, out=out, work=work, as_json=as_json)
+
+
+def given(**options: object) -> dict[str, object]:
+    """The options that were given: not None, 0, or empty."""
+    return {name: value for name, value in options.items() if value not in (None, 0, "", ())}
+
+
+def ask_study(
+    entries: Mapping[str, object],
+    settings: Sequence[str] | None,
+    *,
+    workers: int,
+    out: Path | None,
+    work: Path,
+    as_json: bool,
+) -> None:
+    """Ask the study that these entries and then these settings make, write its report, and print the answer."""
+    from interfere.study.engine import Runner, engine_of
+    from interfere.study.questions import ask
+    from interfere.study.study import parse_setting, study_of, with_sources
+    from interfere.training.study_models import TrainedModels
+
+    asked = with_sources(study_of({**entries, **dict(map(parse_setting, settings or ()))}), work)
+    folder = None if out is None else out / "results"
+    answer = ask(asked, TrainedModels(), Runner(engine=engine_of(workers), folder=folder, report=progress_note))
+    files = [] if out is None else answer.write(out)
+    emit(answer.facts(files), answer.document(), as_json=as_json)
+    for path in files:
+        progress_note(str(path))
+    if answer.interrupted:
+        raise typer.Exit(INTERRUPTED)
