@@ -191,11 +191,11 @@ def morning(names: Sequence[str], seed: int) -> JobTrace:
 
 def answer(text: str, kind: Sequence[str], inputs: dict[str, Path]) -> str:
     """The document of a command, without times that differ from run to run; what is left out of `text` is usual."""
-    words = text.format_map(inputs).split()
+    words = text.format_map(inputs | {"out": inputs["out"] / ("deadlines" if kind else "plain")}).split()
     if not words or words[0].startswith("--"):
         words.insert(0, str(inputs["trace"]))
-    for option, value in (("--table", str(inputs["table"])), ("--policy", QUEUE)):
-        words += [option, value] if option not in words else []
+    words += ["--table", str(inputs["table"])] if not {"--table", "--model"} & {*words} else []
+    words += ["--policy", QUEUE] if "--policy" not in words else []
     words += [word for word in kind if "--deadlines" not in words]
     ran = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
