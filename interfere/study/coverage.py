@@ -89,13 +89,13 @@ def require_coverage(coverage: Coverage, truth: TruthTable, worlds: Sequence[Wor
     workloads = list(dict.fromkeys(job.workload or "(unnamed)" for world in worlds for job in world.jobs))
     names = Counter(job.workload for world in worlds for job in world.jobs if job.workload)
     rows = suggested_map([name for name, _ in names.most_common()], truth.workloads)
-    suggestion = f"; names that may mean the same, for --map: {'; '.join(rows[:5])}" if rows else ""
+    suggestion = f"; names that may mean the same, for --workloads: {'; '.join(rows[:5])}" if rows else ""
     unnamed = "" if names else "; its jobs name no workload: import it again with --workloads FILE"
     raise InvalidInputError(
         f"the truth knows {coverage.job_share:.1%} of the trace's jobs and {coverage.gpu_h_share:.1%} of its GPU "
         "hours: what sharing would bring cannot be said",
         value=f"the trace's workloads: {', '.join(workloads[:8])}; the truth's: {', '.join(truth.workloads[:8])}",
-        remedy=f"map the trace's names to the table's with --map FILE (CSV: pattern,workload), measure pairs of its "
+        remedy=f"name the table's workloads with --workloads FILE (CSV: pattern,workload), measure pairs of its "
         f"workloads (`interfere onboard`), or name no policy that shares{suggestion}{unnamed}",
     )
 

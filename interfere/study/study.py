@@ -99,7 +99,7 @@ class Study:
             raise InvalidInputError(
                 "slowdowns come from one source",
                 value="no table and no model" if self.table is None else f"table {self.table}, model {self.model}",
-                remedy="give --table with measured pairs, or --model with a model folder (cpu and gpu are shipped)",
+                remedy="give --data with measured pairs, or --model with a model folder (cpu and gpu are shipped)",
             )
         for name, is_given in (
             ("unknown", self.unknown != UNKNOWN_ALONE),

@@ -20,7 +20,9 @@ def whatif(
     model: Model = None,
     name_map: Annotated[
         Path | None,
-        typer.Option("--map", help="CSV `pattern,workload`: the table's names for the trace's.", show_default=False),
+        typer.Option(
+            "--workloads", help="CSV `pattern,workload`: which workload of the table a job is.", show_default=False
+        ),
     ] = None,
     queue: Annotated[
         list[str] | None,

@@ -50,7 +50,7 @@ def run(*arguments: object) -> dict[str, object]:
 
 def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
     names = ("edf-first-fit", "edf-first-fit-drop-greedy", "policy-deadlines")
-    words = [trace_folder, "--table", small_folder, *(word for name in names for word in ("--policy", name))]
+    words = [trace_folder, "--data", small_folder, *(word for name in names for word in ("--policy", name))]
     words += ["--set", "most_shared_gpus=2"]
     first = run(*words, "--deadlines", "loose", "--set", "seed=3", "--out", tmp_path)
     assert list(first["schedulers"]) == list(names)
@@ -70,7 +70,7 @@ def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_fol
 def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
     names = ("edf-first-fit", "edf-first-fit-drop", "slots")
     policies = [word for name in names for word in ("--policy", name)]
-    words = [trace_folder, "--table", small_folder, "--deadlines", "usual", "--out", tmp_path, *policies]
+    words = [trace_folder, "--data", small_folder, "--deadlines", "usual", "--out", tmp_path, *policies]
     document = run(*words)
     written = ["deadlines.json", "jobs.parquet", "report.html", "runs.csv"]
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == written
@@ -101,13 +101,13 @@ def test_a_trace_that_does_not_say_when_it_began_begins_at_midnight(
 ) -> None:
     timeless = replace(read_trace(trace_folder), start_s=math.nan)
     write_trace(tmp_path / "timeless", timeless)
-    words = ["--table", small_folder, "--deadlines", "usual", "--policy", "fifo-first-fit"]
+    words = ["--data", small_folder, "--deadlines", "usual", "--policy", "fifo-first-fit"]
     assert any("midnight" in note for note in run(tmp_path / "timeless", *words)["notes"])
     assert not any("midnight" in note for note in run(trace_folder, *words)["notes"])
 
 
 def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
-    words = [str(trace_folder), "--table", str(small_folder), "--deadlines", "tight", "--policy", "slots"]
+    words = [str(trace_folder), "--data", str(small_folder), "--deadlines", "tight", "--policy", "slots"]
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
     assert "deadlines met" in ran.stdout
@@ -131,4 +131,4 @@ def test_invalid_input_is_refused(
     (tmp_path / "none.json").write_text("{}")
     asked = [word.replace("{tmp}", str(tmp_path)) for word in words]
     with pytest.raises(InvalidInputError, match=what):
-        CliRunner().invoke(app, [str(trace_folder), "--table", str(small_folder), *asked], catch_exceptions=False)
+        CliRunner().invoke(app, [str(trace_folder), "--data", str(small_folder), *asked], catch_exceptions=False)

@@ -33,8 +33,8 @@ class Case:
 BOTH = (PLAIN, DEADLINES)
 CASES = {
     "trace": Case(first="{trace}", second="{other_trace}"),
-    "table": Case(first="--table {table}", second="--table {two_types} --device-type slow --set mode=timeslice"),
-    "table, a shipped table": Case(first="--table {table}", second="--table cpu-groups"),
+    "table": Case(first="--data {table}", second="--data {two_types} --device-type slow --set mode=timeslice"),
+    "table, a shipped table": Case(first="--data {table}", second="--data cpu-groups"),
     "schedulers": Case(first=f"--policy {UNSHARED}", second="--policy fifo-first-fit"),
     "schedulers, unknown": Case(first="", second="--policy best", refused=BOTH),
     "predict": Case(first="--cap 9", second="--cap 9 --predict mean"),
@@ -66,23 +66,23 @@ CASES = {
     "seats, guests end first": Case(
         first="", second="--policy sjf-easy-matching --seats 3 --set guest_may_stay=false", refused=BOTH
     ),
-    "fill": Case(first="--table {gaps}", second="--table {gaps} --set fill=true"),
-    "unknown": Case(first="--table {without_one}", second="--table {without_one} --set unknown=median"),
+    "fill": Case(first="--data {gaps}", second="--data {gaps} --set fill=true"),
+    "unknown": Case(first="--data {without_one}", second="--data {without_one} --set unknown=median"),
     "unknown, at worst": Case(
-        first="--table {without_one} --set unknown=median", second="--table {without_one} --set unknown=worst"
+        first="--data {without_one} --set unknown=median", second="--data {without_one} --set unknown=worst"
     ),
     "unknown, no policy shares": Case(
         first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --set unknown=worst", refused=BOTH
     ),
     "unknown, a model": Case(first="", second="--predict model --set unknown=worst", refused=BOTH),
     "device_type": Case(
-        first="--table {two_types} --set mode=timeslice --device-type fast",
-        second="--table {two_types} --set mode=timeslice --device-type slow",
+        first="--data {two_types} --set mode=timeslice --device-type fast",
+        second="--data {two_types} --set mode=timeslice --device-type slow",
     ),
     "device_type, unknown": Case(first="", second="--device-type none", refused=BOTH),
     "mode": Case(
-        first="--table {two_types} --device-type fast --set mode=timeslice",
-        second="--table {two_types} --device-type fast --set mode=mps",
+        first="--data {two_types} --device-type fast --set mode=timeslice",
+        second="--data {two_types} --device-type fast --set mode=mps",
     ),
     "gpus": Case(first="{bare_trace} --gpus 4 --set per_node=1", second="{bare_trace} --gpus 6 --set per_node=1"),
     "gpus, the trace says": Case(first="", second="--gpus 4", refused=BOTH),
@@ -119,8 +119,8 @@ CASES = {
     "taken": Case(first="", second="--set taken=true", refused=(PLAIN,)),
     "seed": Case(first="--set error=0.5", second="--set error=0.5 --set seed=1"),
     "model": Case(first="", second="--model cpu"),
-    "model, and a table": Case(first="", second="--model cpu --table {table}", refused=BOTH),
-    "name_map": Case(first="--table {without_one}", second="--table {without_one} --set name_map={names}"),
+    "model, and a table": Case(first="", second="--model cpu --data {table}", refused=BOTH),
+    "name_map": Case(first="--data {without_one}", second="--data {without_one} --set name_map={names}"),
     "pairs, of another question": Case(first="", second="--set pairs=3", refused=BOTH),
     "no such field": Case(first="", second="--set speed=3", refused=BOTH),
     "out": Case(first="", second="--out {out}"),
@@ -194,7 +194,7 @@ def answer(text: str, kind: Sequence[str], inputs: dict[str, Path]) -> str:
     words = text.format_map(inputs | {"out": inputs["out"] / ("deadlines" if kind else "plain")}).split()
     if not words or words[0].startswith("--"):
         words.insert(0, str(inputs["trace"]))
-    words += ["--table", str(inputs["table"])] if not {"--table", "--model"} & {*words} else []
+    words += ["--data", str(inputs["table"])] if not {"--data", "--model"} & {*words} else []
     words += ["--policy", QUEUE] if "--policy" not in words else []
     words += [word for word in kind if "--deadlines" not in words]
     ran = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
@@ -222,6 +222,6 @@ def test_every_field_has_a_case() -> None:
 
 
 def test_json_is_one_document_and_text_is_not(inputs: dict[str, Path]) -> None:
-    words = [str(inputs["trace"]), "--table", str(inputs["table"]), "--policy", UNSHARED]
+    words = [str(inputs["trace"]), "--data", str(inputs["table"]), "--policy", UNSHARED]
     assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["runs"]
     assert not CliRunner().invoke(app, words).stdout.startswith("{")

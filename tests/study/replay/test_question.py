@@ -60,7 +60,7 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
         app,
         [
             str(trace_folder),
-            "--table",
+            "--data",
             str(small_folder),
             "--policy",
             "sjf-first-fit-matching",
@@ -111,7 +111,7 @@ def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
         app,
         [
             str(trace_folder),
-            "--table",
+            "--data",
             str(small_folder),
             "--policy",
             "srtf-first-fit-greedy",

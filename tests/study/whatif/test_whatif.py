@@ -79,7 +79,7 @@ def answered(study: Study, runner: Runner | None = None) -> WhatIfAnswer:
 
 
 def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_folder: Path, tmp_path: Path) -> None:
-    words = [str(known), "--table", str(small_folder), "--queue", "fifo-easy", "--queue", "tiresias-first-fit"]
+    words = [str(known), "--data", str(small_folder), "--queue", "fifo-easy", "--queue", "tiresias-first-fit"]
     words += ["--load", "0.7", "--load", "0.95", "--cap", "1.5", "--out", str(tmp_path / "out"), "--json"]
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
@@ -139,8 +139,8 @@ def test_a_trace_that_is_hardly_covered_is_refused_with_what_to_do(small_folder:
     site = make_trace(tmp_path / "site", ["train_bert_serve_v2", "quux"])
     with pytest.raises(InvalidInputError, match=r"knows 0.0% of the trace's jobs") as raised:
         answered(quick(site, small_folder))
-    assert "--map FILE" in raised.value.remedy
-    ran = CliRunner().invoke(app, [str(site), "--table", str(small_folder)])
+    assert "--workloads FILE" in raised.value.remedy
+    ran = CliRunner().invoke(app, [str(site), "--data", str(small_folder)])
     assert ran.exit_code == 1
 
 
@@ -181,7 +181,7 @@ def test_more_than_two_seats_are_told_beside_two_at_both_ends_of_what_groups_may
     small: Table, small_folder: Path, tmp_path: Path
 ) -> None:
     site = make_trace(tmp_path / "site", [job.workload for job in small.jobs], load_s=700.0)
-    words = [str(site), "--table", str(small_folder), "--queue", "fifo-easy", "--queue", "tiresias-first-fit"]
+    words = [str(site), "--data", str(small_folder), "--queue", "fifo-easy", "--queue", "tiresias-first-fit"]
     words += ["--load", "0.95", "--cap", "1.5", "--seats", "3", "--out", str(tmp_path / "out")]
     ran = CliRunner().invoke(app, [*words, "--json"])
     assert ran.exit_code == 0, ran.output
