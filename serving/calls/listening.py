@@ -35,8 +35,11 @@ class Listening(NamedTuple):
     interceptor: CallInterceptor
 
     def end(self) -> None:
-        """Stop at once."""
-        self.server.stop(None).wait(INTERRUPTION_S)
+        """Cancel all calls, and return once they have ended or a moment later.
+
+        `stop(None)` would wait for ever where a call of which a message is still being sent misses its cancellation.
+        """
+        self.server.stop(0).wait(INTERRUPTION_S)
 
 
 def listen(
