@@ -90,7 +90,7 @@ def _device_grants(slots: DeviceSlots, granted: int) -> DeviceGrants:
 
 
 def _grant_line(grant: Grant, slots: DeviceSlots, usages: UsageReader) -> GrantLine:
-    """One grant on one of its devices, with what its job was measured to use there."""
+    """Return one grant on one of its devices, with the memory that its job was measured to use there."""
     windows = () if grant.planned else usages.of(grant)
     used_bytes = [window.bytes for window in windows if is_of_grant(window, grant, slots.device_id, slots.device_type)]
     return GrantLine(

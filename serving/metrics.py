@@ -192,7 +192,8 @@ class Metrics:
         self._granules.labels(scope, "free").set(free)
 
     def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
-        """So many accepted deadlines were kept, so many broken; of the others nobody saw whether they were."""
+        """Count accepted deadlines that were kept and that were broken. Deadlines whose end nobody observed are not
+        counted."""
         self._deadlines.labels("kept").inc(kept)
         self._deadlines.labels("broken").inc(broken)
         self._deadlines.labels("unknown").inc(unknown)

@@ -90,7 +90,7 @@ class PolicyCore:
 
     @property
     def state(self) -> ServedState:
-        """What answers are made from now."""
+        """The model, the profiles and the learned state that answers are computed from now."""
         return self._writer.state
 
     def warm_up(self) -> None:
@@ -109,7 +109,7 @@ class PolicyCore:
         self._writer.use_model(model)
 
     def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        """Learn what another process wrote to the store, at least up to an entry of the log.
+        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
 
         `relearning`: that process learns the log again; the present model answers until it has stored the result.
         """
@@ -126,15 +126,16 @@ class PolicyCore:
         return predict_matrix(self.state, query)
 
     def advise_mode(self, query: ModeQuery) -> ModeAdvice:
-        """What a set of jobs would do on one device under each sharing mode, and which one to take."""
+        """Return the predicted performance of a set of jobs on one device under each sharing mode, and the recommended
+        mode."""
         return advise_mode(self.state, query)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> tuple[Plan, Knowledge] | None:
-        """The decision for a snapshot, stored under its id when it has one, and what it was made from.
+        """Return the decision for a snapshot, and the version of the knowledge that it was made from.
 
-        None when only validated.
+        A decision with an id is stored under this id. Returns None when the snapshot is only validated.
         """
         state = self.state
         check_snapshot(snapshot, state.profiles)

@@ -42,7 +42,7 @@ class StateWriter:
 
     @property
     def state(self) -> ServedState:
-        """What answers are made from now."""
+        """The model, the profiles and the learned state that answers are computed from now."""
         return self._state
 
     # --- the model --------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class StateWriter:
         self._metrics.set_model_version(self._state.version)
 
     def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
-        """The profiles of a model and those that are stored; those of `before` stay the same objects."""
+        """Return the catalogue of a model's own and the stored profiles. Profiles of `before` stay the same objects."""
         catalogue = model.catalogue(self._store.profiles, before)
         self._metrics.set_quarantined_profiles(len(catalogue.problems))
         for profile_id, problem in catalogue.problems.items():
@@ -76,7 +76,7 @@ class StateWriter:
         model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
 
     def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
-        """What a model learns from the log."""
+        """Return the state that a model learns from the log."""
         store = self._store
         return ObservationLedger(
             model.untaught,
@@ -113,7 +113,7 @@ class StateWriter:
         return self._observed.log(at, limit)
 
     def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        """Learn what another process wrote to the store, at least up to an entry of the log.
+        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
 
         `relearning`: that process learns the log again; the present model answers until it has stored the result.
         """

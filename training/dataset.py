@@ -166,8 +166,10 @@ def unordered_pair(first: str, second: str) -> Pair:
 
 
 def known_profiles(tables: Sequence[Table]) -> CombinedProfiles:
-    """What all tables know of each workload on each device type, combined as the server does; the last table counts
-    most among sources of one kind."""
+    """Return the facts of each workload on each device type, combined from all tables as the server combines them.
+
+    Among sources of one kind the last table takes precedence.
+    """
     return combine_profiles(profile for table in tables for profile in table.profiles)
 
 

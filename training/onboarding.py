@@ -155,7 +155,7 @@ NEXT = 3  # pairs that the summary suggests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnboardingConfig:
-    """What to bring in, how long it may take, and when it is good enough."""
+    """The jobs of an onboarding, its time budget, and the accuracy at which it stops."""
 
     campaign: CommandConfig  # its `pairs` are ignored: they are chosen here
     model: Path  # that predicts before anything is measured
@@ -183,7 +183,8 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKnowledge:
-    """What is known of one job beside the others: means over them."""
+    """The interference of one job: the slowdown that it suffers and causes, and the error, as means over the other
+    jobs."""
 
     name: str
     step_time_s: float  # alone
@@ -194,7 +195,7 @@ class JobKnowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What an onboarding measured, and what it would measure next."""
+    """The measurements of an onboarding, and the pairs that it would measure next."""
 
     table: Table
     failures: tuple[JobFailure, ...]
@@ -209,7 +210,7 @@ class Measured:
         return self.assessments[-1].pairs
 
     def knowledge(self, answers: Sequence[OnboardedPair]) -> list[JobKnowledge]:
-        """What is known of every job, by the answers for all ordered pairs."""
+        """Return the slowdowns and the expected error of every job, from the answers for all ordered pairs."""
         error = self.known.expected_errors
         slowdown = slowdown_matrix(answers, len(self.known.jobs))
         step_times_s = {job.workload: job.step_time_s for job in self.table.jobs}
@@ -291,7 +292,8 @@ def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: Me
 
 
 def _belief(config: OnboardingConfig, table: Table) -> PairBelief:
-    """The belief after what was measured, from what the model predicted before the first measurement."""
+    """Return the belief given all measurements, whose prior is the model's predictions from before the first
+    measurement."""
     campaign, folder = config.campaign, config.campaign.out
     names = tuple(command.name for command in campaign.commands)
     before = read_first_predictions(folder)

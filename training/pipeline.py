@@ -58,7 +58,7 @@ FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """What a training produced."""
+    """The result of a training: its models, their scores, and where the champion was published."""
 
     champion: str  # name of the published model
     selected_by: str  # one of `interfere.training.evaluation.candidates`
@@ -249,7 +249,7 @@ def _training_clock(
 
 
 def small_domain_warnings(training_set: Dataset) -> list[str]:
-    """What the few or one-sided rows of a device type and mode may be used for beside those of others.
+    """Return a warning for every domain (device type and mode) whose training rows are few or one-sided.
 
     One line for each domain with so few rows that its intervals come from other domains, and one for each in which
     no two different jobs were measured together.

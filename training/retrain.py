@@ -121,7 +121,7 @@ EXIT_BUSY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrainResult:
-    """What a run did, or what a dry run would do."""
+    """The result of a run, or for a dry run the result that a real run would have."""
 
     outcome: RetrainOutcome
     reason: str  # one line
@@ -213,7 +213,7 @@ def retrain(
 
 
 def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
-    """One line for people on what was read."""
+    """Return one line in words about the data that was read."""
     omitted = f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
     rows = f"{observed.pairs} observed pairs"
     if observed.group_rows:
@@ -259,7 +259,7 @@ def _measure_drift(source: SourceTables, observed: ObservedMeasurements, work: P
 def _dry_result(
     source: SourceTables, observed: ObservedMeasurements, drift: DriftReport | None, inputs: str
 ) -> RetrainResult:
-    """What a training would be fitted on. Raises UnfitError for too few pairs."""
+    """Return the data that a training would be fitted on. Raises UnfitError for too few pairs."""
     tables = source.tables if observed.table is None else (*source.tables, observed.table)
     dataset = build_dataset(tables, FeatureEncoder())
     require_min_pairs(dataset)

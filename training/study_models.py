@@ -124,7 +124,7 @@ def _predict_all(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: 
 
 
 def predicted_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
-    """What a model predicts of the workloads whose profiles its folder carries, as a truth.
+    """Return a model's predictions for the workloads in its folder's profiles, as the truth of a replay.
 
     Raises InvalidInputError where no or several device types match.
     """

@@ -12,9 +12,9 @@ TIMEOUT_S = 15.0  # a server looks every two seconds, and learns 10,000 observat
 
 
 def served_note(target: str, version: str, folder: Path, *, timeout_s: float = TIMEOUT_S) -> str:
-    """One sentence: the server at `target` serves the version now, or why it does not. Waits until it is settled.
+    """Wait until the server at `target` serves the published version, and return the result as one sentence.
 
-    `folder`: where the version is published.
+    The sentence gives the reason where the server does not serve this version in time. `folder`: the published folder.
     """
     deadline_s = time.monotonic() + timeout_s
     try:

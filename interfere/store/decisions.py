@@ -192,7 +192,10 @@ class SqliteLedgers:
     def release_promises(
         self, job_id: str, decision_id: str, *, deadlines: bool
     ) -> tuple[Promise | AcceptedDeadline, ...]:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
+        """Delete the promises of a job that this decision made or repeated, and return them.
+
+        With `deadlines`, the accepted deadlines of the job are deleted too.
+        """
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)

@@ -23,7 +23,7 @@ BUSY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
-    """What a check found."""
+    """The result of a check of a store."""
 
     path: str
     format: int
@@ -87,7 +87,7 @@ def restore(source: Path, store: Path) -> Path | None:
 
 
 def check(store: Path) -> StoreReport:
-    """What a store holds, and everything that is wrong with it. It may be in use."""
+    """Return the contents of a store and all its faults. The store may be in use."""
     _require_store(store)
     problems: list[str] = []
     rows: dict[str, int] = {}
@@ -208,7 +208,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int], str, str]]:
-    """Rows whose content this release cannot read: (table, rowid), what it is, why."""
+    """Return the rows that this release cannot read, as (table, rowid), a description, and the reason."""
     kinds = {"profile": "''", "observation": "kind"}  # what tells of which type a row is
     for table, kind_column in kinds.items():
         with suppress(sqlite3.DatabaseError):

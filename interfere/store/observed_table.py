@@ -58,7 +58,7 @@ _JobKey = tuple[str, str]  # workload, device type
 
 
 class _RowKey(NamedTuple):
-    """What makes a row of the table."""
+    """The key of a row of the table."""
 
     victim: str
     company: tuple[str, ...]  # sorted
@@ -68,7 +68,7 @@ class _RowKey(NamedTuple):
 
 @dataclass(slots=True)
 class WindowSlowdowns:
-    """What the windows of one job in one company report, oldest first."""
+    """The slowdowns that the windows of one job beside one set of neighbours report, oldest first."""
 
     log_slowdowns: list[float] = field(default_factory=list)
     contradicting: list[bool] = field(default_factory=list)  # told to be outliers when they came
@@ -78,7 +78,7 @@ class WindowSlowdowns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTable:
-    """The table, and the workloads whose rows are missing because nothing is known of them alone."""
+    """The table of observations, and the workloads without rows because nothing is known about them alone."""
 
     table: Table
     without_facts: tuple[str, ...]
@@ -89,9 +89,10 @@ class ObservedTable:
 def observed_table(
     store: Store, profiles: Iterable[JobProfile] = (), *, name: str = SOURCE, up_to: int | None = None
 ) -> ObservedTable:
-    """The table of all log entries up to `up_to`.
+    """Return the table of all log entries up to `up_to`.
 
-    `profiles` are further facts, oldest first, such as those a model was trained on; the store's own come after them.
+    `profiles` are further facts, oldest first, such as those a model was trained on. The store's own facts come after
+    them.
     """
     # 1. Read the windows that count, and the steps per second of each job alone.
     windows, last_sequence = _valid_windows(store, up_to)

@@ -16,7 +16,7 @@ _MAGIC = (0x377F0682, 0x377F0683)  # the second: checksums of big-endian words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalState:
-    """What a write-ahead log holds."""
+    """The state of a write-ahead log."""
 
     commits: int = 0  # readable transactions
     lost_commits: int = 0  # acknowledged ones behind damage

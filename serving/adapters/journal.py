@@ -63,7 +63,7 @@ class CompanyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalReport:
-    """What a journal says about some days."""
+    """Summary of a journal over a span of days."""
 
     days: float
     decided: int  # pods with a decision that names a device

@@ -74,7 +74,7 @@ class AdapterSettings:
             raise InvalidInputError.from_violations(bad)
 
     def own_violations(self) -> Sequence[Violation]:
-        """What is wrong with the settings of this scheduler alone."""
+        """Return the violations of settings that only this scheduler has."""
         return ()
 
     def limits(self, *more: ActionKind) -> Limits:
@@ -152,7 +152,7 @@ def _typed(kind: Any, value: object, path: str, bad: list[Violation]) -> Any:
 
 
 def _mismatch(kind: Any, value: object) -> tuple[str, str] | None:
-    """What is wrong with the type of a value, and its remedy; None where nothing is."""
+    """Return how a value differs from the type of its field, with a remedy; None where the type is right."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
     is_map = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())

@@ -23,7 +23,7 @@ GUARD_S = 1.0  # times of starts and ends are cut to whole seconds
 
 
 class AdvisedJob(Protocol):
-    """What the round must know of a scheduler's own record of a job."""
+    """The properties that a round reads from a scheduler's own record of a job."""
 
     @property
     def id(self) -> str:
@@ -31,7 +31,7 @@ class AdvisedJob(Protocol):
 
     @property
     def workload(self) -> str:
-        """What it runs, as its user named it; empty where the user did not."""
+        """The name of the workload, as the user of the job gave it; empty where the user gave none."""
 
     @property
     def run_id(self) -> str:
@@ -150,8 +150,10 @@ class ColocationWindow(Generic[J]):
 def colocation_windows(
     residencies: Sequence[Residency[J]], rules: WindowRules, now_s: float
 ) -> tuple[ColocationWindow[J], ...]:
-    """All windows that are complete, not too old, and whose co-located jobs are known. A job on several devices has
-    none."""
+    """Return all windows that are complete, recent enough, and of which all co-located jobs are known.
+
+    A job on several devices has no windows.
+    """
     devices_of = Counter(residency.job.run_id for residency in residencies)
     on_device: dict[str, list[Residency[J]]] = {}
     for residency in residencies:

@@ -104,7 +104,7 @@ class RefusalExecutor(BoundedExecutor):
 
 
 class Admission(NamedTuple):
-    """What all calls pass before they get a thread."""
+    """The checks that every call passes before it gets a thread."""
 
     receiver: Receiver
     large_requests: LargeRequests
@@ -147,7 +147,8 @@ class CallExecutor(BoundedExecutor):
 
 
 class ControlExecutor(CallExecutor):
-    """Answers calls of microseconds in the thread that takes them from the network: they wait for no other thread."""
+    """Runs control calls, which take microseconds, in the thread that receives them, so that they wait for no other
+    thread."""
 
     def _begin(self, call: UnreadCall, request: Any) -> Future[Any]:
         call.respond_with(call.behaviour, request)

@@ -185,7 +185,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def _refusing(
         self, kind: str, service: str, method: str, error: InterfereError
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        """What refuses a call with an error."""
+        """Return a handler that refuses a call with an error."""
 
         def refuse(_: Any, context: grpc.ServicerContext) -> Any:
             self._refusals.note(method)

@@ -37,7 +37,7 @@ SUPPORTED = all(
 
 
 class UnreadCall(NamedTuple):
-    """What gRPC hands to the executor of a call with one request, which is not received yet."""
+    """A call with one request that gRPC hands to the executor before it has received the request."""
 
     run: Callable[..., None]  # in the context of the call
     respond: Callable[..., None]  # takes the other fields; it asks `receive` for the request

@@ -108,7 +108,7 @@ class ObservationLedger:
     # --- learning again ---------------------------------------------------------------------------------------------
 
     def catch_up(self, *, relearning: bool = False) -> None:
-        """Learn what others appended to the log since.
+        """Learn the entries that other processes appended to the log since the last call.
 
         `relearning`: another process learns the log again and will store the result; the present model waits for it.
         """
@@ -132,10 +132,11 @@ class ObservationLedger:
     def use_profiles(
         self, profiles: ProfileCatalogue, *, changed: Sequence[JobProfile], relearning: bool = False
     ) -> None:
-        """Resolve workloads with another catalogue; what was observed of jobs that it profiles first is learned again.
+        """Use another catalogue of profiles, and learn again the observations of jobs that this catalogue profiles for
+        the first time.
 
-        `changed`: the profiles that this catalogue has and the one before had not, or the other way round.
-        `relearning`: another process learns the log again, as in `catch_up`.
+        `changed`: the profiles in which the new and the old catalogue differ. `relearning`: another process learns the
+        log again, as in `catch_up`.
         """
         before, self._fold.profiles = self._fold.profiles, profiles
         state = self._model.state
@@ -250,7 +251,8 @@ class ObservationLedger:
         return tuple(answers)
 
     def prune(self) -> None:
-        """Forget the oldest entries of a log that is too long; what they taught is in the stored state."""
+        """Delete the oldest entries of a log that is too long. What the model learned from them stays in the stored
+        state."""
         if self._is_relearning or sum(self._counts.values()) <= self._max_entries:
             return
         with contextlib.suppress(UnavailableError):

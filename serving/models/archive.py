@@ -24,7 +24,7 @@ _VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # names a folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingState:
-    """What a server remembers of its models over a restart."""
+    """The state of the served models that a server keeps over a restart."""
 
     served: tuple[str, ...] = ()  # versions in the order in which they were served, the present one last
     pinned: bool = False

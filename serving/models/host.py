@@ -216,7 +216,7 @@ class ModelHost:
 
 
 def signature_of(folder: Path) -> Signature | None:
-    """What changes with every publication; None where nothing is published."""
+    """Return a signature of the folder that changes with every publication; None where nothing is published."""
     try:
         status = (folder / "manifest.json").stat()
     except OSError:

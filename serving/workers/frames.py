@@ -14,7 +14,8 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowing:
-    """What a worker has to know before it computes: at least this much of the log, these profiles, this model."""
+    """The state that a worker must have before it computes: the model, the profiles, and at least this much of the
+    log."""
 
     model_folder: Path
     model_version: str

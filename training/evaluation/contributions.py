@@ -78,7 +78,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableContribution:
-    """What one table does to the predictions of trusted rows of the others."""
+    """The effect of one table on the predictions of trusted rows of all other tables."""
 
     table: str
     rows: int  # of the table

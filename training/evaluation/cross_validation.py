@@ -90,7 +90,7 @@ class CrossValidation:
         object.__setattr__(self, "folds", folds(self.dataset, self.split, self.seed, self.count))
 
     def text(self) -> str:
-        """What is validated, in words."""
+        """A description of the validation, in words."""
         about = f"{self.about}, " if self.about else ""
         return f"{about}{self.split} split, seed {self.seed}"
 

@@ -29,7 +29,7 @@ MAX_LISTED = 10  # pairs and columns in the text report; the document has all
 
 
 class Expectation(StrEnum):
-    """What an observed pair is compared with."""
+    """The expected slowdown of an observed pair."""
 
     MEASURED = "measured before"
     PREDICTED = "predicted"

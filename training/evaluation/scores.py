@@ -38,7 +38,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceCosts:
-    """What the choice of a partner costs each job: measured slowdowns, one entry per job and group."""
+    """The cost to each job of the choice of a partner: measured slowdowns, one entry per job and group."""
 
     job: Ints
     chosen: Floats  # float64[models, jobs]: of the partner that each model prefers

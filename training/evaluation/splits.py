@@ -83,7 +83,8 @@ def _job_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) ->
 
 
 def _family_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
-    """Only families that were measured beside another one are hidden: the others have no row that could test them."""
+    """Return folds that hide families. Only families measured beside another family are hidden, since others give no
+    test row."""
     family_of = [family or name for name, family in zip(dataset.workloads, dataset.families, strict=True)]
     names = sorted({name for pair in _family_pairs(dataset, family_of) if len(pair) == 2 for name in pair})
     members = {name: [k for k, family in enumerate(family_of, 1) if family == name] for name in names}

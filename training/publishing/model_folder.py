@@ -67,7 +67,7 @@ def publish(target: Path, publication: Publication, dataset: Dataset, tables: Se
 
 
 def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
-    """What each source says of each job, ordered by job: the server combines them with what is registered."""
+    """Return the profiles of each source, grouped by job. The server combines them with the registered profiles."""
     return sorted(known_profiles(tables).profiles, key=lambda profile: (profile.workload, profile.device_type))
 
 

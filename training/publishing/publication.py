@@ -64,9 +64,9 @@ def pair_cost_us(model: FittedModel) -> float:
 
 
 def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
-    """The tables of which the groups alone are learned from; None without any.
+    """Return the tables of which only the groups are learned; None without such tables.
 
-    Raises UnfitError for one without groups, and what `read_source_tables` raises.
+    Raises UnfitError for a table without groups, and the errors of `read_source_tables`.
     """
     source = read_source_tables(paths)
     for table in source.tables:
@@ -178,8 +178,11 @@ def export_matrix_graph(model: FittedModel, dataset: Dataset, encoder: PairEncod
 
 
 def random_jobs(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """(float32[n, F], int64[n]): jobs whose columns are drawn from real jobs, half of them shifted and a tenth absent;
-    and random identities, 0 included."""
+    """Return (float32[n, F], int64[n]): random jobs as columns, and their identities.
+
+    Every column is drawn from the real jobs; half of the drawn values are shifted, and a tenth is absent. Identities
+    are random and may be 0.
+    """
     rng = np.random.default_rng([seed, 11])
     width = len(dataset.job_columns)
     real = dataset.rows.pairs[:, :width]

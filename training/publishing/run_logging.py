@@ -77,7 +77,7 @@ def log_training(
     encoder: PairEncoder,
     report: Callable[[str], None],
 ) -> None:
-    """Log what a training found.
+    """Log the results of a training to MLflow.
 
     The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
     scores, feature contributions, folds, and the model itself as an MLflow model.

@@ -72,7 +72,7 @@ def _holds(labels: Mapping[str, str], key: str, operator: str, values: Sequence[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeResources:
-    """What a node can still take; NaN where it does not say."""
+    """Free CPU and host memory of a node. NaN where the node does not state an amount."""
 
     cpu: float
     memory_bytes: float
@@ -83,14 +83,14 @@ class FreeResources:
         return not (wanted.cpu > self.cpu or wanted.memory_bytes > self.memory_bytes or self.pods < 1)
 
     def after(self, wanted: Constraints) -> "FreeResources":
-        """What is left beside such a pod."""
+        """Return the resources that are left once a pod with these constraints runs on the node."""
         return FreeResources(
             cpu=self.cpu - wanted.cpu, memory_bytes=self.memory_bytes - wanted.memory_bytes, pods=self.pods - 1
         )
 
 
 def free_resources(nodes: Iterable[Node], taken: Iterable[tuple[str, Constraints]]) -> dict[str, FreeResources]:
-    """What each node can still take beside the pods on it, given as (node, constraints)."""
+    """Return the free resources of each node, given the pods on it as (node name, constraints)."""
     free = {node.name: FreeResources(cpu=node.cpu, memory_bytes=node.memory_bytes, pods=node.pods) for node in nodes}
     for node_name, constraints in taken:
         if node_name in free:

@@ -70,7 +70,7 @@ class KubernetesPort:
         self._state = ClusterState(pods=(), nodes=(), gpus=())
 
     def read(self) -> Reading[Pod, PodChange]:
-        """Read the cluster. Raises UnavailableError where what is known of it is old."""
+        """Read the cluster. Raises UnavailableError where the watched state of the cluster is out of date."""
         self._cluster.check_current(self._settings.stale_s)
         self._now_s = time.time()
         self._state = cluster_state(self._settings, *(self._cluster.read(path) for path in PATHS))
@@ -163,7 +163,7 @@ def runs(state: ClusterState, now_s: float) -> Iterator[Run[Pod]]:
 
 
 def decided_jobs(state: ClusterState, now_s: float) -> Iterator[DecidedJob[Pod]]:
-    """What became of pods with a decision."""
+    """Return the history of every pod that has a decision."""
     for pod in state.pods:
         if pod.note(names.DECISION):
             yield DecidedJob(

@@ -48,8 +48,11 @@ def _node_of(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
 
 
 def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) -> tuple[Action, ...]:
-    """The actions, of which those wait whose node has no CPU or host memory left beside the pods that the actions
-    before them send there: matching knows GPUs alone, and a nodeSelector cannot be taken back."""
+    """Replace a start by a wait where its node has too little CPU or host memory left.
+
+    The actions are taken in order, and each start reduces what the later starts find. The check is needed because
+    matching considers GPUs alone, and because a nodeSelector cannot be taken back.
+    """
     free, pods = dict(problem.free), problem.candidates_by_id
     kept = []
     for action in actions:
@@ -140,20 +143,21 @@ def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocations:
-    """What is held of devices, by device."""
+    """Capacity that claims hold on devices, by device."""
 
     consumed: Mapping[DeviceKey, Mapping[str, float]]  # of each capacity, in all
     ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
     unknown: frozenset[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
 
     def is_excluded(self, gpu: Gpu) -> bool:
-        """Whether another device, such as a partition of it, holds counters that the GPU would need."""
+        """Return whether another allocated device, such as a partition of this GPU, holds counters that the GPU would
+        need."""
         others = ((gpu.driver, gpu.dra_pool, name) for name in gpu.excluded_by)
         return gpu.key not in self.consumed and any(other in self.consumed for other in others)
 
 
 def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()) -> Allocations:
-    """The allocations of all claims but those of the pods whose uids are ignored."""
+    """Return the allocations of all claims, except those of pods whose uids are in `ignored`."""
     running, ended, left_out = set[str](), set[str](), set[str]()
     for pod in state.pods:
         if pod.claim:
@@ -277,8 +281,11 @@ def _resident(
 
 
 def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) -> Gpu | None:
-    """The GPU without what claims of ended pods still hold, and with as many seats as its capacities allow; None where
-    nothing is left. `unallocated`: residents whose claims are not allocated yet."""
+    """Return the GPU reduced by the capacity that claims of ended pods still hold, with the seats that its capacities
+    allow.
+
+    None where nothing is left. `unallocated`: residents whose claims are not allocated yet.
+    """
     ended = held.ended.get(gpu.key, ())
     seats, memory_name = gpu.seats - len(ended), gpu.memory_name.rpartition("/")[2]
     memory_bytes = gpu.memory_bytes - sum(dict(device.consumed).get(memory_name, 0.0) for device in ended)
@@ -305,7 +312,7 @@ def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryShare:
-    """What a claim asks for where its pod names no memory."""
+    """The memory that a claim requests where its pod names no memory."""
 
     bytes: float  # NaN where no ResourceSlice states the memory
     capacity: str  # its name in claims for any GPU; empty where drivers name it differently

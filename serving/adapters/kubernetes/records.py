@@ -24,7 +24,7 @@ class GpuSource(StrEnum):
 
 
 class PodState(StrEnum):
-    """What the adapter did with a pod; written as an annotation."""
+    """The adapter's state of a pod, written to the pod as an annotation."""
 
     WAITING = "waiting"
     PLACED = "placed"
@@ -33,7 +33,7 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """A capacity of a device beside its memory, and what a claim of the adapter consumes of it."""
+    """A capacity of a device other than memory, and the amount of it that one claim of the adapter consumes."""
 
     name: str  # without the driver's domain
     published_name: str  # as the ResourceSlice writes it
@@ -79,7 +79,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node: whether new pods may start there, and what they may ask for."""
+    """A node: whether new pods may start there, and which resources it offers."""
 
     name: str
     labels: Labels = ()
@@ -164,7 +164,7 @@ class Pod:
 
     @property
     def workload(self) -> str:
-        """What it runs, as its user named it."""
+        """The name of the workload, as the user of the pod gave it."""
         return self.note(names.WORKLOAD)
 
     @property

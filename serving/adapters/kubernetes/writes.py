@@ -22,7 +22,7 @@ MAX_REASON = 900  # characters; an Event's message holds 1,024
 
 
 class WriteKind(StrEnum):
-    """What one write does."""
+    """The kinds of writes to the API server."""
 
     CREATE_CLAIM = "create_claim"
     DELETE_CLAIM = "delete_claim"

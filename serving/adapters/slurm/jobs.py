@@ -30,7 +30,7 @@ _HELD = re.compile(r"(gpu|shard):([^:,()]+):(\d+)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuAddress:
-    """One GPU: its node and the GRES type that only it has there."""
+    """The address of one GPU: its node, and a GRES type that no other GPU of this node has."""
 
     node: str
     gres: str
@@ -159,7 +159,7 @@ class SlurmJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has run, and is over."""
+        """Return whether the job has run and ended."""
         return _ENDED.fullmatch(self.state) is not None
 
     @property

@@ -24,7 +24,7 @@ class _SharedGpu:
     free_shards: int
 
     def seats(self, shards_of_job: int) -> int:
-        """How many jobs it holds, those that run there and as many of this size as fit beside them."""
+        """Return how many jobs the device can hold: its running jobs, and as many more of this size as fit."""
         return min(MAX_SEATS, len(self.device.residents) + max(0, self.free_shards // shards_of_job))
 
 

@@ -161,7 +161,7 @@ def _place(address: GpuAddress, settings: SlurmSettings) -> Place:
 
 
 def decided_jobs(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> Iterator[DecidedJob[SlurmJob]]:
-    """What became of all advised jobs that Slurm remembers."""
+    """Return the history of every advised job that Slurm still remembers."""
     for job in jobs:
         note = job.note
         if note is None:

@@ -29,7 +29,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnding:
-    """What an epilog wrote: the job ran on these GPUs until now."""
+    """The end of a job as a Slurm epilog wrote it: the job ran on these GPUs until this time."""
 
     job_id: str
     restarts: int

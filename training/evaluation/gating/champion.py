@@ -67,7 +67,7 @@ class PublishedChampion:
         return (run_pair_graph(self.graph, rows) if len(rows) else np.zeros(0)), domain > 0
 
     def unseen_predictions(self, dataset: Dataset) -> UnseenPredictions:
-        """What its folds predicted for the rows of a dataset when they did not see them; NaN where it has none."""
+        """Return the champion's out-of-fold predictions for the rows of a dataset; NaN for rows without one."""
         if self.unseen is None:
             nothing = np.full(len(dataset), np.nan)
             return UnseenPredictions(pair=nothing, own=nothing, others=nothing)
@@ -78,7 +78,7 @@ class PublishedChampion:
         )
 
     def score(self, split: str, metric: str) -> float:
-        """One score of its own training; NaN where it has none."""
+        """Return one score of the champion's own training; NaN where it has none."""
         scores = {} if self.manifest is None else self.manifest.scores.get(split, {}).get(self.manifest.model, {})
         value = scores.get(metric)
         return math.nan if value is None else float(value)

@@ -53,7 +53,7 @@ def unseen_predictions(dataset: Dataset, evaluations: Sequence[Evaluation]) -> U
 
 
 def read_unseen_predictions(arrays: Mapping[str, Any]) -> UnseenPredictions | None:
-    """Those of a model folder; None where it was published without."""
+    """Return the out-of-fold predictions of a model folder; None where the model was published without them."""
     names = {name: ARRAY.format(name) for name in UnseenPredictions.__dataclass_fields__}
     if not all(name in arrays for name in names.values()):
         return None

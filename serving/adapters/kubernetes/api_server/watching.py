@@ -37,7 +37,8 @@ class Collection:
             return list(self._objects.values())
 
     def put(self, row: JsonObject) -> None:
-        """Replace an object by what the answer to a write says of it, unless the watch has shown as much."""
+        """Replace an object by the version that the answer to a write contains, unless the watch already delivered that
+        version."""
         with self._lock:
             if _version(row) == 0 or _version(row) > self._version:
                 self._objects[_key(row)] = row

@@ -27,7 +27,7 @@ IDLE_S = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a route is asked."""
+    """An HTTP request as a route receives it."""
 
     body: bytes
     address: str
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a route answers; a document is written as JSON."""
+    """The HTTP answer of a route. A document is written as JSON."""
 
     document: Any = None
     text: str = ""

@@ -132,7 +132,8 @@ def _strings(attributes: Any, driver: str) -> dict[str, str]:
 
 
 def _is_tainted(device: Mapping[str, Any]) -> bool:
-    """Whether a taint keeps off claims without tolerations, as those of the adapter are."""
+    """Return whether the device has a taint that excludes claims without tolerations. The adapter's claims have no
+    tolerations."""
     return any(taint.get("effect") in _EXCLUDING_EFFECTS for taint in maps_at(device, "taints"))
 
 
@@ -149,7 +150,11 @@ def _capacity(name: str, row: Mapping[str, Any], driver: str, seats: int) -> Cap
 
 
 def consumed(capacity: Mapping[str, Any], requested: float | None) -> float:
-    """What a claim consumes that requests so much, or does not name the capacity; NaN where no request is allowed."""
+    """Return the amount of a capacity that a claim consumes when it requests `requested`.
+
+    `requested` None means that the claim does not name the capacity. NaN where the request policy allows no such
+    request.
+    """
     policy = capacity.get("requestPolicy") or {}
     if requested is None:
         return quantity(policy.get("default", capacity.get("value")))
