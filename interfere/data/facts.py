@@ -104,7 +104,7 @@ class CombinedProfiles:
 
     @property
     def profiles(self) -> tuple[JobProfile, ...]:
-        """What each source says: of a job that one source knows, the job itself."""
+        """Return the profiles of each source. A job with a single source is its own profile."""
         of_several: dict[tuple[str, str], list[JobProfile]] = {}
         for profile in self.sources:
             of_several.setdefault((profile.workload, profile.device_type), []).append(profile)

@@ -36,7 +36,7 @@ class Limitation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntendedUse:
-    """One domain: how much was measured, and what follows."""
+    """The amount of measurements in one domain, and the uses that they support."""
 
     domain: str  # device type, mode, and metric where several
     jobs: int

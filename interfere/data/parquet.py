@@ -26,7 +26,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
 
 
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
-    """All rows of one file, whose columns must be those of `schema`. Raises TableError."""
+    """Return all rows of one file, whose columns must be the columns of `schema`. Raises TableError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -81,9 +81,10 @@ def additive_r2(victims: Sequence[str], neighbours: Sequence[str], log_slowdown:
 
 
 def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...]:
-    """One slowdown per block.
+    """Return one slowdown per block.
 
-    Where copies of the victim ran together, `passes` holds each of them in each block: their geometric mean counts.
+    Where copies of the victim ran together, `passes` holds a slowdown of each copy in each block. The slowdown of the
+    block is their geometric mean.
     """
     copies = row.copies if isinstance(row, GroupMeasurement) else 1
     if isinstance(row, PairMeasurement) and row.victim == row.neighbour and not row.important:

@@ -100,7 +100,7 @@ class JobInWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyWindow:
-    """A time in which the same jobs held one device, with what each of them did."""
+    """A time in which the same jobs held one device, with the progress of each job."""
 
     device: DeviceIdentity
     start_s: float
@@ -123,7 +123,7 @@ class SharedTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReading:
-    """What the samples of one cell say."""
+    """The result of reading the samples of one cell."""
 
     windows: tuple[CompanyWindow, ...]
     shared: tuple[SharedTime, ...]

@@ -39,7 +39,7 @@ SETTLE_S = 5.0  # a scrape is recorded that much after its time at the latest
 
 
 class ObservationAnswer(Protocol):
-    """What a server says of one observation."""
+    """A server's answer to one observation."""
 
     @property
     def observation_id(self) -> str: ...
@@ -61,7 +61,7 @@ class ReportSink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellReport:
-    """What became of one cell."""
+    """The result of reporting one cell."""
 
     start_s: float
     end_s: float
@@ -268,7 +268,7 @@ def _progress(window: CompanyWindow, each: JobInWindow, settings: MonitoringSett
 
 @dataclass(slots=True)
 class _Sums:
-    """What was seen of one workload alone on one device type."""
+    """Sums over the samples of one workload running alone on one device type."""
 
     gauges: dict[str, list[float]] = field(default_factory=dict)  # samples, total, largest, by field of JobProfile
     steps: float = 0.0

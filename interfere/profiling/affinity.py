@@ -184,9 +184,10 @@ class Layout:
         return self.seats[min(instance, len(self.seats) - 1)]
 
     def instances(self, members: Sequence[str]) -> tuple[int, ...]:
-        """For each job of a group, which instance of its workload runs: placements are for the life of a process.
+        """Return the instance of its workload that runs each job of a group.
 
-        Where all seats are alike, the copies of a workload are counted; else each seat has an instance of its own.
+        A process keeps its placement for life. Where all seats are alike, instances are numbered by copy of the
+        workload; else each seat has an instance of its own.
         """
         if len(self.seats) > 1:
             return tuple(range(len(members)))

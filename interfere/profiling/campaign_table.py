@@ -93,7 +93,8 @@ def write_campaign_table(
 
 
 def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> list[JobProfile]:
-    """What the table in `folder` knows of the profiled jobs from other sources, such as a static trace."""
+    """Return the facts of the profiled jobs that the table in `folder` has from other sources, such as a static
+    trace."""
     if not (folder / JOBS_FILE).exists():
         return []
     own = {(profile.workload, profile.device_type) for profile in profiles}
@@ -152,7 +153,7 @@ def group_rows(
 def _columns(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, job: str | tuple[int, ...], scale: float
 ) -> dict[str, Any]:
-    """What the blocks say of one victim, by its name or by its places in the group."""
+    """Return the columns of one victim, by its name or by its places in the group, computed from the blocks."""
     accepted = [block for block in blocks if block.accepted]
     sides = [
         side
@@ -185,7 +186,7 @@ def _columns(
 
 
 def raw_rows(blocks_of_groups: Iterable[Sequence[MeasuredBlock]]) -> list[dict[str, object]]:
-    """One row a block and side, without its slices: those stay in `raw/blocks.jsonl`."""
+    """Return one row per block and job, without its slices. The slices stay in `raw/blocks.jsonl`."""
     rows = []
     for block in (block for blocks in blocks_of_groups for block in blocks):
         block_facts = {name: value for name, value in asdict(block).items() if name not in ("sides", "mode")}

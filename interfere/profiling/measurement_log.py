@@ -95,11 +95,11 @@ class MeasurementLog:
         _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:
-        """All blocks in the order in which they were measured. Raises TableError for a line that is no block."""
+        """Return all blocks in the order of measurement. Raises TableError for a line that is not a block."""
         return [_parse_block(self.blocks_path, line) for line in _complete_lines(self.blocks_path)]
 
     def blocks_by_group(self) -> BlocksByGroup:
-        """All blocks, by the group that they measured."""
+        """Return all blocks, by the group that was measured in them."""
         blocks_by_group: BlocksByGroup = {}
         for block in self.blocks():
             blocks_by_group.setdefault(block.key, []).append(block)

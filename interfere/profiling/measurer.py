@@ -48,7 +48,7 @@ COST_LEARNING_RATE = 0.2  # of the ratio of actual to expected seconds, for the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringConfig(ABC):
-    """What to measure, how often, and where to put it; subclasses say how a job is run."""
+    """The groups to measure, the number of repetitions, and the output folder. Subclasses state how a job is run."""
 
     out: Path
     pairs: tuple[WorkloadPair, ...] | None = None  # None: all with self pairs, in mode priority both ways; (): none
@@ -83,7 +83,10 @@ class MeasuringConfig(ABC):
 
     @property
     def job_records(self) -> dict[str, dict[str, Any]]:
-        """What the name of each job stands for; in one folder it stands for nothing else. Empty: the names say it."""
+        """Return the definition that the name of each job stands for, which must not change within a folder.
+
+        Empty where the names define the jobs themselves.
+        """
         return {}
 
     @abstractmethod
@@ -185,7 +188,7 @@ def measure(config: MeasuringConfig, report: Report) -> MeasuredTable:
 
 
 class _Measurement:
-    """One call: what the log holds so far, and the measuring of what is missing."""
+    """The state of one call: the blocks in the log so far, and the measurement of the missing ones."""
 
     def __init__(self, config: MeasuringConfig, log: MeasurementLog, report: Report) -> None:
         self.config, self.log, self.report = config, log, report

@@ -60,7 +60,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """What a GPU does at one moment."""
+    """The state of a GPU at one moment."""
 
     gpu_util_frac: float
     memory_util_frac: float
@@ -120,7 +120,7 @@ def gpu_processes(gpu: Gpu) -> tuple[GpuProcess, ...]:
 
 
 def sample_gpu(gpu_uuid: str) -> GpuSample:
-    """What a GPU does now. Raises UnfitError where the driver does not answer."""
+    """Return the present state of a GPU. Raises UnfitError where the driver does not answer."""
     (row,) = _query(f"--query-gpu={','.join(SAMPLE_FIELDS)}", f"--id={gpu_uuid}")
     return parse_sample(row)
 

@@ -176,7 +176,10 @@ def balanced_groups(workloads: Sequence[str], *, size: int, count: int, seed: in
 
 
 def _candidates(jobs: int, size: int, taken: set[tuple[int, ...]], rng: np.random.Generator) -> NDArray[np.int64]:
-    """int64[c, size]: groups that are not taken, as sorted rows; all of them where they are not too many."""
+    """Return groups that are not taken yet, as int64[c, size] with sorted rows.
+
+    They are all such groups where there are at most `MAX_CANDIDATES`, else a random part of them.
+    """
     if comb(jobs + size - 1, size) <= MAX_CANDIDATES:
         rows = [row for row in combinations_with_replacement(range(jobs), size) if row not in taken]
     else:

@@ -39,7 +39,7 @@ MAX_SLICE_S = 10.0  # a slice in which a job made too few steps ends here
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedRun:
-    """What was recorded of each job over consecutive slices, and the usual clock of each job's core."""
+    """The recording of each job over consecutive slices, and the usual clock rate of each job's core."""
 
     recordings: tuple[Recording, ...]
     slices: tuple[Slice, ...]
@@ -117,7 +117,7 @@ class WorkerHandle:
         return np.asarray(self.ask(WorkerCommand.COLLECT))
 
     def step_facts(self) -> StepFacts:
-        """What one step of the workload does."""
+        """Return the cost of one step of the workload."""
         answer = self.ask(WorkerCommand.FACTS)
         assert isinstance(answer, StepFacts)
         return answer
@@ -130,9 +130,9 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """All workers of a campaign. A context manager.
+    """A context manager that holds all workers of a campaign.
 
-    `groups` are those that will be measured: they say how many instances of each workload there must be.
+    `groups` are the groups to be measured. They determine the number of instances of each workload.
     """
 
     def __init__(

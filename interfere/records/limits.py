@@ -30,7 +30,10 @@ DEFAULT_GRANT_PATIENCE_S = 120.0
 
 
 class ObjectiveKind(StrEnum):
-    """What a decision minimises once the most weight is started; `interfere.policy.costs.objectives` defines each."""
+    """The objective that a decision minimises after it has started the largest possible weight.
+
+    `interfere.policy.costs.objectives` defines each objective.
+    """
 
     WEIGHTED_EXCESS = "weighted_excess"
     TOTAL_SLOWDOWN = "total_slowdown"
@@ -55,7 +58,7 @@ class ObjectiveTerm:
 
 
 class ActionKind(StrEnum):
-    """What a plan may ask a scheduler to do.
+    """The kinds of actions that a plan may ask a scheduler to take.
 
     >>> from interfere import ActionKind
     >>> [kind.value for kind in ActionKind][:3]
@@ -131,7 +134,7 @@ class TimeLimits:
 
 @record
 class Limits:
-    """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name.
+    """The actions that a plan may take, and their limits. `Limits.of(max_slowdown=1.5)` sets any limit by its own name.
 
     >>> from interfere import ActionKind, Limits
     >>> allowed = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})

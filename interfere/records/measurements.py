@@ -131,7 +131,7 @@ def _company_violations(row: GroupMeasurement) -> list[Violation]:
 
 
 def _measurement_violations(row: PairMeasurement | GroupMeasurement) -> list[Violation]:
-    """What a measured slowdown must be, whoever runs beside the victim."""
+    """Return the violations of a measured slowdown that do not depend on the victim's neighbours."""
     bad = text_violations(row, "victim", "device_type", "source") + set_sharing_mode(row)
     if row.metric not in METRICS:
         bad.append(refused(row, "metric", "unknown metric", f"one of {', '.join(METRICS)}"))

@@ -37,7 +37,7 @@ class ModeReasonKind(StrEnum):
 
 
 class ModeMeasurementKind(StrEnum):
-    """What can be measured to be surer."""
+    """The kinds of measurements that would reduce the uncertainty of the advice."""
 
     TOGETHER = "together"  # the jobs, on the device type under the mode
     ALONE = "alone"  # one job, on a device type or a slice of it
@@ -57,7 +57,7 @@ class ModeMeasurement:
 
 @record
 class JobUnderMode:
-    """What one job would suffer under a mode; the numbers are NaN where nothing is known."""
+    """The predicted effect of a mode on one job. Numbers are NaN where nothing is known."""
 
     workload: str
     slowdown: float = NAN  # median
@@ -71,7 +71,7 @@ class JobUnderMode:
 
 @record
 class ModeOutlook:
-    """One sharing mode: what every job would suffer, and what they would do in all."""
+    """One sharing mode: the predicted effect on every job, and the total throughput of the jobs."""
 
     mode: SharingMode
     source: ModeSource  # the weakest of its jobs'

@@ -117,9 +117,9 @@ class Outcome:
 
 @record
 class Rollback:
-    """Go back to a point of the log, for all reporters or for one; or take such a rollback back.
+    """Return to an earlier point of the log, for all reporters or for one reporter; or undo an earlier rollback.
 
-    Later entries stay in the log, but nothing is learned from them.
+    Later entries stay in the log, but the model does not learn from them.
     """
 
     observation_id: str

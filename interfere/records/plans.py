@@ -15,7 +15,7 @@ from interfere.sharing_modes import OptionalSharingMode
 
 @record
 class Action:
-    """What to do with one job, and why: the rule behind it, and the same in words.
+    """The action for one job and its reason: the rule behind it, and the same in words.
 
     >>> from interfere import Action, ActionKind
     >>> action = Action(kind=ActionKind.START_SHARED, job_id="j1", device_id="d0", partner_id="j2", slowdown=1.2)
@@ -91,7 +91,7 @@ class SolveStatus(StrEnum):
 
 
 class LevelKind(StrEnum):
-    """What one level of a decision adds up."""
+    """The quantity that one level of a decision sums."""
 
     WAITING_WEIGHT = "waiting_weight"  # start weights of the jobs of one priority that wait
     COST = "cost"  # of the jobs of one priority, or of all
@@ -198,7 +198,7 @@ class Contribution:
 
 @record
 class PairExplanation:
-    """One job beside its partner, as predicted now, and what moves this prediction, largest first."""
+    """The present prediction for one job beside its partner, and the contributions to it, largest first."""
 
     victim_id: str
     neighbour_id: str

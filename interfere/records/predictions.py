@@ -59,7 +59,10 @@ class MatrixBatch:
 
 @record
 class Prediction:
-    """Slowdowns of p ordered pairs; where a pair abstains, they are NaN and `reason` says why and what helps."""
+    """Predicted slowdowns of p ordered pairs.
+
+    Where the model abstains they are NaN, and `reason` gives the reason and the remedy.
+    """
 
     median: NDArray[np.float64]  # float64[p]
     lower: NDArray[np.float64]  # float64[p], 5 % quantile

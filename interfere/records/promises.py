@@ -68,7 +68,7 @@ def granules_for(memory_bytes: float, granule_bytes: float) -> int:
 
 @record
 class ScopeLedger:
-    """What one scope has promised, accepted and granted.
+    """The promises, accepted deadlines and memory grants of one scope.
 
     `revision` grows by one with every write; it is 0 before the first.
     """

@@ -35,7 +35,7 @@ def words_text(words: Words) -> str:
 
 
 class Tone(StrEnum):
-    """What a sentence or a cell is to its reader."""
+    """The meaning of a sentence or a cell to its reader."""
 
     PLAIN = "plain"
     LEAD = "lead"  # the first sentence below a title
@@ -220,7 +220,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What belongs together in a figure."""
+    """A group of marks in a figure that share a name, a mark and a colour."""
 
     name: str
     mark: Mark = Mark.DOT

@@ -61,7 +61,7 @@ class TerminalDocument:
 
 
 def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[RenderableType]":
-    """What the parts of a section print; a table named as the section gets no title of its own."""
+    """Yield the printable parts of a section. A table with the name of its section gets no title of its own."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -23,7 +23,8 @@ class Truth(Protocol):
         """Slowdown ≥ 1 of a workload beside another; NaN where the two must not share."""
 
     def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
-        """Slowdown ≥ 1 of a workload beside two or more others; NaN where they must not share."""
+        """Return the slowdown (≥ 1) of a workload beside two or more neighbours; NaN where the workloads must not
+        share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a scheduler decides at one moment. Stops are applied first: a job stopped and started in one decision
-    moves."""
+    """The decisions of a scheduler at one moment. Stops are applied first: a job that is stopped and started moves."""
 
     starts: Sequence[Start] = ()
     stops: Sequence[str] = ()  # running jobs that go back to the queue
@@ -66,7 +66,7 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class JobState:
-    """How far one job has come. Schedulers read it.
+    """The progress of one job. Schedulers read it.
 
     `remaining_s` and `served_s` are seconds of work at speed 1, as they were at `accounted_s`.
     """
@@ -142,8 +142,11 @@ class Cluster:
         return list(self._unshared.values())
 
     def groups_with_a_seat(self) -> list[tuple[JobState, ...]]:
-        """Running jobs, those on the same devices together, where one more may join them; in the order of their starts.
-        Jobs of a group are in the order in which they joined it."""
+        """Return the groups of running jobs on the same devices that one more job may join, in the order of their
+        starts.
+
+        Within a group, jobs are in the order in which they joined it.
+        """
         groups = {id(group): group for group in map(self._group_of, self.running.values())}
         return [group for group in groups.values() if len(group) < self.seats]
 
@@ -305,4 +308,4 @@ class Scheduler(Protocol):
     """Decides at every event: an arrival, an end, a device that appears or leaves, a time it asked for."""
 
     def decide(self, cluster: Cluster) -> Decision:
-        """What starts and stops now. Called once a moment, after all events of that moment."""
+        """Return the jobs that start and stop now. Called once per moment, after all events of that moment."""

@@ -106,7 +106,7 @@ def read_draws(path: Path) -> tuple[DeadlineDraws, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSetting:
-    """What the edge of a world is like."""
+    """The parameters of an edge world."""
 
     added: bool = False  # edge nodes are added to the cloud's; else they are some of the world's nodes
     revoked: bool = False  # edge nodes are taken back at random, at `NOTICE_S` notice

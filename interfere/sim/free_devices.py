@@ -60,7 +60,8 @@ class FreeDevices:
         return FreeDevices(self._places, devices)
 
     def prefer(self, found: Iterable[Device], key: Callable[[Device], float]) -> tuple[Device, ...]:
-        """As many free devices of each node as were found there, those with the smallest keys."""
+        """Return as many free devices of each node as `found` has there, choosing the devices with the smallest
+        keys."""
         counts = Counter(self._places.positions[device.id][:2] for device in found)
         return tuple(
             device

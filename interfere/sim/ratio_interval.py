@@ -78,7 +78,10 @@ def ends_of_mean(worlds: Sequence[DaySums], bounds: Bounds, subtract: float = 0.
 
 
 def too_short(worlds: Sequence[DaySums]) -> bool:
-    """Is it less than an interval can be made of: no world of `MIN_DAYS`, nor `MIN_TRACES` that together have them?"""
+    """Return whether the data are too short for an interval.
+
+    They are long enough with `MIN_DAYS` days in total, if one world spans `MIN_DAYS` or there are `MIN_TRACES` worlds.
+    """
     days = [int((world.denominator > 0).sum()) for world in worlds]
     long = any(len(world.denominator) >= MIN_DAYS for world in worlds)
     return sum(days) < MIN_DAYS or not (long or len(worlds) >= MIN_TRACES)

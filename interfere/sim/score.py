@@ -58,7 +58,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What one replay came to, so that it can be scored together with others; e jobs of n ended."""
+    """The sums of one replay, from which a score over several replays is computed. `e` of `n` jobs ended."""
 
     completion_s: Floats  # float64[e]
     slowdown: Floats  # float64[e]

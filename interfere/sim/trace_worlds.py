@@ -27,7 +27,7 @@ class TraceWorlds:
     left_out: tuple[tuple[str, int], ...]  # reason, number of jobs
 
     def note(self) -> str:
-        """What is replayed and what is not, in one line."""
+        """Return one line on the jobs that are replayed and the jobs that are left out."""
         jobs = sum(len(world.jobs) for world in self.worlds)
         left_out = "".join(f"; left out: {count} {reason}" for reason, count in self.left_out)
         loads = ", ".join(f"{world.name} {len(world.jobs)} jobs load {world.load:.2f}" for world in self.worlds)

@@ -45,7 +45,7 @@ class TruthTable:
         return {workload: k for k, workload in enumerate(self.workloads)}
 
     def note(self) -> str:
-        """What was done to the table, in one line."""
+        """Return one line on the changes made to the measured table."""
         measured = len(self.workloads) - self.assumed
         pairs = measured**2
         groups = f"; {len(self.groups)} rows of measured groups" if self.groups else ""

@@ -39,7 +39,7 @@ class NoInterval(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Two ends, and what they are about. NaN where there is none."""
+    """An interval and the population that it describes. The ends are NaN where there is none."""
 
     low: float
     high: float

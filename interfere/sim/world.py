@@ -52,10 +52,10 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimDevice:
-    """A device, its speed, when it is present, and what schedulers know of that beforehand.
+    """A device, its speed, its true windows of presence, and the windows that schedulers know beforehand.
 
-    `announced` are the windows that everybody knows; `windows` those that come true. A device that leaves before its
-    announced window is over is taken back: schedulers learn of it `notice_s` before.
+    `announced` are the windows that all schedulers know; `windows` are the windows that come true. A device that leaves
+    before its announced window ends is reclaimed: schedulers learn of it `notice_s` before.
     """
 
     device: Device  # as a snapshot names it, without residents

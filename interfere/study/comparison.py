@@ -109,7 +109,7 @@ def trace_tasks(
 
 
 def on_whole_traces(runs: Sequence[ReplayResult], tasks: Sequence[ReplayTask]) -> tuple[ReplayResult, ...]:
-    """Of an interrupted study: the runs on traces of which all tasks are done."""
+    """For an interrupted study, return the runs on traces of which all tasks are done."""
     done = {run.task for run in runs}
     unfinished = {(task.world, task.draw) for task in tasks if task not in done}
     return tuple(run for run in runs if (run.task.world, run.task.draw) not in unfinished)

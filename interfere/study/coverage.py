@@ -21,7 +21,8 @@ MIN_SHARE = 0.01  # of jobs and of GPU hours: below both, a gain of nothing woul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Jobs and GPU hours of a trace: all, those that the truth knows, and of these those on several devices."""
+    """Jobs and GPU hours of a trace: all of them, the part that the truth covers, and of this part the jobs on several
+    devices."""
 
     jobs: int
     known_jobs: int

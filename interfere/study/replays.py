@@ -33,7 +33,7 @@ MeasuredPairs = tuple[tuple[str, str, str, SharingMode], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """How fast jobs really run together, and what schedulers believe about that."""
+    """The true slowdowns of jobs that run together, and the slowdowns that schedulers believe."""
 
     name: str
     truth: TruthTable
@@ -44,7 +44,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayInputs:
-    """What all tasks of a study share."""
+    """The inputs that all tasks of a study share."""
 
     worlds: tuple[World, ...]  # traces as recorded
     scenarios: tuple[Scenario, ...]
@@ -94,7 +94,7 @@ class ReplayTask:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayResult:
-    """What one replay came to."""
+    """The result of one replay."""
 
     task: ReplayTask
     world: str

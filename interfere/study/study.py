@@ -28,7 +28,8 @@ UNKNOWN = (UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked, of which trace. None, or an empty tuple: the default of the question."""
+    """A question and the trace that it is about. A field that is None or an empty tuple takes the question's
+    default."""
 
     question: str = "replay"  # replay, whatif, or package:Class of a question of one's own
     # --- the trace and its devices
@@ -112,15 +113,18 @@ class Study:
                 )
 
     def given(self) -> set[str]:
-        """The fields that were given: those that are not what they are by themselves."""
+        """Return the names of the fields whose values differ from their defaults."""
         return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
 
 
 def require_acting(
     study: Study, needs: Sequence[tuple[str, bool, bool, str]], other_fields: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse a field that would change nothing: each is told by its name, whether it is given, whether it acts, and
-    what it needs. `other_fields`: fields of other questions, and what they need. Raises InvalidInputError."""
+    """Refuse a field that would change nothing. Raises InvalidInputError.
+
+    `needs` holds for each field its name, whether it is given, whether it has an effect, and what it requires.
+    `other_fields`: fields of other questions, and what they require.
+    """
     given = study.given()
     others = [(name, name in given, False, need) for name, need in (other_fields or {}).items()]
     for name, is_given, acts, need in (*needs, *others):

@@ -17,7 +17,7 @@ RECOGNISED_SHARE = 0.05  # of the marks of a trace: 3 of 64
 
 
 class TunedConstant(StrEnum):
-    """What was chosen."""
+    """A constant that was chosen on a trace."""
 
     MAX_PENDING = "the 64 waiting jobs that a decision of matching considers"
     GUESTS_MAY_STAY = "that guests may outlast their hosts"
@@ -65,9 +65,9 @@ TUNING_TRACES = (
 def tuned_here(
     worlds: Sequence[World], policies: Sequence[SchedulerRecord], *, guest_may_stay: bool = True
 ) -> dict[str, str]:
-    """Name of the policy -> what of it was chosen on this trace, in words; only policies of which anything was.
+    """Return, for each policy with constants chosen on this trace, a description of these constants.
 
-    `guest_may_stay`: is that default in force?
+    `guest_may_stay`: whether the default that guests may outlast their hosts is in force.
     """
     marks = {
         job_mark(job.user, job.gpus, job.duration_s)

@@ -39,7 +39,7 @@ def run_only(streams: Sequence[StreamState], index: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveScheduler:
-    """One stream after the other, by priority and then in the order given. Gaps stay empty."""
+    """Runs one stream after the other, by priority and then in the given order. Gaps stay empty."""
 
     name: str = "exclusive"
     launch_ahead: int = 1

@@ -129,7 +129,7 @@ class PairScenario:
 
 
 class Planner(StrEnum):
-    """What the scheduler that fills gaps knows of the kernels and gaps to come."""
+    """The knowledge that the gap-filling scheduler has of future kernels and gaps."""
 
     IDENTITY = "identity"  # means by kernel identity over measured rounds, as FIKIT
     PLACE = "place"  # means by identity and place in the round: rounds repeat their launches
@@ -151,7 +151,8 @@ def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: 
 
 
 def synthetic_rounds(timeline: Timeline, gap_frac: float, seed: int, *, every: int) -> list[Timeline]:
-    """The rounds of a measurement stage, each with gaps of its own draw, none of them that of `seed` itself."""
+    """Return the rounds of a measurement stage. The gaps of each round are an independent draw; none is the draw of
+    `seed`."""
     seeds = np.random.SeedSequence(seed).generate_state(MEASURED_ROUNDS)
     return [with_synthetic_gaps(timeline, gap_frac, int(draw), every=every) for draw in seeds]
 

@@ -282,7 +282,7 @@ class _ReplayEngine:
                 state.next_launch_s = gap_end_s if host_waited else max(self.now_s, state.host_ready_s)
 
     def result(self) -> ReplayResult:
-        """What the streams achieved so far."""
+        """Return the outcome of each stream so far."""
         for state in self.states:
             self._end_span(state)
         return ReplayResult(

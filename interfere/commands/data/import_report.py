@@ -27,7 +27,7 @@ Out = Annotated[
 
 
 def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
-    """Write the import and print what came in, what did not, and from which bytes."""
+    """Write the import, and print the imported rows, the rows left out, and the checksums of the source files."""
     from interfere.data.importers.import_writer import write_import
 
     files = write_import(out, imported)
@@ -47,7 +47,7 @@ def _counts(imported: "ImportResult") -> dict[str, int]:
 
 
 def report_document(imported: "ImportResult") -> dict[str, Any]:
-    """What came in, what did not, and from which bytes, as a JSON document."""
+    """Return the imported rows, the rows left out, and the source files as a JSON document."""
     from interfere.data.importers.import_card import compare_with_published
 
     read = [

@@ -255,7 +255,7 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:
-    """What else the first job could have got: asked of the server as `interfere explain` does."""
+    """Return the alternatives for the first job, queried from the server as `interfere explain` does."""
     explained = json_value(dict(findings.decision.explained))
     action = explained["action"]
     yield Sentence(f"{action['job_id']} beside {action['partner_id']}: {action['reason']}.")

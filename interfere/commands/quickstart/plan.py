@@ -26,7 +26,7 @@ SETTINGS, FINISHED = "settings.json", "report.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a run is asked for; a run with equal settings goes on where one was ended."""
+    """The settings of a run. A run with equal settings continues where an earlier run ended."""
 
     workload_set: str
     workloads: tuple[str, ...]
@@ -35,7 +35,7 @@ class RunSettings:
 
 
 class RunPlan:
-    """Counts the stages of a run, and prints for each what is left of it and of the run."""
+    """Counts the stages of a run, and prints the remaining time of each stage and of the run."""
 
     def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
         """`expected_s` are the stages in order, with the seconds that each takes on a machine with nothing else."""
@@ -94,7 +94,7 @@ class RunPlan:
 
 
 class RunFolder:
-    """The folder of a run: what each stage found, one JSON file each."""
+    """The folder of a run: the results of each stage, one JSON file each."""
 
     def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
         """Open the run that was begun here with these settings; where it is finished or another, begin anew.
@@ -109,7 +109,7 @@ class RunFolder:
         self._write(SETTINGS, self._settings)
 
     def once(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the stage found: from its file, or else computed now and written there."""
+        """Return the result of a stage: read from its file, or computed now and written there."""
         kept = self._read(f"{name}.json")
         if kept is None:
             self._write(f"{name}.json", dict(compute()))

@@ -38,7 +38,7 @@ WriteFindings = Callable[["Findings"], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything that one run found, or has found so far."""
+    """The results of one run so far."""
 
     reason_not_measured: str  # empty where the jobs were measured on this machine
     workloads: tuple[str, ...]

@@ -129,7 +129,7 @@ class PairMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """What is known of memory in one domain."""
+    """The known memory facts of one domain."""
 
     capacity_bytes: float  # NaN for an unknown device type
     static_jobs: int  # jobs without a measured peak, whose peak is that of a static trace
@@ -192,7 +192,7 @@ def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
 
 
 def count_censored(table: Table) -> int:
-    """Number of ok rows whose reason says that they are censored: the true value lies beyond the stated one."""
+    """Count the ok rows whose reason marks them as censored: the true value lies beyond the stated one."""
     return sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
 
 

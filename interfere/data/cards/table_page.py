@@ -160,7 +160,7 @@ def _domain_section(domain: DomainSummary, anchor: str) -> Section:
 
 
 def _verdict(domain: DomainSummary) -> Sentence:
-    """Whether the rows agree well enough to train a model on them."""
+    """Return whether the repeated measurements of the rows agree well enough to train a model on them."""
     icc = domain.quality.icc
     if not domain.table.ok_pairs:
         return Sentence("No row of this domain has a slowdown.", lead="Nothing measured.", tone=Tone.BAD)

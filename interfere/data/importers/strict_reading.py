@@ -88,7 +88,7 @@ class Faults:
         return len(self._errors)
 
     def read(self, reader: Callable[[], T], default: D) -> T | D:
-        """What `reader` returns; `default` where it raises a TableError, which is kept."""
+        """Return the result of `reader`. Where it raises a TableError, keep the error and return `default`."""
         try:
             return reader()
         except TableError as error:
@@ -178,13 +178,13 @@ def read_csv(
     free_text: str = "",
     header_remedy: str = AS_PUBLISHED,
 ) -> CsvFile:
-    """All rows of a CSV file with at least the required columns; without `header` it has exactly these.
+    """Return all rows of a CSV file that has at least the required columns; without `header` it has exactly these.
 
-    `final_line_end`: whether the publisher's files end their last row, so that a file without it is truncated.
-    `free_text`: a column that may hold the delimiter without quotes; such a row is read where that column is the last.
-    `header_remedy`: what to do where a column is missing.
+    `final_line_end`: whether the publisher's files end their last row with a line end, so that a file without it is
+    truncated. `free_text`: a column that may contain the delimiter without quotes, which is supported where it is the
+    last column. `header_remedy`: the remedy where a column is missing.
 
-    Raises TableError, which names file and row.
+    Raises TableError with file and row.
     """
     text, source = read_text(path)
     refuse_other_format(path, text, required, delimiter=delimiter, header=header)

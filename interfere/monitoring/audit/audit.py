@@ -28,7 +28,7 @@ from interfere.monitoring.site_labels import SiteLabels, naming_hint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What sharing devices cost a site in a span of time."""
+    """The cost of sharing devices at a site over a span of time."""
 
     start_s: float
     end_s: float
@@ -56,7 +56,7 @@ class AuditReport:
 
 
 class AuditSums:
-    """What an audit remembers of the cells that it has read."""
+    """Running sums over the cells that an audit has read."""
 
     def __init__(self) -> None:
         self.episodes = EpisodeLog()

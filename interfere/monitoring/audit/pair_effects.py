@@ -58,7 +58,7 @@ class PairEffects:
         return mean, math.sqrt(max(prior - known, 1e-6))
 
     def _shared(self, victim: str | Texts, neighbour: str | Texts) -> Floats:
-        """What pairs share with each measured row, as shares of the variance."""
+        """Return the variance that a pair shares with each measured row, as a fraction of the prior variance."""
         same_victim, same_neighbour = self._victims == victim, self._neighbours == neighbour
         shares = VICTIM_SHARE * same_victim + NEIGHBOUR_SHARE * same_neighbour
         return np.asarray(shares + PAIR_SHARE * (same_victim & same_neighbour), dtype=np.float64)

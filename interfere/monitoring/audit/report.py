@@ -28,7 +28,7 @@ class Origin(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Whether a pair gets more done on one device than its jobs one after the other."""
+    """Whether a pair progresses faster together on one device than its jobs would one after the other."""
 
     KEEP = "sharing pays"
     SEPARATE = "separate"
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one workload lost beside one company."""
+    """The time that one workload lost beside one set of neighbours."""
 
     victim: str
     company: Company

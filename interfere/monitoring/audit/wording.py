@@ -67,7 +67,7 @@ def headline(report: AuditReport) -> str:
 
 
 def total(report: AuditReport) -> str:
-    """What sharing cost in all."""
+    """Return a sentence with the total cost of sharing."""
     low, high = sum(each.lost_lower for each in report.workloads), sum(each.lost_upper for each in report.workloads)
     unknown = sum(each.unknown_hours for each in report.workloads)
     text = f"Sharing cost {hours(report.lost_hours)} of jobs' progress, between {hours(low)} and {hours(high)}."
@@ -83,7 +83,7 @@ def interval(side: Side) -> str:
 
 
 def evidence(side: Side) -> str:
-    """What a side's slowdown rests on."""
+    """Return the evidence for a workload's slowdown, in words."""
     if side.origin is Origin.UNKNOWN:
         return "never seen alone, or no counter"
     if side.origin is Origin.PREDICTED:
@@ -98,7 +98,7 @@ def pair_text(names: tuple[str, str]) -> str:
 
 
 def repairing_text(each: Repairing) -> str:
-    """What another pairing would have cost."""
+    """Return a sentence with the estimated cost if the same jobs had been paired differently."""
     saved, margin = each.lost_before - each.lost_after, 1.96 * each.saved_sd
     return (
         f"On {each.device_type}, paired otherwise, the same jobs would have lost {hours(each.lost_after)} instead of "
@@ -132,7 +132,7 @@ def load_note(each: WorkloadCost) -> str:
 
 
 def notes(report: AuditReport) -> list[str]:
-    """What to know before relying on the report, the most specific first."""
+    """Return the warnings that a reader needs before relying on the report, the most specific first."""
     lines = [report.hint] if report.hint else []
     if not report.progress:
         lines.append("No counter of steps was named (--progress), so nothing is known of what sharing cost.")

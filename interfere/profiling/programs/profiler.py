@@ -55,7 +55,7 @@ SOURCE = "command"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecording:
-    """What was recorded of one run of a command."""
+    """The recording of one run of a command."""
 
     recording: Recording
     private_peak_bytes: float

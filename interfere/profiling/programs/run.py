@@ -162,7 +162,7 @@ class ProgramRun:
             self._kill_processes()
 
     def samples(self) -> list[dict[str, Any]]:
-        """What the supervisor sampled: the complete lines of `samples.jsonl`."""
+        """Return the supervisor's samples: the complete lines of `samples.jsonl`."""
         try:
             lines = (self.folder / SAMPLES).read_text().split("\n")[:-1]
         except FileNotFoundError:

@@ -80,7 +80,7 @@ REMEDIES = (  # (part of torch's message, what helps); the first that fits
 
 
 class MemoryUse(StrEnum):
-    """What a storage holds."""
+    """The contents of a storage in memory, by use."""
 
     MODEL = "model"
     GRADIENT = "gradient"

@@ -93,7 +93,7 @@ class DeadlinePlanner:
         )
 
     def _pending(self, cluster: Cluster) -> list[JobState]:
-        """All waiting jobs with deadlines, and the shortest of the others."""
+        """Return all waiting jobs with deadlines, and the shortest waiting jobs without."""
         with_deadline = [state for state in cluster.waiting.values() if state.job.has_deadline]
         best_effort = [state for state in cluster.waiting.values() if not state.job.has_deadline]
         best_effort.sort(key=lambda state: (state.remaining_s, state.arrival_rank))
@@ -111,7 +111,7 @@ class DeadlinePlanner:
         return replace(job, preemptible=True, weight=0.5 / (1.0 + remaining_s / HOUR_S) ** 0.5)
 
     def _devices(self, cluster: Cluster) -> list[Device]:
-        """All devices with the jobs that run on them and their windows as far as they are known."""
+        """Return all devices with their running jobs, and with the availability windows that are known now."""
         residents: dict[str, list[Job]] = {}
         for state in cluster.running.values():
             job = self._job(state, cluster)

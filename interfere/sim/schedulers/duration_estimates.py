@@ -24,16 +24,16 @@ class Estimate(Protocol):
     """Expected run time in seconds at speed 1."""
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """Of the whole job. A job's estimate stays what it was when it was first asked for."""
+        """Return the expected run time of the whole job. The estimate of a job stays as it was when first requested."""
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """Of what the job has left now."""
+        """Return the expected remaining run time of the job, from now on."""
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """`remaining_s` of each of many jobs."""
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """What the job has left at least, as far as the estimate can tell."""
+        """Return a lower bound of the remaining run time, as far as the estimate can give one."""
 
     @property
     def error(self) -> float:
@@ -48,7 +48,7 @@ class Oracle:
         return state.job.duration_s
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """What is left, checkpoints that are still to be paid included."""
+        """Return the true remaining time, including checkpoints that the job still has to pay for."""
         return max(0.0, state.remaining_s - state.rate * (cluster.now_s - state.accounted_s))
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:

@@ -43,8 +43,10 @@ class BackfillReservation:
         cluster: Cluster,
         node_gpus: int,
     ) -> tuple[Device, ...]:
-        """Devices for a later job that does not delay the head: those found where it ends in time, else devices that
-        are not reserved; empty where there are none."""
+        """Return devices for a later job such that it does not delay the head of the queue; empty where there are none.
+
+        A job that ends in time gets the devices in `found`, any other job devices that are not reserved.
+        """
         speed = min(cluster.devices[device.id].speed for device in found)
         if self._ends_in_time(self.estimate.remaining_s(state, cluster) / speed, cluster):
             return found

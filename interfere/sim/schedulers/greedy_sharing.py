@@ -145,7 +145,10 @@ def allowed_pairs(
     max_slowdown: float = math.inf,
     min_joint_throughput: float,
 ) -> AllowedPairs:
-    """All waiting workloads beside all hosts' workloads whose predicted medians are within the cap and pay."""
+    """Return the pairs of a waiting and a host workload that are worth sharing.
+
+    The predicted medians of both slowdowns must be within the cap, and the joint throughput must reach its minimum.
+    """
     allowed: AllowedPairs = {}
     guest_workloads = dict.fromkeys(state.job.workload for state in waiting)
     for device_type in dict.fromkeys(host.device_type for host in hosts):

@@ -21,7 +21,7 @@ class Order(Protocol):
 
     @property
     def jumps(self) -> bool:
-        """Do keys of running jobs jump while they run, so that the order must be asked again?"""
+        """Whether keys of running jobs change in jumps while they run, so that the order must be computed again."""
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """When a job's key next jumps at its current rate (at rate 1 if it starts now); inf where it never does."""
@@ -59,7 +59,7 @@ class Fifo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestFirst:
-    """By the expected run time of the whole job, or, with `remaining`, of what is left of it."""
+    """Orders jobs by the expected run time of the whole job or, with `remaining`, by the expected remaining time."""
 
     estimate: Estimate = field(default_factory=Oracle)
     remaining: bool = False

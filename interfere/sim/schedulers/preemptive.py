@@ -111,7 +111,7 @@ class PreemptiveScheduler:
 
 
 def _turn(victims: Sequence[JobState], device: Device) -> int:
-    """Of the devices of a node, those that are free are taken first, then those of the first victims."""
+    """Return the preference key of a device of a node: -1 for a free device, else the position of its victim."""
     return next((k for k, victim in enumerate(victims) if device.id in victim.device_ids), -1)
 
 
@@ -121,7 +121,7 @@ def _leads_pair(state: JobState) -> bool:
 
 
 class _DraftDecision:
-    """Starts and stops decided so far, and what the devices would be like after them."""
+    """The starts and stops decided so far, and the state of the devices after them."""
 
     def __init__(self, cluster: Cluster, order: Order) -> None:
         self.cluster, self._order = cluster, order
@@ -142,8 +142,11 @@ class _DraftDecision:
         return self._order.keys((state,), self.cluster)[0], state.arrival_rank
 
     def next_waiting(self) -> JobState | None:
-        """The next waiting or stopped job in order that may find devices, each once; None where there is none. Those
-        for which there are too few on the way to it are blocked."""
+        """Return the next waiting or stopped job that may find devices; None where there is none. Each job is returned
+        once.
+
+        Jobs on the way that ask for more devices than are left are added to `blocked`.
+        """
         while self._waiting:
             _, state = self._waiting.pop()
             if (state.job.gpus, state.job.pools) not in self._too_large:
@@ -171,7 +174,8 @@ class _DraftDecision:
     def _take_from(
         self, victims: Sequence[JobState], request: tuple[int, tuple[str, ...]], node_gpus: int
     ) -> tuple[Device, ...]:
-        """Devices for a request, free ones or those of victims, of which it stops as many as it needs."""
+        """Return devices for a request, from free devices and from victims, and stop the victims whose devices are
+        used."""
         free = self.free.copy()
         free.add(device.device for victim in victims for device in victim.devices)
         devices = free.prefer(free.find(*request, node_gpus), partial(_turn, victims))

@@ -108,7 +108,8 @@ class QueueScheduler:
     def _start_with_reservation(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Starts, and the jobs that found no free devices which they may take: `sharing` was offered these."""
+        """Return the starts, and the jobs that found no devices that they may take. `sharing` was offered these
+        jobs."""
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
         unreserved = free
         hosts: list[Host] = []

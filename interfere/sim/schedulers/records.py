@@ -20,7 +20,7 @@ from interfere.sim.schedulers.queue import Backfill
 
 
 class Queue(StrEnum):
-    """Which waiting job comes first, or who decides instead."""
+    """The order of waiting jobs, or the planner that decides in place of an order."""
 
     FIFO = "fifo"
     SJF = "sjf"  # by the true duration
@@ -131,7 +131,7 @@ class SchedulerRecord:
 
     @property
     def uses_slices(self) -> bool:
-        """Does `slice_s` change what it decides?"""
+        """Whether `slice_s` changes the scheduler's decisions."""
         return self.rematch or (self.queue in ORDERS and not self.is_preemptive and bool(self.sharing))
 
     @property
@@ -141,12 +141,12 @@ class SchedulerRecord:
 
     @property
     def uses_whole_nodes(self) -> bool:
-        """Does `whole_nodes` change what it decides?"""
+        """Whether `whole_nodes` changes the scheduler's decisions."""
         return not self.is_policy
 
     @property
     def uses_guest_ends_first(self) -> bool:
-        """Does `guest_ends_first` change what it decides?"""
+        """Whether `guest_ends_first` changes the scheduler's decisions."""
         return bool(self.sharing) and not self.stops_jobs
 
     # --- related schedulers -------------------------------------------------------------------------------------------
@@ -165,12 +165,16 @@ class SchedulerRecord:
 
     @property
     def in_pairs(self) -> "SchedulerRecord | None":
-        """What one with more than two seats is compared with; None for others."""
+        """The same scheduler with two seats, as a reference for a scheduler with more; None where it has no more than
+        two."""
         return self.two_seats if self.seats > DEFAULT_SEATS else None
 
     @property
     def one_gpu_only(self) -> "SchedulerRecord | None":
-        """The same where only jobs on one device share; None for one whose jobs on several devices never share."""
+        """The same scheduler where only jobs on one device share.
+
+        None for a scheduler whose jobs on several devices never share.
+        """
         return replace(self, one_gpu=True) if self.sharing and not self.rematch else None
 
     def with_seats(self, seats: int) -> "SchedulerRecord | None":

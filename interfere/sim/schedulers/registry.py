@@ -50,7 +50,7 @@ class SchedulerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings(SchedulerOptions):
-    """What a scheduler is told beside its record."""
+    """The predictor, the profiles and the limits that a scheduler gets in addition to its record."""
 
     predictor: Predictor
     profiles: Profiles
@@ -96,7 +96,7 @@ def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Sche
 
 
 def _told_durations(settings: SchedulerSettings) -> Estimate:
-    """Run times as a scheduler is told them: exact, or with an error."""
+    """Return the run times that a scheduler is given: exact, or with an error."""
     return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
 
 

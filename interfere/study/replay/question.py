@@ -52,9 +52,11 @@ class ReplayQuestion:
     """Every scheduler on every trace, beside what it is compared with."""
 
     def resolved(self, study: Study) -> Study:
-        """What a pair must gain, how far a job may be slowed down and whether guests must end first is what the server
-        does by default. Replays with deadlines have been without whole nodes from the start: published figures are
-        comparable only so."""
+        """Return the study with its defaults filled in.
+
+        The minimum gain of a pair, the slowdown cap and the rule on which job ends first take the server's defaults.
+        Replays with deadlines do not use whole nodes, so that they stay comparable with published figures.
+        """
         dated = study.deadlines is not None
         resolved = replace(
             study,
@@ -101,7 +103,10 @@ class ReplayQuestion:
         planned: int,  # noqa: ARG002 - this report tells of whole traces
         interrupted: bool,
     ) -> ReplayAnswer:
-        """The comparison of all schedulers; of those with more than two seats at both ends of what groups may do."""
+        """Return the comparison of all schedulers.
+
+        Where a scheduler has more than two seats, it is compared under both compositions of groups, sum and product.
+        """
         schedulers = _replayed(study, inputs.coverage)
         dated = [world.name for world in inputs.worlds if world.has_deadlines]
         planned_tasks = self.plan(study, inputs)[1] if interrupted else []
@@ -164,7 +169,7 @@ def _named(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
 
 
 def _replayed(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
-    """These and, without deadlines, what they are compared with."""
+    """Return the named schedulers and, without deadlines, the reference schedulers that they are compared with."""
     named = _named(study, coverage)
     return with_references(named) if study.deadlines is None else tuple(dict.fromkeys(named))
 

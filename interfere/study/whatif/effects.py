@@ -86,7 +86,7 @@ def effects_of(results: Sequence[ReplayResult], inputs: StudyInputs) -> tuple[Ef
 
 
 class _Kind(NamedTuple):
-    """What the results of one effect have in common."""
+    """The properties that the results of one effect share."""
 
     scheduler: SchedulerRecord
     load: float | None

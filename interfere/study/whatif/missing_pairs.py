@@ -30,7 +30,7 @@ class MissingPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingTruth:
-    """How much of the hours in which jobs would meet is not measured, and what to measure first."""
+    """The share of co-location hours whose pairs are not measured, and the pairs to measure first."""
 
     unmeasured_share: float  # of the GPU hours of all pairs
     pairs: tuple[MissingPair, ...]

@@ -98,7 +98,7 @@ class WhatIfQuestion:
         planned: int,
         interrupted: bool,
     ) -> WhatIfAnswer:
-        """What sharing changes, what is not known, and what to measure."""
+        """Return the effect of sharing, the unknown part of it, and the pairs to measure."""
         effects = effects_of(results, inputs)
         jobs = sum(len(world.jobs) for world in inputs.worlds)
         notes = (inputs.notes.names, inputs.notes.truth, inputs.notes.trace, _tuned_note(study, inputs))

@@ -60,7 +60,7 @@ LOAD_SERIES = (
 
 
 def whatif_document(answer: WhatIfFindings) -> Document:
-    """The report: what is known, the answer, what it rests on, and what to measure."""
+    """Return the report: the known facts, the answer, its evidence, and the pairs to measure."""
     text, tone = wording.verdict(answer)
     is_sure = answer.coverage.gpu_h_share >= SURE_SHARE and not answer.is_predicted and not answer.left_out
     interrupted = Sentence(

@@ -23,7 +23,7 @@ GROUPS = (
 
 
 def coverage_text(answer: WhatIfFindings) -> str:
-    """How much of the trace the slowdowns cover: what a reader must know before any gain."""
+    """Return a sentence on the share of the trace that the slowdowns cover. A reader needs it before any gain."""
     coverage = answer.coverage
     source = "The model predicts slowdowns of" if answer.is_predicted else "Measured slowdowns cover"
     text = f"{source} {coverage.job_share:.1%} of the jobs and {coverage.gpu_h_share:.1%} of the GPU hours"
@@ -101,7 +101,7 @@ def verdict(answer: WhatIfFindings) -> tuple[str, Tone]:
 
 
 def population_text(answer: WhatIfFindings) -> str:
-    """What intervals and spreads are about."""
+    """Return a sentence on the populations that the intervals and spreads describe."""
     changes = [effect.change for effect in main_effects(answer) if effect.change is not None]
     if not changes:
         return ""
@@ -133,7 +133,7 @@ def placement_text(comparisons: Sequence[PlacementComparison]) -> str:
 
 
 def scenario_text(answer: WhatIfFindings) -> str:
-    """What the workloads without truth could change."""
+    """Return a sentence on how much the workloads without truth could change the answer."""
     if not answer.unknown or answer.is_predicted:
         return ""
     queue = answer.study.schedulers[0].label
@@ -161,7 +161,7 @@ def pair_name(names: tuple[str, str]) -> str:
 
 
 def notes(answer: WhatIfFindings) -> list[str]:
-    """What a reader should know before relying on it."""
+    """Return the warnings that a reader needs before relying on the report."""
     oracle = [record.label for record in answer.study.schedulers if record.knows_durations]
     texts = [
         *answer.notes,

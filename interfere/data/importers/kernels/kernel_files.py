@@ -148,7 +148,8 @@ def _device_type(file: KernelFile) -> str:
 def _notices(
     kernel_format: KernelFormat, files: Sequence[KernelFile], steps: int, *, is_measured: bool
 ) -> list[Notice]:
-    """What of the files is not simply as recorded; counts of one subject are added up over the files."""
+    """Return notices on content of the files that is not imported as recorded. Counts of one subject are summed over
+    files."""
     counts: dict[tuple[Treatment, str, str], int] = {}
     total = str(sum(len(file.launches) for file in files))
     for notice in (notice for file in files for notice in file.notices):
@@ -209,10 +210,10 @@ def _profile_of_sum(file: KernelFile, blank: JobProfile, steps: int) -> JobProfi
 
 
 def _profile_of_timeline(file: KernelFile, blank: JobProfile, steps: int) -> JobProfile:
-    """The profile of timed launches, of which those before the first marked step and after the last do not count.
+    """Return the profile of timed launches. Launches before the first marked step and after the last do not count.
 
-    `steps` is the number of steps where none is marked. Without a step time the marked steps give it, else the span of
-    all launches divided by `steps`.
+    `steps` is the number of steps where none is marked. Without a given step time, the marked steps determine it, or
+    else the span of all launches divided by `steps`.
     """
     # 1. Cut to the marked steps.
     launches, spans_s = file.launches, file.step_spans_s

@@ -89,7 +89,8 @@ def _label(by: str) -> str:
 
 
 def _job_of(samples: SiteSamples, series: TimeSeries, by: str, prefix: str) -> str:
-    """The job of a series: its pod, else the value of its label `by`; empty where it has no such label."""
+    """Return the job of a series: its pod, else the value of its label `by`; empty where the series has no such
+    label."""
     workload = series.label(prefix + _label(by))
     workload = workload_of_pod(workload) if by == BY_WORKLOAD else workload
     job = "/".join(filter(None, (series.label(f"{prefix}namespace"), series.label(f"{prefix}pod")))) or workload

@@ -106,7 +106,10 @@ def is_matrix(sheet: Sheet, roles: ColumnRoles) -> bool:
 
 
 def matrix_measure(sheet: Sheet, value: str) -> Measure:
-    """What the cells of a matrix mean: as given, else as its first column is called. Raises InvalidInputError."""
+    """Return the measure of the cells of a matrix: the given one, else the one that its first column names.
+
+    Raises InvalidInputError.
+    """
     name = value or normalised(sheet.columns[0])
     if name not in MEASURES:
         raise InvalidInputError(

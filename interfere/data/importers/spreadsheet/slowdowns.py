@@ -26,7 +26,7 @@ PairKey = tuple[str, str, Conditions]  # victim, neighbour, conditions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SheetOrigin:
-    """What all measurements of one sheet have in common."""
+    """The properties that all measurements of one sheet share."""
 
     name: str
     campaign: str
