@@ -196,7 +196,7 @@ class DecisionMaker:
         return self._ledgers.read(scope).promises
 
     def with_grants(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot in which residents ask for the memory that their scope has granted them."""
+        """Return the snapshot with the memory requests of residents set to the memory that their scope granted them."""
         return with_running_grants(snapshot, self._ledgers.read(snapshot.scope))
 
     def grants(self, scope: str) -> GrantTables:

@@ -137,7 +137,8 @@ class Explainer:
     # --- predictions ------------------------------------------------------------------------------------------------
 
     def _explain_pairs(self, action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
-        """The job beside its partner, and the partner beside the job; none without a partner."""
+        """Return the explanations of both directions: the job beside its partner and the reverse. Empty without a
+        partner."""
         job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
         if job is None or device is None:
             return

@@ -164,7 +164,7 @@ class ProfileCatalogue:
         return self._combined.get((workload, device_type))
 
     def of_any_device(self, workload: str) -> JobProfile | None:
-        """All that is known of a workload on the device type that it was profiled on last, combined."""
+        """Return the combined profile of a workload on the device type on which it was profiled last."""
         key = self._newest_anywhere.get(workload)
         return self._combined.get(key) if key else None
 

@@ -68,7 +68,7 @@ def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
 
 
 class PolicyCore:
-    """One method per rpc. Thread-safe: readers take the current state and never wait for the one writer."""
+    """One method per RPC. Thread-safe: readers use the current state and never wait for the one writer."""
 
     def __init__(
         self,
@@ -80,9 +80,10 @@ class PolicyCore:
         max_log_entries: int = 10_000_000,
         learns_beside: bool = False,
     ) -> None:
-        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept.
+        """Serve a model. `time_budget_s`: default for decisions without one. `max_log_entries`: length of the log that
+        is kept.
 
-        `learns_beside`: a long log is learned again beside all calls, which are answered by the model before it.
+        `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
         self._writer = StateWriter(model, store, metrics, max_log_entries, learns_beside=learns_beside)
         self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
@@ -105,7 +106,8 @@ class PolicyCore:
     # --- model and state ---------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:
-        """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
+        """Serve another model from the next call on. It learns the observations again in the background, while calls go
+        on."""
         self._writer.use_model(model)
 
     def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:

@@ -127,7 +127,7 @@ class Knowledge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedState:
-    """The model that is served, the profiles that jobs are predicted from, and what was learned since the training."""
+    """The served model, the profiles from which jobs are predicted, and the state learned since the training."""
 
     model: ServedModel
     profiles: ProfileCatalogue

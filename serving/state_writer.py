@@ -27,9 +27,9 @@ class StateWriter:
     def __init__(
         self, model: ServedModel, store: Store, metrics: Metrics, max_log_entries: int, *, learns_beside: bool
     ) -> None:
-        """Learns the log, of which `max_log_entries` are kept.
+        """Learn the log, of which the newest `max_log_entries` are kept.
 
-        `learns_beside`: a long log is learned again beside all calls, which are answered by the model before it.
+        `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
         self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._learns_beside = learns_beside
@@ -48,7 +48,8 @@ class StateWriter:
     # --- the model --------------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:
-        """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
+        """Serve another model from the next call on. It learns the observations again in the background, while calls go
+        on."""
         known = self._state.profiles
         profiles = self._stored_catalogue(model)
         self._count_evictions_of(model)

@@ -44,7 +44,7 @@ Ints = NDArray[np.int64]
 
 
 class Relation(StrEnum):
-    """What an older campaign is to the newest one."""
+    """The relation of an older campaign to the newest campaign."""
 
     SAME = "same stack"
     TRANSLATED = "translated"

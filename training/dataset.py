@@ -180,9 +180,9 @@ def build_dataset(
     metric: str = METRIC,
     statuses: Collection[PairStatus] = (PairStatus.OK,),
 ) -> Dataset:
-    """All measurements of the tables with one of `statuses`, in order; one without a slowdown has NaN.
+    """Return all measurements of the tables with one of `statuses`, in order. A measurement without a slowdown has NaN.
 
-    Raises UnfitError where there is none, TableError for a pair whose job has no profile.
+    Raises UnfitError where there are no measurements, TableError for a pair whose job has no profile.
     """
     # 1. Select the measurements.
     selected = [

@@ -148,11 +148,11 @@ def retrain(
     models: Mapping[str, ModelSettings] = MODELS,
     report: Callable[[str], None] = lambda _: None,
 ) -> RetrainResult:
-    """Run the job once on the base `tables` and the observations in `store`; a dry run writes nothing.
+    """Run the job once on the base `tables` and the observations in `store`. A dry run writes nothing.
 
-    `champion` names the model to publish; without it the one with the lowest error is. `groups` as in `train`.
-    Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace,
-    and what `train` raises.
+    `champion` names the model to publish; without it the model with the lowest error is published. `groups` as in
+    `train`. Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace, and
+    the errors of `train`.
     """
     require_model(champion, models)
     if not dry_run:
@@ -238,7 +238,10 @@ def _inputs_digest(
 
 
 def _nothing_new(work: Path, inputs: str) -> str:
-    """Why nothing is to be done; "" where the inputs are new, or where the champion of the last run is missing."""
+    """Return the reason why there is nothing to do.
+
+    "" where the inputs are new, or where the champion of the last run is missing.
+    """
     last_run = _read_last_run(work)
     published = last_run.get("outcome") == RetrainOutcome.PUBLISHED
     champion_is_missing = published and not model_registry.champion_folder(work).exists()

@@ -155,9 +155,10 @@ class PolicyClient:
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> MatrixAnswer:
-        """Both directions for v victims beside n neighbours (none: beside the victims), float32[v, n] each.
+        """Return both directions for v victims and n neighbours, float32[v, n] each. Without neighbours, the victims
+        are used.
 
-        Raises InvalidInputError naming every job without a profile.
+        Raises InvalidInputError that names every job without a profile.
         """
         query = MatrixQuery(
             victims=_refs(victims),

@@ -114,7 +114,7 @@ class CombinedProfiles:
 
 
 def source_kind(source: str) -> SourceKind:
-    """How a source knows its facts; that of the first one where several were combined."""
+    """Return how a source obtained its facts. For a combination of sources, the first one counts."""
     return _KIND_OF_SOURCE.get(source.partition("+")[0].partition(":")[0], SourceKind.MEASURED)
 
 

@@ -83,7 +83,7 @@ def _check_columns(path: Path, file_schema: Any, schema: Any) -> None:
 
 
 def _holds_type(file_type: Any, expected: Any) -> bool:
-    """Whether the type of a column in a file is the one that the schema expects."""
+    """Return whether a column in a file has the type that the schema expects."""
     import pyarrow as pa
 
     if pa.types.is_list(file_type) and pa.types.is_list(expected):

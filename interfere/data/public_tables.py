@@ -24,7 +24,7 @@ SOURCES_FILE = Path(__file__).with_name("sources.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicTable:
-    """One published file. `sha256` is that of the copy that the importers were written against."""
+    """One published file. `sha256` is the checksum of the copy that the importers were written for."""
 
     collection: str  # what `interfere data fetch` calls the files that belong together
     kind: str  # the format: the subcommand of `interfere data import` that reads it

@@ -95,7 +95,7 @@ def write_table(path: Path, table: Table) -> None:
 def add_profiles(path: Path, jobs: Sequence[JobProfile]) -> Table:
     """Add profiles to the table in folder `path`, or to a new table.
 
-    What the same source said of the same job before is replaced, what other sources said is kept.
+    Earlier facts of the same source about the same job are replaced. Facts of other sources are kept.
     """
     existing = read_table(path) if (path / JOBS_FILE).exists() or (path / PAIRS_FILE).exists() else None
     combined = combine_profiles((*(existing.profiles if existing else ()), *jobs))

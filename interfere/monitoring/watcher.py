@@ -288,7 +288,8 @@ class SoloFacts:
         self._registered: dict[tuple[str, str], int] = {}  # windows in the profile that was given out last
 
     def add(self, windows: Iterable[CompanyWindow]) -> None:
-        """Add windows: all that is known of a job alone, and in company the memory that is known to be its own."""
+        """Add windows. A job alone contributes all its facts; a job with neighbours contributes only the memory known
+        to be its own."""
         for window in windows:
             alone = len(window.jobs) == 1
             for each in window.jobs:

@@ -164,7 +164,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the jobs of a group run: `seats[k]` is the placement of the k-th job, the last one that of all further."""
+    """The placement of the jobs of a group. `seats[k]` is for the k-th job; the last seat is for all further jobs."""
 
     mode: SharingMode
     seats: tuple[Placement, ...]

@@ -104,7 +104,7 @@ def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> lis
 
 
 def _meaningful(sides: Iterable[Sequence[BlockEstimate]]) -> list[Sequence[BlockEstimate]]:
-    """The sides that have a slowdown in every block: not those of jobs that an important one starved."""
+    """Return the sides with a slowdown in every block. A job that an important job starved has none."""
     return [blocks for blocks in sides if all(_in_range(block.slowdown) for block in blocks)]
 
 

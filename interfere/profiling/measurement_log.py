@@ -33,10 +33,10 @@ class MeasurementLog:
         self.identity_path, self.jobs_path = folder / "campaign.json", folder / "commands.json"
 
     def bind_campaign(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Start a campaign in this folder, or continue the one that was started here.
+        """Start a campaign in this folder, or continue the campaign that was started here.
 
-        `identity` holds the settings that must stay the same for measurements to belong together. Raises ConflictError
-        when the folder was started with others, or holds measurements and `resume` is off.
+        `identity` holds the settings that must stay the same for measurements to be comparable. Raises ConflictError
+        when the folder was started with other settings, or holds measurements and `resume` is off.
         """
         if not self.identity_path.exists():
             self.identity_path.write_text(json.dumps(identity, indent=2) + "\n")

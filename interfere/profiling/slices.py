@@ -100,7 +100,8 @@ class Recording:
 
 
 def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> list[list[frozenset[int]]]:
-    """Who runs in each slice: each round holds every job alone once and all together twice, in random order."""
+    """Return the set of running jobs for each slice. Each round runs every job alone once and all jobs together twice,
+    in random order."""
     windows = [*(frozenset({k}) for k in range(size)), frozenset(range(size)), frozenset(range(size))]
     return [[windows[k] for k in rng.permutation(len(windows))] for _ in range(rounds)]
 
@@ -201,7 +202,7 @@ def _undisturbed_s(each: SideSlice, factor: float) -> float:
 
 
 def countable(slices: Sequence[SideSlice], usual_clock_s: float) -> list[SideSlice]:
-    """The slices of one kind (alone, or beside others) that count: the least disturbed ones, without outliers."""
+    """Return the valid slices of one kind (alone, or with neighbours): the least disturbed slices, without outliers."""
     if not slices:
         return []
     # 1. Drop slices that are more disturbed than the others.

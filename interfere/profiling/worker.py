@@ -42,7 +42,7 @@ class WorkerCommand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSlot:
-    """Which workload a worker runs, on which core, and whether it runs only while no other process wants the core."""
+    """The workload and the core of a worker, and whether it runs only while no other process wants the core."""
 
     pipe_fd: int
     core: int

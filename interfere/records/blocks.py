@@ -63,7 +63,7 @@ class BlockSide:
 
     @property
     def slowdown(self) -> float:
-        """Step time beside the others over step time alone; NaN where no slice held a whole step."""
+        """The step time with neighbours divided by the step time alone; NaN where no slice held a whole step."""
         if not (self.steps_alone and self.steps_shared):
             return math.nan
         return (self.wall_shared_s / self.steps_shared) / (self.wall_alone_s / self.steps_alone)

@@ -69,7 +69,7 @@ MIN_COMPANY = 2  # jobs beside the victim: one alone makes a pair
 
 @record
 class GroupMeasurement:
-    """Measured slowdown of one victim beside a company of two or more jobs on the same device.
+    """The measured slowdown of one victim beside two or more neighbours on the same device.
 
     A group of k jobs has one row for each of its distinct workloads; each row's company are the other k - 1 jobs. Where
     a workload takes part several times, its one row holds the slowdowns of all its copies, block after block.

@@ -153,7 +153,7 @@ class PairAnswer:
 
 @record
 class MatrixQuery:
-    """All victims beside all neighbours; without neighbours, beside the victims themselves."""
+    """A request for the slowdowns of all victims beside all neighbours. Without neighbours, the victims are used."""
 
     victims: tuple[JobRef, ...]
     neighbours: tuple[JobRef, ...] = ()

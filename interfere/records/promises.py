@@ -21,7 +21,7 @@ class Promise:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Ids of every device that the promise keeps, the one that a resident leaves included."""
+        """The ids of all devices that the promise reserves, including the device that a resident leaves."""
         return (*self.action.places, self.from_device_id) if self.from_device_id else self.action.places
 
 

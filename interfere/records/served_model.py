@@ -108,7 +108,7 @@ class ServedModels:
 
 @record
 class ModelChange:
-    """The version that answers from now on, and the one that answered before."""
+    """The version that answers from now on, and the version that answered before."""
 
     version: str
     previous_version: str

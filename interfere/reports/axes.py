@@ -39,7 +39,10 @@ class Scale:
 
 
 def scale_of(axis: Axis, values: Iterable[float], begin: float, end: float) -> Scale:
-    """The scale that holds the values and the reference lines, and 0 where it is linear and has no ends of its own."""
+    """Return a scale that covers the values and the reference lines.
+
+    A linear scale without given ends also covers 0.
+    """
     known = [value for value in (*values, *(line for line, _ in axis.lines)) if math.isfinite(value)]
     if axis.is_log:
         known = [value for value in known if value > 0] or [1.0]

@@ -283,7 +283,7 @@ def _line_class(axis: Axis, value: float) -> str:
 
 
 def _tick_gap(axis: Axis, scale: Scale) -> float:
-    """Room for the longest label of an axis whose labels stand beside each other."""
+    """Return the space for the longest label of an axis with labels side by side."""
     return CHARACTER * max(len(axis.form.tick(end)) for end in (scale.low, scale.high)) + 14.0
 
 

@@ -48,7 +48,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """An interval in which a job ran beside the same others, or beside none, on the same devices."""
+    """An interval in which a job ran on the same devices beside the same neighbours, or alone."""
 
     job_id: str
     start_s: float
@@ -129,7 +129,7 @@ class Cluster:
         return self.all_served_s((state,))[0]
 
     def all_served_s(self, states: Sequence[JobState]) -> list[float]:
-        """`served_s` of each of many jobs, faster than one by one."""
+        """Return `served_s` of every job, faster than single calls would."""
         now_s, total_s = self.now_s, list[float]()
         for state in states:
             done_s, left_s = state.rate * (now_s - state.accounted_s), state.remaining_s
@@ -210,7 +210,10 @@ class Cluster:
         self._regroup((*company, state), first=state)
 
     def _company_on(self, start: Start) -> tuple[JobState, ...]:
-        """The running jobs that hold exactly these devices, where there is a seat and all of them may share."""
+        """Return the running jobs that hold exactly these devices.
+
+        Raises ValueError where they leave no free seat, or where the new job must not share with one of them.
+        """
         hosts = self._running_on.get(start.device_ids[0], ())
         if not hosts or len(hosts) >= self.seats or set(start.device_ids) != set(hosts[0].device_ids):
             raise ValueError(f"{start.device_ids} are neither free nor those of jobs that leave a seat")

@@ -36,7 +36,7 @@ OVERLAP_FREEDOM = 1.5  # degrees of freedom to those of batches that do not over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySums:
-    """A quantity summed over the jobs that arrived on each of d days of one world, and what it is divided by."""
+    """Sums by day of arrival, over the d days of one world: the numerator and the denominator of a ratio."""
 
     numerator: Floats  # float64[d]
     denominator: Floats  # float64[d]

@@ -101,7 +101,7 @@ class SimDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Jobs in order of arrival and devices. Jobs that arrive together are in the order in which they are queued."""
+    """Devices, and jobs in order of arrival. Jobs that arrive together are in the order in which they are queued."""
 
     name: str
     jobs: tuple[SimJob, ...]
@@ -136,8 +136,10 @@ class World:
 
     @property
     def load(self) -> float:
-        """Offered load: device seconds asked for, divided by the device seconds (times speed) that are available
-        between the first and the last arrival. inf where all jobs arrive at once."""
+        """The offered load: requested device seconds divided by available device seconds (times speed).
+
+        Available seconds count between the first and the last arrival. inf where all jobs arrive at once.
+        """
         if not self.jobs:
             return math.inf
         first_s, last_s = self.jobs[0].arrival_s, self.jobs[-1].arrival_s

@@ -169,7 +169,7 @@ def present_level(passes: WindowSlowdowns) -> list[float]:
 def _slowdowns_by_row(
     windows: Iterable[tuple[Progress, bool]], solo_rates: dict[_JobKey, float]
 ) -> dict[_RowKey, WindowSlowdowns]:
-    """The slowdowns that the windows in company report, by the row of the table that they belong to."""
+    """Return the slowdowns that windows with neighbours report, by the row of the table that they belong to."""
     by_row: dict[_RowKey, WindowSlowdowns] = {}
     for window, is_outlier in windows:
         slowdown = _window_slowdown(window, solo_rates)
@@ -184,7 +184,8 @@ def _slowdowns_by_row(
 
 
 def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress, bool]], int]:
-    """The windows of the log that count, each with whether it was told to be an outlier, and the log's last number."""
+    """Return the valid windows of the log, each with whether it was quarantined as an outlier, and the last sequence
+    number."""
     rollbacks = store.observations.rollbacks(up_to=up_to)
     windows: list[tuple[Progress, bool]] = []
     muted: set[str] = set()

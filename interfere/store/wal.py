@@ -74,7 +74,7 @@ def _guess_commits(content: bytes) -> int:
 
 
 def _checksum(content: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
-    """SQLite's checksum of a multiple of 8 bytes, after that of what comes before."""
+    """Return SQLite's checksum of a multiple of 8 bytes, continued from the checksum of the preceding bytes."""
     first, second = before
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for k in range(0, len(words), 2):

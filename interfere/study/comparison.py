@@ -182,8 +182,10 @@ def _days(runs: Sequence[ReplayResult]) -> list[DayTotals]:
 
 
 def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[float]:
-    """Figures of whole traces, for the spread over them: only where days were redrawn, or traces are shorter than days
-    that tell anything."""
+    """Return the figures of whole traces, from which their spread is computed.
+
+    Empty unless days were redrawn, or the traces have too few days for a spread over days.
+    """
     redrawn = any(run.task.draw for run in runs)
     if not redrawn and sum(len(each.completion_s) for each in _days(runs)) >= MIN_SPREAD_DAYS:
         return []

@@ -74,10 +74,10 @@ class Runner:
         digest: Callable[[], str],
         describe: Callable[[Task, Document], str],
     ) -> TaskResults[Task]:
-        """Run the tasks that the folder does not hold yet, each once, and keep every result as soon as it is known.
+        """Run the tasks without a saved result, each once, and save every result as soon as it is computed.
 
-        `digest`: checksum of the inputs; `describe`: one line about a result. An interrupt from the keyboard ends the
-        run with the results so far; it is raised where there are none.
+        `digest`: checksum of the inputs. `describe`: returns one line about a result. An interrupt from the keyboard
+        ends the run with the results so far; without any results, it is raised.
         """
         wanted = list(dict.fromkeys(tasks))
         saved = None

@@ -49,7 +49,7 @@ class Question(Protocol):
         """Return the inputs of the study."""
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """The replays, those first that are worth most where the study is interrupted."""
+        """Return the replays, in order of their value to an interrupted study."""
 
     def answer(
         self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult], *, planned: int, interrupted: bool

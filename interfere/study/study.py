@@ -148,7 +148,7 @@ def study_facts(study: Study) -> dict[str, Any]:
 
 
 def read_study(path: Path) -> dict[str, object]:
-    """The entries of a study's TOML file; paths that lie beside the file are found there.
+    """Return the entries of a study's TOML file. Relative paths are resolved against the folder of the file.
 
     Raises InvalidInputError for a file that cannot be read.
     """

@@ -233,7 +233,7 @@ class _GapFillingArbiter:
         return RateAllocation(run_only(streams, self.running))
 
     def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
-        """Index of the stream whose head fills the gap best, or -1."""
+        """Return the index of the stream whose next kernel fills the gap best, or -1."""
         remaining_gap_s = math.inf
         for state in top_streams:
             gap_s = self.predicted_gap_s[state.index][(state.completed - 1) % len(state.durations_s)]

@@ -234,9 +234,9 @@ def _default_rounds(high: Timeline, low: Timeline) -> int:
 def replayed_slowdowns(
     profiles: Sequence[JobProfile], mode: KernelScheduler, *, until_s: float = 2.0
 ) -> NDArray[np.float64]:
-    """float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
+    """Return float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
 
-    Beside itself, a job meets a copy that starts in the middle of the round: equal timelines in step never overlap.
+    The copy of a job on the diagonal starts in the middle of the round, because equal timelines in step never overlap.
     """
     timelines = [timeline_from_profile(profile) for profile in profiles]
     slowdowns = np.ones((len(timelines), len(timelines)))

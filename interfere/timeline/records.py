@@ -146,7 +146,7 @@ class StreamOutcome:
 
     @property
     def slowdown(self) -> float:
-        """Time beside the other streams ÷ time alone; NaN before any progress."""
+        """The time beside the other streams divided by the time alone; NaN before any progress."""
         return self.elapsed_s / self.alone_s if self.alone_s > 0 else NAN
 
     @property

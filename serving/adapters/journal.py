@@ -51,7 +51,8 @@ class Journal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyReport:
-    """One workload beside one company on one device type. Slowdowns are medians over pods."""
+    """The slowdowns of one workload beside one set of neighbours on one device type. Slowdowns are medians over
+    pods."""
 
     workload: str
     company: tuple[str, ...]
@@ -130,7 +131,7 @@ def summarise(entries: Iterable[Entry]) -> JournalReport:
 
 
 def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, float]]]:
-    """Predicted and measured slowdown of every pod, by what it ran beside."""
+    """Return predicted and measured slowdowns of every pod, by its workload, its neighbours and the device type."""
     solo: dict[tuple[str, str], list[float]] = {}
     shared: dict[tuple[Situation, str], list[Entry]] = {}
     for window in windows:

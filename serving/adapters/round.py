@@ -243,8 +243,11 @@ def group_by_situation(offered: Iterable[Device]) -> Situations:
 def best_of_nodes(
     client: PolicyClient, job: Job, situations: Situations, nodes: Sequence[str], limits: Limits
 ) -> dict[str, Ranking]:
-    """For every node that has one, the ranking of its best situation for the job. Empty where nobody can say: the
-    scheduler goes on as if it had not asked. `nodes` admit the job, so pools do not matter."""
+    """Return, for every node with a situation, the ranking of its best situation for the job.
+
+    Empty where the server gives no answer: the scheduler continues as if it had not asked. `nodes` already admit the
+    job, so pools do not matter.
+    """
     if not situations.devices:
         return {}
     try:

@@ -163,7 +163,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         return call
 
     def _parse(self, content: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
-        """The request. Raises InvalidInputError for bytes that are no such message, or one that is out of bounds."""
+        """Return the parsed request. Raises InvalidInputError for bytes that are not such a message, or that exceed its
+        bounds."""
         if deserialize is None:
             return content
         try:

@@ -69,10 +69,11 @@ class ObservationLedger:
         writer: AbstractContextManager[bool] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`new_model` makes a model that has learned nothing; `max_entries` of the log are kept.
+        """Keep at most `max_entries` of the log. `new_model` makes a model that has learned nothing.
 
-        `writer`: the lock that callers of all but readers hold; with it a long log is learned again beside all calls,
-        and `on_replaced` is called, with the lock held, when the result is published. Without it they wait.
+        `writer` is the lock that every caller except a reader holds. With it, a long log is learned again in the
+        background, and `on_replaced` is called under the lock when the result is published. Without it, the callers
+        wait.
         """
         self._max_entries = max_entries
         self._book, self._metrics = book, metrics
@@ -152,7 +153,8 @@ class ObservationLedger:
         self._publish()
 
     def _learn_again(self) -> None:
-        """Learn the log again: at once where that takes milliseconds, else beside the present model."""
+        """Learn the log again: at once where it takes milliseconds, else in the background while the present model
+        answers."""
         self._times_learned_again += 1
         self._is_outdated = False
         if self._relearning and (

@@ -213,9 +213,9 @@ def is_rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[
 def read_log(
     book: ObservationRepository, fold: LogFold, learned: LearnedState, at: int | None, limit: int
 ) -> ObservationLog:
-    """The newest entries up to a point (None: the end), and what was known there.
+    """Return the newest entries up to a point (None: the end), and the state that was learned at this point.
 
-    Of an earlier point than that of `learned`, the state is folded. Raises NotFoundError past the end.
+    The state at a point before the end of `learned` is computed again. Raises NotFoundError past the end of the log.
     """
     if at is not None and at > learned.last_sequence:
         raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")

@@ -52,7 +52,7 @@ class PartialBaseline(Protocol):
     """A fitted baseline that lacks the inputs of some rows and predicts the mean there."""
 
     def has_inputs(self, rows: PairRows) -> NDArray[np.bool_]:
-        """bool[p]: rows predicted by its own rule; the others get the mean."""
+        """Return bool[p]: whether the rule of the baseline predicts the row. The mean predicts all other rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ class TableContribution:
 def table_contributions(
     dataset: Dataset, names: Sequence[str], model: ModelSettings, seed: int, clock: TimeLeft | None = None
 ) -> tuple[TableContribution, ...]:
-    """One entry per table that has rows, where there are two; `dataset` as built, without translations.
+    """Return one entry per table with rows, if there are at least two such tables. `dataset` has no translated rows.
 
     Each table is a task of `clock`, of the kind `TABLE_TASK`.
     """

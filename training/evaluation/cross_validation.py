@@ -49,7 +49,8 @@ class FoldScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One model on one split. `t` tests: in the `job` split a row is tested once for each of its jobs."""
+    """The predictions of one model on one split. `t`: number of tests. The split `job` tests a row once for each of its
+    jobs."""
 
     split: str
     model: str
@@ -307,7 +308,8 @@ def cross_fold_interval(
 
 
 def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, unlike_folds: bool) -> ScoredRows:
-    """Predictions for the rows `index` beside their measurements; rows of two domains or tables are never compared.
+    """Return the predictions for the rows `index` with their measurements. Rows of two domains or tables are never
+    compared.
 
     With `unlike_folds`, predictions of two folds are not ranked together either. A choice among partners is always made
     within one fold, whose predictions come from one fitted model.

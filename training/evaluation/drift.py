@@ -47,7 +47,7 @@ class ColumnDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairDrift:
-    """One observed ordered pair beside its expectation."""
+    """One observed ordered pair and its expected slowdown."""
 
     victim: str
     neighbour: str

@@ -92,7 +92,7 @@ def log_training(
 
 
 def log_tables(run: Run, contributions: Sequence[TableContribution], campaigns: Sequence[CampaignRelation]) -> None:
-    """Log which table helps and which harms, and what became of older campaigns; nothing for a single table."""
+    """Log which tables help and which harm, and the result for older campaigns; nothing for a single table."""
     rows = [
         {"table": each.table, "effect": each.effect, "rows": each.rows, "tests": each.tests, **asdict(each.error)}
         for each in contributions
@@ -149,9 +149,9 @@ def _log_models(
 def _log_graph(
     run: Run, candidates: Candidates, graph: bytes | None, encoder: PairEncoder, report: Callable[[str], None]
 ) -> None:
-    """Log the model that a run is named after; one that is not published is exported and checked here.
+    """Log the model that a run is named after. An unpublished model is exported and checked here.
 
-    Where that export differs from its model, the run has no model, and what is published goes on.
+    Where its export differs from the model, the run gets no model, and the publication continues.
     """
     model, dataset = candidates.fitted[run.name], candidates.dataset
     try:

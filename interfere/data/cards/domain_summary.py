@@ -214,7 +214,8 @@ def with_sorted_rows(table: Table) -> Table:
 
 
 def job_effects(domain: DomainSummary) -> Iterator[tuple[str, float, float]]:
-    """For each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it causes."""
+    """Return for each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it
+    causes."""
     suffered = {effect.name: effect.log_slowdown for effect in domain.fit.victim_effects}
     caused = {effect.name: effect.log_slowdown for effect in domain.fit.neighbour_effects}
     names = (*domain.victims, *(name for name in domain.neighbours if name not in set(domain.victims)))

@@ -212,7 +212,7 @@ def _key_figures(domain: DomainSummary) -> Tiles:
 
 
 def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
-    """Each victim beside each neighbour; never imputed."""
+    """Return the map of every victim beside every neighbour. Missing values are never imputed."""
     cells = {}
     for victim in domain.victims:
         for neighbour in domain.neighbours:

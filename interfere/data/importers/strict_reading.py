@@ -79,7 +79,7 @@ def fault(place: str, problem: str, value: object, remedy: str) -> TableError:
 
 
 class Faults:
-    """Collects the faults of files that a user writes, so that all are told at once."""
+    """Collects the faults in files that users write, so that all faults are reported at once."""
 
     def __init__(self) -> None:
         self._errors: list[TableError] = []
@@ -164,7 +164,7 @@ class CsvFile:
     rows: tuple[CsvRow, ...]
 
     def unread_columns(self, *read: str) -> tuple[str, ...]:
-        """The named columns that are not among those that an importer reads."""
+        """Return the named columns that an importer does not read."""
         return tuple(column for column in self.columns if column and column not in read)
 
 

@@ -27,7 +27,7 @@ class PairEffects:
     """Predictions of one device type."""
 
     def __init__(self, measured: Sequence[SlowdownEstimate]) -> None:
-        """`measured`: slowdowns beside one neighbour."""
+        """Fit the effects. `measured`: slowdowns beside one neighbour."""
         measured = sorted(measured, key=lambda each: each.log_sd)[:MAX_ROWS]
         self._victims = np.array([each.victim for each in measured])
         self._neighbours = np.array([each.company[0] for each in measured])

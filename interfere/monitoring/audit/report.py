@@ -81,7 +81,10 @@ class PairCost:
 
     @property
     def joint_throughput(self) -> float:
-        """Progress of both together over that of one job alone; below 1 the pair is faster one after the other."""
+        """The progress of the pair together, over the progress of one job alone.
+
+        Below 1, the jobs finish faster one after the other.
+        """
         return sum(1 / side.slowdown for side in self.sides)
 
     @property
@@ -176,7 +179,7 @@ def _side(
 
 
 def pair_costs(shared: SharedHours, sides: Mapping[tuple[str, str, Company], Side]) -> tuple[PairCost, ...]:
-    """All pairs that shared a device, the one with the most certain large slowdown first."""
+    """Return all pairs that shared a device. The pair whose large slowdown is most certain comes first."""
     pairs = [
         PairCost(
             device_type=device_type,
@@ -200,7 +203,7 @@ def workload_costs(
     sides: Mapping[tuple[str, str, Company], Side],
     estimates: Sequence[SlowdownEstimate],
 ) -> tuple[WorkloadCost, ...]:
-    """All workloads on each device type, the one that lost most first."""
+    """Return all workloads on each device type. The workload that lost most comes first."""
     alone: Counter[tuple[str, str]] = Counter()
     for (device_type, names), seconds in shared.seconds.items():
         for name in names:

@@ -63,7 +63,7 @@ class RunRecording:
 
     @property
     def pinning_problem(self) -> str:
-        """Why a run that was pinned to a core does not describe it; empty where it does."""
+        """Return the reason why a run pinned to a core does not represent it; empty where it does."""
         if not self.max_strayed or self.recording.core is None:
             return ""
         return f"{self.recording.name}: {self.max_strayed} of its processes left the core they were pinned to"

@@ -105,7 +105,7 @@ def attach_static(
 ) -> AttachedProfiles:
     """Add static facts to every job for which `lookup` returns a factory, on a device whose peak rates are known.
 
-    A job that already has kernels or one of these facts keeps what it has: measured and traced facts are never mixed.
+    A job that already has kernels or one of these facts is left unchanged: measured and traced facts are never mixed.
     """
     traces: dict[str, StaticTrace | None] = {}
 

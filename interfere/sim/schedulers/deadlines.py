@@ -28,8 +28,10 @@ def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Es
 def find_timely_devices(
     free: FreeDevices, state: JobState, cluster: Cluster, node_gpus: int, estimate: Estimate
 ) -> tuple[Device, ...]:
-    """Free devices on which a job meets its deadline before they leave; any free devices for a job without a deadline.
-    Empty where there are not enough."""
+    """Return free devices on which a job meets its deadline before they leave; empty where there are not enough.
+
+    A job without a deadline gets any free devices.
+    """
     if not state.job.has_deadline:
         return free.find(state.job.gpus, state.job.pools, node_gpus)
     timely, remaining_s = [], estimate.optimistic_s(state, cluster)

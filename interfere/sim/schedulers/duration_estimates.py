@@ -30,7 +30,7 @@ class Estimate(Protocol):
         """Return the expected remaining run time of the job, from now on."""
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """`remaining_s` of each of many jobs."""
+        """Return `remaining_s` of every job."""
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
         """Return a lower bound of the remaining run time, as far as the estimate can give one."""

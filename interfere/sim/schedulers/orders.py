@@ -96,8 +96,10 @@ TIRESIAS_THRESHOLD_S = 18_000.0
 
 @dataclass(slots=True, kw_only=True)
 class LeastAttained:
-    """Jobs with little service (in device seconds) first, each of the two queues by arrival (Gu et al., NSDI 2019,
-    section 3.2). It remembers who is in the second queue, which no job ever leaves."""
+    """Orders jobs with little service (in device seconds) first. Source: Gu et al., NSDI 2019, section 3.2.
+
+    Each of its two queues is ordered by arrival. No job ever leaves the second queue, so its members are remembered.
+    """
 
     threshold_s: float = TIRESIAS_THRESHOLD_S
     _second: set[str] = field(default_factory=set)  # ids of jobs of this cluster that it saw in the second queue

@@ -85,7 +85,10 @@ class PreemptiveScheduler:
         return shared_s * lost_speed - DEFAULT_MOVE_FACTOR * state.job.checkpoint_s
 
     def _wake_s(self, cluster: Cluster, starting: Iterable[str]) -> float:
-        """When the order next changes by itself; too early where sharing slows a job, which costs one more decision."""
+        """Return when the order next changes by itself.
+
+        Where sharing slows a job the time is too early, which costs one extra decision.
+        """
         if not self.order.jumps:
             return math.inf
         for state in cluster.changed_rates[self._rates_read :]:
@@ -116,7 +119,7 @@ def _turn(victims: Sequence[JobState], device: Device) -> int:
 
 
 def _leads_pair(state: JobState) -> bool:
-    """Is a job without a partner, or the one of its pair that arrived first?"""
+    """Return whether the job has no partner, or arrived before its partner."""
     return state.partner is None or state.arrival_rank < state.partner.arrival_rank
 
 

@@ -51,8 +51,11 @@ class QueueScheduler:
         self._ends = ExpectedEnds(self.estimate)
 
     def decide(self, cluster: Cluster) -> Decision:
-        """In order: a job starts on free devices, else beside a host, else it waits, and without backfill all later
-        jobs wait too."""
+        """Drop jobs with infeasible deadlines where `drop` says so, then start waiting jobs in order.
+
+        A job starts on free devices, or else beside a host, or else it waits. Without backfill, all later jobs wait
+        too.
+        """
         if not cluster.waiting:
             return Decision()
         # 1. Drop jobs whose deadline is infeasible.
@@ -108,8 +111,8 @@ class QueueScheduler:
     def _start_with_reservation(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Return the starts, and the jobs that found no devices that they may take. `sharing` was offered these
-        jobs."""
+        """Return the starts and the blocked jobs, which found no devices that they may take. `sharing` was offered the
+        blocked jobs."""
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
         unreserved = free
         hosts: list[Host] = []

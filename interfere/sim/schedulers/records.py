@@ -36,7 +36,7 @@ class Queue(StrEnum):
 
 
 class Sharing(StrEnum):
-    """Who chooses which jobs share a device."""
+    """How the jobs that share a device are chosen."""
 
     NONE = ""
     GREEDY = "greedy"  # each job in order joins the cheapest host

@@ -49,7 +49,7 @@ class ReplayAnswer(ReplayFindings):
 
 
 class ReplayQuestion:
-    """Every scheduler on every trace, beside what it is compared with."""
+    """A comparison of every scheduler with its references, on every trace."""
 
     def resolved(self, study: Study) -> Study:
         """Return the study with its defaults filled in.

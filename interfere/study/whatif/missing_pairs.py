@@ -42,8 +42,11 @@ def missing_truth(
     hours: Mapping[str, float],
     count: int,
 ) -> MissingTruth:
-    """`tried`: unordered pairs with a row of measurements, infeasible ones included; where there are none, the truth is
-    what a model predicts. `hours`: GPU hours of each workload of the trace, most first."""
+    """Return the share of hours without measured pairs, and the pairs to measure first.
+
+    `tried`: unordered pairs with a row of measurements, including infeasible ones. Empty where the truth is a model's
+    prediction. `hours`: GPU hours of each workload of the trace, most first.
+    """
     names = list(hours)
     shares = np.array(list(hours.values()))
     together = np.outer(shares, shares) / max(float(shares.sum()), 1e-12)

@@ -271,7 +271,10 @@ def seats_label(effect: Effect) -> str:
 
 
 def _by_seats(answer: WhatIfFindings) -> list[Section]:
-    """The effects of more than two seats, each queue and load led by that of two; none where nobody asked."""
+    """Return a section on more than two seats. In each queue and load the effect of two seats comes first.
+
+    Empty where the study did not ask for more seats.
+    """
 
     def place(effect: Effect) -> tuple[bool, float, str]:
         return effect.overloaded, effect.target_load or 0.0, effect.queue

@@ -94,8 +94,11 @@ class KubernetesPort:
         self._metrics.set("gated_pods", gated)
 
     def problem(self, scope: str) -> ClusterProblem:  # noqa: ARG002 - the cluster is the only one
-        """The decision problem of the cluster. A port that only observes asks about it when a pod is new, and treats
-        pods that were bound before a round saw them pending as if they were pending still."""
+        """Return the decision problem of the cluster.
+
+        A port that only observes requests a decision when a pod is new. It treats pods that were bound before a round
+        saw them pending as if they were still pending.
+        """
         unadvised = frozenset(
             pod.uid
             for pod in self._state.pods
@@ -176,5 +179,5 @@ def decided_jobs(state: ClusterState, now_s: float) -> Iterator[DecidedJob[Pod]]
 
 
 def end_reason(pod: Pod) -> str:
-    """Why a pod ended, in the words of the other adapters."""
+    """Return the reason why a pod ended, in the words that all adapters use."""
     return _END_REASONS.get(pod.end_reason, pod.end_reason.lower() or "ended")[:200]

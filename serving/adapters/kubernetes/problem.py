@@ -70,8 +70,11 @@ def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) ->
 def build(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
 ) -> ClusterProblem:
-    """The decision problem now. `hypothetical`: uids of bound pods that are treated as if they were still pending, to
-    say where they would have been placed."""
+    """Return the present decision problem.
+
+    `hypothetical`: uids of bound pods that are treated as pending, so that the plan says where they would have been
+    placed.
+    """
     # 1. Who may be advised.
     claims, left, default_bytes = state.claims_by_key, Counter[str](), default_share(state.gpus).bytes
     advised: list[tuple[Pod, Job]] = []
@@ -215,7 +218,7 @@ def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
 def offered_gpus(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
 ) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """The GPUs with a free seat, as large as what is left of them, and the jobs on each."""
+    """Return the GPUs with a free seat, reduced to their free capacity, and the jobs on each GPU."""
     usable = {node.name for node in state.nodes if node.usable}
     default_bytes, held = default_share(state.gpus).bytes, read_allocations(state, hypothetical)
     pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
@@ -300,7 +303,7 @@ def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) ->
 
 
 def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """Of devices that exclude one another the one in use, else the largest."""
+    """Among devices that exclude one another, keep the one in use, or else the one with the most memory."""
     if not any(gpu.excluded_by for gpu, _ in offered):
         return offered
     chosen: set[tuple[str, str, str]] = set()

@@ -97,7 +97,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """What restricts the nodes of a pod. Two pods of equal constraints may go to the same nodes."""
+    """The constraints that limit the nodes of a pod. Pods with equal constraints may go to the same nodes."""
 
     node_selector: Labels = ()
     affinity_terms: SelectorTerms = ()
@@ -159,7 +159,7 @@ class Pod:
         return f"{self.namespace}/{self.claim}" if self.claim else ""
 
     def note(self, name: str) -> str:
-        """One annotation, or the label of that name; empty where there is none."""
+        """Return the annotation of this name, or else the label of this name; empty where there is neither."""
         return dict(self.notes).get(name, "")
 
     @property

@@ -187,8 +187,11 @@ def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: M
 
 
 def device_selector(gpu: Gpu) -> str:
-    """The CEL expression that one device alone fulfils. It is evaluated on every device of the class, and an attribute
-    that one of them lacks would be an error that fails the whole allocation."""
+    """Return a CEL expression that is true for one device only.
+
+    The expression is evaluated on every device of the class. It must not fail on a device that lacks an attribute,
+    because one error would fail the whole allocation.
+    """
     driver, uuid = (json.dumps(text, ensure_ascii=False) for text in (gpu.driver, gpu.uuid))
     own = f"device.attributes[{driver}]"
     return f'device.driver == {driver} && "uuid" in {own} && {own}.uuid == {uuid}'

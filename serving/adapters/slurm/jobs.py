@@ -209,8 +209,11 @@ def _whole(text: str) -> int:
 
 
 def read_jobs(text: str, only_user: int | None = None) -> tuple[SlurmJob, ...]:
-    """All jobs of `squeue --json`. With `only_user`, notes are read from that user's own comments, and from nowhere
-    else: anybody may write a comment. Raises InvalidInputError when it is not that."""
+    """Return all jobs in the output of `squeue --json`.
+
+    With `only_user`, notes are read only from this user's comments, because any user may write a comment. Raises
+    InvalidInputError when the text is not such output.
+    """
     return tuple(_job(row, only_user) for row in _rows(text, "squeue", "jobs"))
 
 

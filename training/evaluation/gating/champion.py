@@ -145,7 +145,10 @@ class _Deviations:
 
 
 def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> str:
-    """Why the labels cannot be trusted, with figures; "" where they can, or where nothing is known to compare with."""
+    """Return the reason why the labels cannot be trusted, with figures.
+
+    "" where they can be trusted, or where there is nothing to compare them with.
+    """
     rows = training_set.latest_rows()
     deviations = _deviations(rows, champion)
     known = np.isfinite(deviations.measured)
@@ -269,7 +272,10 @@ def _is_enough(tests: PairedPredictions) -> bool:
 def _trusted_tests(
     champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation]
 ) -> tuple[PairedPredictions, tuple[SideTests, ...]]:
-    """The measured rows that both were fitted on, predicted by folds that hid the pair; and those of both sides."""
+    """Return out-of-fold predictions of champion and challenger for the measured rows that both were fitted on.
+
+    The first result holds all pairs; the second holds the two sides, own slowdown and neighbours' slowdown.
+    """
     own, published = unseen_predictions(training_set, evaluations), champion.unseen_predictions(training_set)
 
     def tests(field: str) -> PairedPredictions:

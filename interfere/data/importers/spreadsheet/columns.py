@@ -34,7 +34,7 @@ class ValueKind(StrEnum):
 
 
 class ValueOwner(StrEnum):
-    """Whose value a measured column holds; the value is the prefix of the role."""
+    """The job whose value a measured column holds. The enum value is the prefix of the column's role."""
 
     OWN = ""
     SOLO = "solo_"

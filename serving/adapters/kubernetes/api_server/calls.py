@@ -67,8 +67,11 @@ class ClusterApi:
         self._timeout_s, self._bucket = timeout_s, TokenBucket(writes_per_s, burst)
 
     def list(self, path: str, *, fields: str = "") -> tuple[list[JsonObject], str]:
-        """All objects of a collection and the resourceVersion of the list. A collection that the cluster does not
-        serve is empty. `fields`: a field selector. Pages whose continue token has expired are read again as one."""
+        """Return all objects of a collection and the resourceVersion of the list.
+
+        A collection that the cluster does not serve is empty. `fields`: a field selector. Where the continue token of a
+        page has expired, the whole list is read again as one page.
+        """
         selection = {"fieldSelector": fields} if fields else {}
         rows: list[JsonObject] = []
         token = ""
@@ -207,7 +210,7 @@ def _configuration() -> Any:
 
 
 def _message(body: object) -> str:
-    """What a Status of the API server says, or the text of any other answer."""
+    """Return the message of a Status of the API server, or the text of any other answer."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = str(json.loads(text)["message"])

@@ -115,8 +115,11 @@ class Cluster:
             collection.thread.start()
 
     def check_current(self, stale_s: float) -> None:
-        """Ask the API server whether it is there. Raises UnavailableError where it is not, or where a collection was
-        never listed: nothing is decided on what was true long ago."""
+        """Ask the API server whether it answers.
+
+        Raises UnavailableError where it does not, or where a collection was never listed: no decision is made on
+        outdated state.
+        """
         for path, collection in self.collections.items():
             if not collection.wait_listed(stale_s):
                 raise UnavailableError(

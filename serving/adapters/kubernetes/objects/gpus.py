@@ -72,7 +72,8 @@ def _counter_sets(device: Mapping[str, Any]) -> list[str]:
 
 
 def _node_of(place: Mapping[str, Any], nodes: Sequence[Node]) -> str:
-    """The only node that a slice, or a device of its own selection, belongs to; empty where there are several."""
+    """Return the only node that a slice, or a device with its own node selection, belongs to; empty where there are
+    several."""
     if place.get("nodeName"):
         return str(place["nodeName"])
     terms = selector_terms(place.get("nodeSelector"))
@@ -170,8 +171,10 @@ def consumed(capacity: Mapping[str, Any], requested: float | None) -> float:
 
 
 def share(capacity: Mapping[str, Any], seats: int) -> float:
-    """The largest request of which `seats` fit into the capacity; the smallest valid one where none does. NaN where the
-    capacity states no value."""
+    """Return the largest request of which `seats` fit into the capacity, or the smallest valid request where none fits.
+
+    NaN where the capacity states no value.
+    """
     part = quantity(capacity.get("value")) / seats
     policy = capacity.get("requestPolicy") or {}
     span, values = policy.get("validRange") or {}, [quantity(each) for each in policy.get("validValues") or ()]
