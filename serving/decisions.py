@@ -121,7 +121,8 @@ class DecisionMaker:
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
-        """`time_budget_s` is for snapshots that name none; none gets more than `MAX_TIME_BUDGET_S`."""
+        """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
+        `MAX_TIME_BUDGET_S`."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s

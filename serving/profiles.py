@@ -146,7 +146,7 @@ class ProfileCatalogue:
         ]
 
     def get(self, profile_id: str) -> JobProfile:
-        """One profile; raises NotFoundError."""
+        """Return the profile of an id. Raises NotFoundError."""
         if profile_id not in self._by_id:
             raise NotFoundError(
                 "no profile of this id",

@@ -152,7 +152,7 @@ class PolicyCore:
         self._explainer.remember(decision_id, scope, knowledge, request, answer)
 
     def explain(self, query: ExplainQuery) -> Explanation:
-        """Why one job got its action, with current knowledge. Raises NotFoundError."""
+        """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
         return self._explainer.explain(query, self.state)
 
     def rank(self, query: RankQuery) -> RankAnswer:
@@ -212,7 +212,7 @@ class PolicyCore:
         return self._writer.remove_profiles(profile_ids)
 
     def profile(self, profile_id: str) -> JobProfile:
-        """One profile; raises NotFoundError."""
+        """Return the profile of an id. Raises NotFoundError."""
         return self.state.profiles.get(profile_id)
 
     def profiles(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:

@@ -64,7 +64,7 @@ class CampaignRelation:
     noise: float = math.nan  # of the translation, standard deviation of log slowdown
 
     def text(self) -> str:
-        """One line for people."""
+        """A line about the relation, for people."""
         names = f"campaign {self.campaign!r} ({self.rows} rows) beside the newer {self.newest!r}"
         if self.relation is Relation.UNKNOWN:
             return f"{names}: pooled as it is, only {self.compared} pairs can be compared; measure {MIN_COMPARED} again"

@@ -116,11 +116,11 @@ class Batches:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """All chosen pairs."""
+        """The chosen pairs of all batches."""
         return tuple(pair for batch in self.batches for pair in batch)
 
     def add(self, batch: tuple[Pair, ...]) -> None:
-        """Choose a batch."""
+        """Add a batch of chosen pairs."""
         self.batches.append(batch)
         self.save()
 
@@ -167,14 +167,14 @@ class OnboardingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """How well all pairs are known after so many."""
+    """The accuracy of the predictions for all pairs, after a number of measured pairs."""
 
     pairs: int  # unordered, measured
     expected_error: float  # mean absolute error of speed over all pairs, measured ones included
     left_out_error: float  # of the measured pairs, each predicted from the others; NaN below three
 
     def text(self) -> str:
-        """One line."""
+        """A line about the assessment."""
         told = f"{self.pairs} pairs measured: expected error of speed {self.expected_error:.3f}"
         if math.isfinite(self.left_out_error):
             told += f", each measured pair predicted from the others {self.left_out_error:.3f}"
@@ -265,7 +265,7 @@ def measure_site(
 
 
 def suggestion_text(suggestion: Suggestion) -> str:
-    """One line about a pair to measure."""
+    """Return a line about a pair to measure."""
     first, second = suggestion.pair
     often = f"; {suggestion.chosen:.0%} of likely matchings pair them" if suggestion.chosen >= 0.1 else ""
     return (
@@ -319,7 +319,7 @@ def _batch_size(config: OnboardingConfig, known: PairBelief) -> int:
 
 
 def _reason_to_stop(config: OnboardingConfig, batches: Batches, known: PairBelief, now: Assessment) -> str:
-    """Why no further batch is measured; empty to go on."""
+    """Return the reason why no further batch is measured; empty where measuring continues."""
     n = len(known.jobs)
     if len(known.tried) >= n * (n + 1) // 2:
         return "every pair was measured"

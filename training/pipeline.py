@@ -278,7 +278,10 @@ def small_domain_warnings(training_set: Dataset) -> list[str]:
 def _present_compositions(
     work: Path, tracking: str | None, encoder: FeatureEncoder
 ) -> Mapping[DomainKey, GroupComposition]:
-    """How the registry's champion composes groups, by domain; nothing without one that this program can serve."""
+    """Return the compositions of groups of the registry's champion, by domain.
+
+    Empty without a champion that this program can serve.
+    """
     with mlflow_connection(work, tracking) as mlflow, model_registry.fetch_champion(mlflow) as current:
         if current is None:
             return {}

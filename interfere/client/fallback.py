@@ -36,23 +36,23 @@ class Fallback(Protocol):
     """Answers in place of an unavailable server."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
-        """In place of PredictSlowdowns."""
+        """Answer in place of PredictSlowdowns while the server is away."""
 
     def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
-        """In place of Match."""
+        """Answer in place of Match while the server is away."""
 
     def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
-        """In place of RankPlacements."""
+        """Answer in place of RankPlacements while the server is away."""
 
     def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
-        """In place of ReportObservations."""
+        """Answer in place of ReportObservations while the server is away."""
 
 
 class AloneFallback:
     """Nobody shares and no gang starts while the server is away. Versions are empty, reasons name the cause."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
-        """Every pair abstains."""
+        """Abstain for every pair."""
         n = len(query.jobs)
         pairs = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
         absent = np.full(len(pairs), np.nan)

@@ -203,7 +203,8 @@ class PolicyClient:
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def match(self, snapshot: Snapshot) -> Plan:
-        """One decision; the stored one for the same scope, snapshot id and content.
+        """Return the decision for a snapshot, or the stored decision where the same scope, snapshot id and content came
+        before.
 
         Raises ConflictError for other content under an id that was used before.
         """
@@ -273,7 +274,7 @@ class PolicyClient:
         return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
 
     def get_profile(self, profile_id: str) -> JobProfile:
-        """One profile; raises NotFoundError."""
+        """Return the profile of an id. Raises NotFoundError."""
         answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
         return from_proto(JobProfile, answer.profile)
 

@@ -42,7 +42,7 @@ def served_version(target: str) -> str:
 
 
 def _why_not(models: ServedModels, version: str, folder: Path) -> str:
-    """Why a server will not take a version; empty where it still may."""
+    """Return the reason why a server does not take a version; empty where it still may."""
     if Path(models.watched_folder).resolve() != folder.resolve():
         return f"it watches another folder, {models.watched_folder}"
     if models.pinned:

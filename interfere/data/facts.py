@@ -44,7 +44,7 @@ ONLY_SOURCE = "the only source"
 
 
 class SourceKind(StrEnum):
-    """How a source knows its facts; in order of precedence."""
+    """The ways in which a source obtains its facts, in order of precedence."""
 
     MEASURED = "measured"
     MONITORED = "monitored"
@@ -255,7 +255,7 @@ def _is_known(value: Any) -> bool:
 
 
 def _reason(part: JobProfile, ranked: Sequence[JobProfile], names: tuple[str, ...], *, current: bool) -> str:
-    """Why a fact of `part` is in the combined profile or not."""
+    """Return the reason why a fact of `part` is or is not in the combined profile."""
     if not current:
         return f"{part.source} said so earlier, and has spoken again since"
     winner = ranked[0]

@@ -76,7 +76,7 @@ class MeasuredSteps:
 
     @property
     def rate(self) -> float:
-        """Steps per second."""
+        """The rate in steps per second."""
         return self.steps / (self.end_s - self.start_s)
 
 

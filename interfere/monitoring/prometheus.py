@@ -250,7 +250,7 @@ class SavedAnswers:
 
 
 def _merged(series: Sequence[TimeSeries]) -> tuple[SampleSeries, ...]:
-    """One series per set of labels: a long time is often saved in several answers."""
+    """Merge series with equal labels into one, since a long time span is often saved in several answers."""
     parts: dict[tuple[tuple[str, str], ...], list[TimeSeries]] = defaultdict(list)
     for each in series:
         if each.samples:

@@ -103,7 +103,7 @@ class Watcher:
         return reports
 
     def seconds_to_next(self) -> float:
-        """How long until the next cell can be read; 0 where one can be read now."""
+        """Return the seconds until the next cell can be read; 0 where one can be read now."""
         now_s = self._source.now_s()
         cell = self._cell(now_s)
         return max(0.0, read_span(cell, self._settings.min_window_s)[1] + SETTLE_S - now_s)
@@ -213,7 +213,7 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
 
 
 def describe(report: CellReport) -> str:
-    """One line about a cell."""
+    """Return a line about one cell."""
     results = ", ".join(f"{count} {name}" for name, count in sorted(report.results.items())) or "no observations"
     text = f"until {report.end_s:.0f}: {report.windows} windows, {report.shared_windows} shared; {results}"
     text += f"; {report.profiles} profiles" if report.profiles else ""

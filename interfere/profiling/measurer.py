@@ -308,7 +308,7 @@ def _write_table(config: MeasuringConfig, measurement: _Measurement) -> Table:
 
 
 def _summary(blocks_by_group: BlocksByGroup) -> str:
-    """One line about how the measuring went, for the card."""
+    """Return a line on the course of the measurement, for the card."""
     blocks = [block for blocks in blocks_by_group.values() for block in blocks]
     if not blocks:
         return ""

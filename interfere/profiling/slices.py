@@ -87,7 +87,7 @@ class Recording:
     samples: NDArray[np.float64] | None = None
 
     def sampled(self, column: int, start_s: float, end_s: float) -> float:
-        """How much a column of the samples grew in a time span, linear in between; NaN without samples."""
+        """Return the growth of a column of the samples in a time span, interpolated linearly; NaN without samples."""
         if self.samples is None or not len(self.samples):
             return NAN
         return float(np.diff(np.interp((start_s, end_s), self.samples[:, TIME], self.samples[:, column]))[0])
@@ -174,7 +174,7 @@ def usual_clock_s(clocks_s: Collection[float]) -> float:
 
 
 def clock_factor(clock_s: float, usual_s: float) -> float:
-    """How many times longer the core takes than usual; 1 where it is unknown."""
+    """Return how many times longer than usual the core takes for the same work; 1 where that is unknown."""
     factor = clock_s / usual_s
     return factor if factor > 0 else 1.0
 

@@ -48,7 +48,7 @@ class SlicedRun:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceKey:
-    """One worker: the `instance`-th of its workload, from 0."""
+    """The key of a worker: the `instance`-th worker of its workload, from 0."""
 
     name: str
     instance: int

@@ -233,7 +233,7 @@ class Alternative:
 
 @record
 class Explanation:
-    """Why one job got its action in one decision."""
+    """The explanation of one job's action in one decision."""
 
     decision_id: str
     scope: str

@@ -13,7 +13,7 @@ from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 class Source(StrEnum):
-    """Where a prediction comes from."""
+    """The source of a prediction."""
 
     MEASURED = "measured"
     MODEL = "model"

@@ -61,7 +61,7 @@ class RuleKind(StrEnum):
 
 
 class MemoryBasis(StrEnum):
-    """Where the memory demand of a job is known from."""
+    """The source of a job's memory demand."""
 
     PEAK = "peak"  # the measured peak of the job or of its profile
     GRANT = "grant"  # the grant that the job asks for

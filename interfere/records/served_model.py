@@ -18,7 +18,7 @@ class ModelDomain:
 
 @record
 class TrainingTableSummary:
-    """One table the model was trained on."""
+    """A summary of one table that the model was trained on."""
 
     table: str
     rows: int
@@ -27,7 +27,7 @@ class TrainingTableSummary:
 
 @record
 class ModelScore:
-    """One score of the comparison that was published with the model."""
+    """One score of the comparison of models that was published with the model."""
 
     split: str
     model: str
@@ -37,7 +37,7 @@ class ModelScore:
 
 @record
 class ReporterState:
-    """How far one reporter is trusted."""
+    """The weight and the agreement of one reporter."""
 
     reporter: str
     windows: int  # of its windows of pairs that count; older ones fade

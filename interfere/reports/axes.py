@@ -23,7 +23,7 @@ class Scale:
     is_log: bool
 
     def place(self, value: float) -> float:
-        """Where a value lies; one beyond an end lies at that end."""
+        """Return the position of a value. A value beyond an end of the axis is placed at this end."""
         inside = min(self.high, max(self.low, value))
         if self.is_log:
             share = math.log(inside / self.low) / math.log(self.high / self.low)

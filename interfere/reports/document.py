@@ -207,7 +207,7 @@ class Colour(StrEnum):
 
 
 class Mark(StrEnum):
-    """How a series is drawn."""
+    """The shape in which a series is drawn."""
 
     DOT = "dot"
     DIAMOND = "diamond"
@@ -252,7 +252,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One drawing of several on the same axes: the points of each series."""
+    """One of several drawings on the same axes, with the points of each series."""
 
     title: str = ""
     points: tuple[tuple[Point, ...], ...]
@@ -289,7 +289,7 @@ class RowPlot:
 
 
 class Absence(StrEnum):
-    """Why a cell of a heat map has no value."""
+    """The reason why a cell of a heat map has no value."""
 
     UNSTABLE = "unstable"
     INFEASIBLE = "infeasible"

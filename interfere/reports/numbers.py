@@ -58,7 +58,7 @@ def percent(digits: int = 0, *, sign: bool = False) -> NumberFormat:
 
 
 def hours(digits: int = 2) -> NumberFormat:
-    """Seconds as hours."""
+    """Format seconds as hours."""
     return fixed(digits, "h", quantity="s", scale=1 / 3600)
 
 

@@ -33,7 +33,7 @@ MAX_TITLED_POINTS = 2000  # of a panel: beyond, single points have no titles
 
 
 def line_plot(plot: LinePlot) -> tuple[Html, ...]:
-    """One drawing for each panel, all on the same axes."""
+    """Draw one drawing per panel, all on the same axes."""
     points = [point for panel in plot.panels for series in panel.points for point in series]
     wide = len(plot.panels) == 1 and not plot.is_square
     width, height = (WIDTH, 260.0) if wide else (PANEL_WIDTH, PANEL_WIDTH if plot.is_square else PANEL_HEIGHT)
@@ -64,7 +64,7 @@ def _reach(points: Sequence[Point], axis: Axis) -> list[float]:
 
 
 def cut_off_intervals(plot: LinePlot | RowPlot) -> int:
-    """How many intervals are longer than the drawing."""
+    """Return how many intervals extend beyond the drawing."""
     if isinstance(plot, LinePlot):
         points, axis = [point for panel in plot.panels for series in panel.points for point in series], plot.y
     else:
@@ -157,7 +157,7 @@ def row_plot(plot: RowPlot) -> Html:
 
 
 def _bars_of(series: Sequence[Series], row: PlotRow) -> int:
-    """How many bars stand below each other in a row."""
+    """Return how many bars a row has."""
     return sum(bool(values) and each.mark is Mark.BAR for each, values in zip(series, row.values, strict=True))
 
 

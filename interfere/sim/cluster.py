@@ -93,7 +93,7 @@ class JobState:
         return self.company[0] if self.company else None
 
     def end_s(self) -> float:
-        """When it ends at its current rate."""
+        """The time at which the job ends at its current rate."""
         return self.accounted_s + self.remaining_s / self.rate
 
 

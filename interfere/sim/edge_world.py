@@ -170,7 +170,7 @@ def edge_truth(truth: TruthTable) -> tuple[TruthTable, TruthTable]:
 
 
 def edge_beliefs(beliefs: MatrixPredictor, workloads: Sequence[str]) -> MatrixPredictor:
-    """The same beliefs at the edge too, for these workloads. `beliefs` must be of one device type."""
+    """Return the same beliefs for these workloads at the edge too. `beliefs` must be of one device type."""
     (device_type,) = beliefs.device_types
     return extend_beliefs(beliefs, workloads, {device_type: 1.0, edge_type(device_type): EDGE_SPEED})
 

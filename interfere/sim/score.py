@@ -25,7 +25,7 @@ SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Fei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Of all jobs of one replay, or of several together."""
+    """The score of all jobs of one replay, or of several replays together."""
 
     jobs: int
     mean_completion_s: float

@@ -94,7 +94,7 @@ def worlds_of(
 
 
 def _reason_to_leave_out(job: TraceJob, devices: int | None) -> str:
-    """Why a job cannot be replayed on so many devices; empty where it can."""
+    """Return the reason why a job cannot be replayed on so many devices; empty where it can."""
     if devices is None:
         return "in a virtual cluster without devices"
     if math.isnan(job.duration_s):

@@ -30,7 +30,7 @@ MONTH_DAYS = (28, 31)
 
 
 class NoInterval(StrEnum):
-    """Why a mean has no interval."""
+    """The reason why a mean has no interval."""
 
     FEW_DAYS = f"fewer than {MIN_DAYS} recorded days"
     FEW_TRACES = f"fewer than {MIN_TRACES} traces"

@@ -8,7 +8,7 @@ EvictionListener = Callable[[str, int], None]
 
 
 def nobody(what: str, count: int) -> None:
-    """Listen to nothing."""
+    """Ignore the deleted rows."""
 
 
 class NewestRows:

@@ -67,7 +67,7 @@ def _later_frame_fits(content: bytes, start: int, frame_bytes: int, salts: tuple
 
 
 def _guess_commits(content: bytes) -> int:
-    """One where a log with a broken header holds frames at all, of any usual page size."""
+    """Return 1 where a log with a broken header contains frames at any usual page size."""
     return int(
         len(content) > _HEADER.size + _FRAME_HEADER.size + 512 and any(content[_HEADER.size : _HEADER.size + 24])
     )

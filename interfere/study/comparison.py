@@ -177,7 +177,7 @@ def _line(record: SchedulerRecord, by_scheduler: dict[SchedulerRecord, list[Repl
 
 
 def _days(runs: Sequence[ReplayResult]) -> list[DayTotals]:
-    """Of the traces as recorded."""
+    """Return the daily sums of the traces as recorded."""
     return [run.days for run in runs if run.days is not None]
 
 
@@ -193,7 +193,7 @@ def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[floa
 
 
 def _satisfaction(runs: Sequence[ReplayResult]) -> list[float]:
-    """Of each trace; NaN where no job has a deadline."""
+    """Return the deadline satisfaction of each trace; NaN where no job has a deadline."""
     return [run.score.satisfaction for run in runs]
 
 

@@ -51,7 +51,7 @@ class Coverage:
         return asdict(self) | {"job_share": self.job_share, "gpu_h_share": self.gpu_h_share}
 
     def note(self) -> str:
-        """In one line."""
+        """Return the coverage in one line."""
         text = f"truth covers {self.job_share:.1%} of the trace's jobs and {self.gpu_h_share:.1%} of its GPU hours"
         if not self.has_gangs:
             return text

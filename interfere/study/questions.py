@@ -27,10 +27,10 @@ class Answer(Protocol):
 
     @property
     def interrupted(self) -> bool:
-        """Is it of the replays that were done when the user stopped it?"""
+        """Whether the user stopped the study, so that the answer covers only the finished replays."""
 
     def document(self) -> Document:
-        """The report."""
+        """Return the report."""
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return all results as one JSON document. `files`: the files that `write` has written."""

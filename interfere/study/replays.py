@@ -88,7 +88,7 @@ class ReplayTask:
 
     @property
     def is_recorded(self) -> bool:
-        """Is it of the days as recorded, in the order of the trace?"""
+        """Whether the task replays the days as recorded, in the order of the trace."""
         return self.draw == self.tie == 0
 
 
@@ -107,7 +107,7 @@ class ReplayResult:
 
     @property
     def policy(self) -> str:
-        """The scheduler's name."""
+        """The label of the scheduler."""
         return self.task.scheduler.label
 
     @cached_property
@@ -117,7 +117,7 @@ class ReplayResult:
 
 
 def run_replays(inputs: ReplayInputs, tasks: list[ReplayTask], runner: Runner) -> TaskResults[ReplayTask]:
-    """Replay every task."""
+    """Replay every task, and return the results."""
     return runner.run(replay_task, inputs, tasks, digest=inputs.digest, describe=describe)
 
 
@@ -177,7 +177,7 @@ def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
 
 
 def _drawn(inputs: ReplayInputs, task: ReplayTask) -> World:
-    """As recorded for draw 0, else of redrawn days; stretched to the load where one is given."""
+    """Return the worlds as recorded for draw 0, else with redrawn days. A given load stretches the arrivals."""
     recorded = inputs.worlds[task.world]
     drawn = redraw_days(recorded, inputs.seed * 1000 + task.draw) if task.draw else recorded
     return drawn if task.load is None else scale_to_load(drawn, task.load)
@@ -202,7 +202,7 @@ def _scheduler(inputs: ReplayInputs, task: ReplayTask) -> Scheduler:
 
 
 def describe(task: ReplayTask, document: Document) -> str:
-    """One line about a result."""
+    """Return a line about one result."""
     score = score_of([Totals(**document["totals"])])
     draw = f" draw {task.draw}" if task.draw else ""
     tie = f" tie order {task.tie}" if task.tie else ""

@@ -23,7 +23,7 @@ class TunedConstant(StrEnum):
     GUESTS_MAY_STAY = "that guests may outlast their hosts"
 
     def acts_in(self, policy: SchedulerRecord) -> bool:
-        """Does the constant act in this policy?"""
+        """Return whether the constant has an effect in this policy."""
         if self is TunedConstant.MAX_PENDING:
             return policy.sharing is Sharing.MATCHING or policy.is_policy
         return bool(policy.sharing) and not policy.is_preemptive
@@ -91,7 +91,7 @@ def tuned_here(
 
 
 def tuned_note(tuned: dict[str, str]) -> str:
-    """One sentence for a report; empty where nothing was chosen on the trace."""
+    """Return a sentence for a report; empty where no constant was chosen on the trace."""
     if not tuned:
         return ""
     by_reason: dict[str, list[str]] = {}

@@ -83,7 +83,7 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
-    """One entry a pair, its jobs by name."""
+    """Return one entry per pair, with its jobs by name."""
     prediction = answer.prediction
     rows = zip(
         answer.victim.tolist(),
@@ -140,7 +140,7 @@ def log_document(log: ObservationLog) -> dict[str, Any]:
 
 
 def _about(observation: Observation) -> str:
-    """One line for people."""
+    """Return a line for people."""
     if isinstance(observation, Progress):
         beside = " beside " + ", ".join(observation.company) if observation.company else " alone"
         has_slowdown = not math.isnan(observation.slowdown)

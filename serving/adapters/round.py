@@ -105,8 +105,10 @@ class Advisor(Generic[J, P, C]):
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
 
     def round(self) -> Round[J, C]:
-        """One round. Raises InterfereError where the scheduler or the server does not answer; the next round completes
-        whatever was interrupted."""
+        """Run one round. Raises InterfereError where the scheduler or the server does not answer.
+
+        The next round completes whatever was interrupted.
+        """
         # 1. Read the scheduler, and repair what an earlier round left half done.
         reading = self.port.read()
         self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)

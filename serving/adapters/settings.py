@@ -138,7 +138,7 @@ def _typed_values(kind: Any, row: Mapping[str, object], path: str, bad: list[Vio
 
 
 def _typed(kind: Any, value: object, path: str, bad: list[Violation]) -> Any:
-    """One value as its field's type."""
+    """Return a value converted to the type of its field."""
     if get_origin(kind) is tuple:
         rows = value if isinstance(value, list | tuple) else [value]
         records = [_record(get_args(kind)[0], row, f"{path}[{k}]", bad) for k, row in enumerate(rows)]
@@ -173,7 +173,7 @@ def _name(kind: Any) -> str:
 
 
 def _record(kind: Any, row: object, path: str, bad: list[Violation]) -> Any:
-    """One record of a list of tables; None where it is none."""
+    """Return one record of a list of tables; None where the entry is not a record."""
     if not isinstance(row, dict):
         bad.append(Violation(field=path, what="must be a table", value=repr(row), remedy="write [[devices]]"))
         return None

@@ -47,7 +47,7 @@ J = TypeVar("J", bound=AdvisedJob)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One device, as windows name it. Without a known `device_type` nothing is measured there."""
+    """One device, as windows name it. Without a known `device_type`, no progress on it is measured."""
 
     device_id: str
     device_type: str = ""
@@ -183,7 +183,7 @@ def _windows_of_residency(
 
 
 class MarkSource(Protocol[J]):
-    """Where the steps of jobs come from."""
+    """A source of progress marks, which state the steps that jobs have made."""
 
     def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
         """Recent marks of a residency, oldest first; none where nothing is known."""
@@ -193,17 +193,18 @@ class MarkSource(Protocol[J]):
 
 
 class CombinedMarks(Generic[J]):
-    """Of each residency the marks of the first source that has any. Implements MarkSource."""
+    """Several mark sources as one. For each residency, the first source with any marks counts. Implements
+    MarkSource."""
 
     def __init__(self, *sources: MarkSource[J]) -> None:
         self._sources = sources
 
     def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
-        """As `MarkSource.marks`."""
+        """Return the marks of a residency from the first source that has any."""
         return next(filter(None, (source.marks(residency, now_s) for source in self._sources)), ())
 
     def complete_until_s(self, now_s: float) -> float:
-        """As `MarkSource.complete_until_s`; now where there is no source."""
+        """Return the time until which the marks of all sources are complete; now where there is no source."""
         return min((source.complete_until_s(now_s) for source in self._sources), default=now_s)
 
 

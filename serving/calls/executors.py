@@ -64,7 +64,7 @@ class BoundedExecutor(ThreadPoolExecutor):
     """A thread pool that knows how many of its tasks run or wait."""
 
     def __init__(self, name: str, *, threads: int, capacity: int | None = None) -> None:
-        """`capacity`: tasks that may run or wait; None for any number."""
+        """Limit the queue. `capacity`: tasks that may run or wait; None for any number."""
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._capacity, self._load, self._mutex = capacity, 0, threading.Lock()
 

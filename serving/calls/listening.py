@@ -35,7 +35,7 @@ class Listening(NamedTuple):
     interceptor: CallInterceptor
 
     def end(self) -> None:
-        """Stop at once."""
+        """Stop listening at once."""
         self.server.stop(None).wait(INTERRUPTION_S)
 
 

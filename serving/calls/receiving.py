@@ -61,7 +61,7 @@ def unread_call(task: Callable[..., Any], arguments: tuple[Any, ...]) -> UnreadC
 
 
 class _Receipt:
-    """One request that is being received."""
+    """One request that the server is still receiving."""
 
     __slots__ = ("call", "give_up", "since_s")
 

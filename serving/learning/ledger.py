@@ -178,7 +178,7 @@ class ObservationLedger:
             self._fold.recent.add(self._last_sequence, self._model.state)
 
     def close(self) -> None:
-        """Learn nothing again."""
+        """Stop the thread that learns the log again."""
         if self._relearning:
             self._relearning.close()
 
@@ -310,7 +310,8 @@ class ObservationLedger:
         return answer, learned.error_ratio
 
     def _refusal(self, observation: Observation) -> str:
-        """Why a memory usage, a rollback or the undoing of one cannot be taken in; "" where it can."""
+        """Return the reason why a memory usage, a rollback or the undoing of a rollback is refused; "" where it is
+        accepted."""
         if isinstance(observation, MemoryUsage):
             return impossible_usage(observation)
         if not isinstance(observation, Rollback):

@@ -81,7 +81,7 @@ class ModelArchive:
         return target
 
     def path(self, version: str) -> Path:
-        """Where a version is kept."""
+        """Return the path where a version is kept."""
         return self._folder / version
 
     def find(self, version: str) -> Path:

@@ -100,7 +100,8 @@ class ModelHost:
         metrics: Metrics,
         learn_beside: Callable[[Path], None] = lambda _: None,
     ) -> None:
-        """`watched`: the folder that training publishes into. `learn_beside`: lets another process learn the log."""
+        """Serve models. `watched`: the folder into which training publishes. `learn_beside`: lets another process learn
+        the log."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()

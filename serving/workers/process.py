@@ -147,7 +147,7 @@ def _read(incoming: IO[bytes], put: Callable[[Ask], None]) -> None:
 
 
 class _Mailbox:
-    """One request at a time from the reading thread to the computing one."""
+    """Hands one request at a time from the reading thread to the computing thread."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()

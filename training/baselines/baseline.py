@@ -79,7 +79,8 @@ def with_mean_fallback(name: str, dataset: Dataset, rule: Rule) -> FittedRule:
 
 
 def fit_per_domain(name: str, dataset: Dataset, fit: Callable[[Dataset], Rule]) -> FittedRule:
-    """One rule per domain, as the published methods fit one per device; an unknown domain gets the rule of all rows."""
+    """Fit one rule per domain, as the published methods fit one per device. An unknown domain uses a rule fitted on all
+    rows."""
     overall_rule = fit(dataset)
     domain_rules = {int(d): fit(dataset.take(dataset.rows.domain == d)) for d in np.unique(dataset.rows.domain)}
 

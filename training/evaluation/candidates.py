@@ -138,7 +138,7 @@ class Candidates:
 
     @property
     def champion_model(self) -> FittedModel:
-        """The fitted champion."""
+        """The fitted model of the champion."""
         return self.fitted[self.champion]
 
     @property

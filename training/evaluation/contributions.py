@@ -87,13 +87,13 @@ class TableContribution:
 
     @property
     def effect(self) -> str:
-        """`helps`, `harms`, or why neither can be said."""
+        """`helps`, `harms`, or the reason why the effect is unknown."""
         if not self.tests:
             return f"cannot be judged: under {MIN_TESTS} trusted rows in other tables"
         return "helps" if self.error.high < 0 else "harms" if self.error.low > 0 else "neither helps nor harms clearly"
 
     def text(self) -> str:
-        """One line for people."""
+        """A line about the effect, for people."""
         line = f"table {self.table} ({self.rows} rows) {self.effect}"
         if not self.tests:
             return line

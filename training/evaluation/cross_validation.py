@@ -96,7 +96,7 @@ class CrossValidation:
         return f"{about}{self.split} split, seed {self.seed}"
 
     def fold_text(self, fold: int) -> str:
-        """One fold, in words."""
+        """Describe one fold in words."""
         return f"{self.text()}, fold {fold + 1} of {len(self.folds)}"
 
     def digest(self) -> str:

@@ -37,7 +37,7 @@ class Expectation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDrift:
-    """One column of encoded jobs in the base tables and in the new one."""
+    """The drift of one column of encoded jobs between the base tables and the new table."""
 
     column: str
     statistic: float  # largest difference of the two distribution functions

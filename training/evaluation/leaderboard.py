@@ -34,7 +34,7 @@ BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderboardRow:
-    """One model over all seeds."""
+    """The scores of one model over all seeds."""
 
     name: str
     baseline: bool

@@ -276,7 +276,7 @@ def _side_scores(rows: ScoredRows, interval: PredictionInterval | None) -> dict[
 
 
 def _speed_error(rows: ScoredRows) -> Floats:
-    """|y - ŷ|."""
+    """Return the absolute error of speed, |y - ŷ|."""
     return np.abs(speed(rows.measured_log) - speed(rows.predicted_log))
 
 

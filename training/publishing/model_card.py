@@ -108,7 +108,7 @@ def _matrix_text(limit: MatrixLimit | None) -> str:
 
 
 def _trial_note(dataset: Dataset) -> list[Sentence]:
-    """That a model of CPU cores is for trying out."""
+    """Return a note that a model of CPU cores is meant for trying out the program."""
     if {d.device_type for d in dataset.domains} != {CPU_CORE.name}:
         return []
     text = "Two processes shared one core in time slices. These figures say nothing about a GPU."
@@ -162,7 +162,7 @@ def _beliefs_section(lines: Sequence[str]) -> list[Section]:
 
 
 def _groups_section(compositions: Sequence[DomainComposition]) -> list[Section]:
-    """How well groups of three and more are predicted; none without measured ones."""
+    """Return the section on the accuracy for groups of three and more; empty without measured groups."""
     if not compositions:
         return []
     error = fixed(4)

@@ -127,7 +127,7 @@ def _log_models(
     encoder: PairEncoder,
     report: Callable[[str], None],
 ) -> None:
-    """One run per model; the metrics of the champion go to the run of the training too."""
+    """Log one run per model. The metrics of the champion are also logged to the run of the training."""
     for name, settings in candidates.settings.items():
         metrics = {
             f"{split}.{score}": value

@@ -36,7 +36,7 @@ def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> N
 
 
 def _counts(imported: "ImportResult") -> dict[str, int]:
-    """How many records of each kind came in."""
+    """Return how many records of each kind were imported."""
     if imported.trace is not None:
         return {"jobs": len(imported.trace.jobs)}
     infeasible = sum(not pair.feasible for pair in imported.pairs)
@@ -62,7 +62,7 @@ def report_document(imported: "ImportResult") -> dict[str, Any]:
 
 
 def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
-    """The same as a table to print."""
+    """Return the import report as a table to print."""
     from interfere.data.importers.import_card import compare_with_published
 
     rows = [("imported", str(count), name) for name, count in _counts(imported).items()]

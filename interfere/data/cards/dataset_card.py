@@ -165,7 +165,7 @@ def group_quality_section(table: Table) -> list[Section]:
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
-    """How the rows of each source were measured."""
+    """Describe how the rows of each source were measured."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))

@@ -24,7 +24,7 @@ FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """One row compared with the additive fit."""
+    """A row that differs from the additive fit, and by how much."""
 
     pair: PairMeasurement
     expected: float  # slowdown of the fit

@@ -47,7 +47,7 @@ class Repairing:
 
 
 class Reason(StrEnum):
-    """Why a pair should be measured."""
+    """The reason why a pair should be measured."""
 
     NEVER_ALONE = "a job of it was never seen alone"
     NEVER_TOGETHER = "never seen together, and it may be better than what is paired now"

@@ -68,7 +68,7 @@ class AuditSums:
         self._series = 0
 
     def add(self, reading: SiteReading) -> None:
-        """Add one cell."""
+        """Add the data of one cell to the sums."""
         self.episodes.add(reading.windows)
         for shared in reading.shared:
             self._seconds[shared.device.type, shared.workloads] += shared.seconds

@@ -20,7 +20,7 @@ LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the 
 
 
 class Origin(StrEnum):
-    """How a slowdown is known."""
+    """The origin of a slowdown."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -65,7 +65,7 @@ class PairCost:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The two workloads."""
+        """The names of the two workloads."""
         return self.sides[0].victim, self.sides[1].victim
 
     @property
@@ -89,7 +89,7 @@ class PairCost:
 
     @property
     def verdict(self) -> Verdict:
-        """From the ends of both intervals."""
+        """The verdict on the pair, from the ends of both intervals."""
         if sum(1 / side.upper for side in self.sides) > 1:
             return Verdict.KEEP
         return Verdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else Verdict.UNSURE
@@ -97,7 +97,7 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadCost:
-    """One workload on one device type."""
+    """The cost of sharing to one workload on one device type."""
 
     workload: str
     device_type: str

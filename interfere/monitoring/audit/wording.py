@@ -45,7 +45,7 @@ def span(report: AuditReport) -> str:
 
 
 def scope(report: AuditReport) -> str:
-    """How much was seen."""
+    """Return a sentence on the amount of data that the audit has read."""
     share = report.shared_hours / report.busy_hours if report.busy_hours else 0.0
     return (
         f"{count_noun(report.devices, 'device')}, {count_noun(report.jobs, 'job')} of "
@@ -93,7 +93,7 @@ def evidence(side: Side) -> str:
 
 
 def pair_text(names: tuple[str, str]) -> str:
-    """Two workloads."""
+    """Return the names of two workloads, joined by a plus."""
     return f"{names[0]} + {names[1]}"
 
 
@@ -108,7 +108,7 @@ def repairing_text(each: Repairing) -> str:
 
 
 def separate_text(pair: PairCost) -> str:
-    """Why a pair should not share."""
+    """Return a sentence on why a pair should not share."""
     return (
         f"{pair_text(pair.names)}: together they made {pair.joint_throughput:.2f} of the progress of one job alone, so "
         f"one after the other is faster, on the same devices ({hours(pair.device_hours)} together)."
@@ -124,7 +124,7 @@ def next_pair_text(each: NextPair) -> str:
 
 
 def load_note(each: WorkloadCost) -> str:
-    """That a workload's rate is moved by something else."""
+    """Return a note that input or load, rather than its neighbours, changes a workload's rate."""
     return (
         f"{each.workload}: its rate varies by {each.noise_sd:.0%} from one time to the next in the same company, so "
         "load or input confounds what sharing cost it."

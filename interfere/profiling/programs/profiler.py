@@ -298,7 +298,7 @@ class ProgramProfiler:
 
 
 def _time_of_success(run: ProgramRun) -> float:
-    """When a run ended with exit code 0; 0 where it did not."""
+    """Return when a run ended with exit code 0; 0 where it did not."""
     return run.exit.monotonic_s if run.exit and run.exit.exit_code == 0 else 0.0
 
 

@@ -46,7 +46,7 @@ class LaunchRequest:
 
     @classmethod
     def from_json(cls, line: bytes) -> Self:
-        """Inverse of `to_json`."""
+        """Read the text that `to_json` wrote."""
         return cls(**json.loads(line))
 
     def to_json(self) -> bytes:

@@ -37,7 +37,7 @@ class DeadlinePlanner:
     _ledger: ScopeLedger = field(default_factory=lambda: ScopeLedger(scope=SCOPE))
 
     def decide(self, cluster: Cluster) -> Decision:
-        """One plan; the server is not asked while no waiting job could start or has become infeasible."""
+        """Return one plan. The server is not asked while no waiting job could start or has become infeasible."""
         waiting = cluster.waiting.values()
         wake_s = next_infeasible_s(waiting, cluster, self.planner.estimate)
         if not (
@@ -69,7 +69,8 @@ class DeadlinePlanner:
         )
 
     def _can_start_any(self, cluster: Cluster) -> bool:
-        """Is there a waiting job with enough free devices in one pool, or a host of its size that it may join?"""
+        """Return whether any waiting job has enough free devices in one pool, or a host of its size that it may
+        join."""
         max_free = cluster.free.most_of_one_pool()
         waiting = list(cluster.waiting.values())
         if any(state.job.gpus <= max_free for state in waiting):

@@ -20,7 +20,7 @@ def is_infeasible(state: JobState, cluster: Cluster, estimate: Estimate) -> bool
 
 
 def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Estimate) -> float:
-    """When the next of these waiting jobs becomes infeasible; inf where none does."""
+    """Return when the next of these waiting jobs becomes infeasible; inf where none does."""
     moments_s = (state.job.deadline_s - estimate.optimistic_s(state, cluster) + 2 * LATE_S for state in states)
     return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
 

@@ -44,7 +44,7 @@ class Oracle:
     """The duration itself, which no real scheduler knows."""
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """The duration."""
+        """Return the true duration of the job."""
         return state.job.duration_s
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
@@ -52,18 +52,18 @@ class Oracle:
         return max(0.0, state.remaining_s - state.rate * (cluster.now_s - state.accounted_s))
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """The same, faster than one by one."""
+        """Return `remaining_s` of every job, faster than single calls would."""
         now_s = cluster.now_s
         left_s = [state.remaining_s - state.rate * (now_s - state.accounted_s) for state in states]
         return [each_s if each_s > 0.0 else 0.0 for each_s in left_s]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """The same."""
+        """Return the true remaining time."""
         return self.remaining_s(state, cluster)
 
     @property
     def error(self) -> float:
-        """None."""
+        """0, because the oracle makes no error."""
         return 0.0
 
 
@@ -77,7 +77,7 @@ class NoisyDurations:
 
     @property
     def error(self) -> float:
-        """As given."""
+        """The standard error that this estimate was given."""
         return self._error
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
@@ -92,11 +92,11 @@ class NoisyDurations:
         return self._remaining_s(self.total_s(state, cluster), state, cluster)
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """One by one."""
+        """Return `remaining_s` of every job."""
         return [self.remaining_s(state, cluster) for state in states]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """The same at the `OPTIMISTIC_QUANTILE` of the run time."""
+        """Return the remaining run time if the job's total were at the `OPTIMISTIC_QUANTILE` of its distribution."""
         return self._remaining_s(self.total_s(state, cluster) * self._optimistic, state, cluster)
 
     def _remaining_s(self, total_s: float, state: JobState, cluster: Cluster) -> float:
@@ -136,16 +136,16 @@ class History:
         return total_s - served_s if total_s >= served_s else served_s
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """One by one."""
+        """Return `remaining_s` of every job."""
         return [self.remaining_s(state, cluster) for state in states]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """The same: a group's mean says nothing about its spread."""
+        """Return `remaining_s`, because a group's mean says nothing about its spread."""
         return self.remaining_s(state, cluster)
 
     @property
     def error(self) -> float:
-        """Unknown."""
+        """0, although the error of this estimate is unknown."""
         return 0.0
 
     def _read_spans(self, cluster: Cluster) -> None:

@@ -60,13 +60,17 @@ class BackfillReservation:
         slowdowns: tuple[float, float],
         cluster: Cluster,
     ) -> bool:
-        """May a guest join a host? `slowdowns`: predicted, of the guest and of the host."""
+        """Return whether a guest may join a host without delaying the reservation.
+
+        `slowdowns`: predicted slowdowns of the guest and of the host.
+        """
         return self.allows_group((guest, host), device_ids, slowdowns, cluster)
 
     def allows_group(
         self, members: Iterable[JobState], device_ids: Iterable[str], slowdowns: Iterable[float], cluster: Cluster
     ) -> bool:
-        """May jobs share devices? `slowdowns`: predicted, of each."""
+        """Return whether jobs may share devices without delaying the reservation. `slowdowns`: the predicted slowdown
+        of each."""
         device_ids = tuple(device_ids)
         if self.device_ids.isdisjoint(device_ids):
             return True
@@ -81,8 +85,10 @@ class BackfillReservation:
 
 
 class ExpectedEnds:
-    """When each running job is expected to end at its present rate, sorted, and kept up to date from one decision to
-    the next: a job's expected end changes only with its rate, or once it has passed."""
+    """The sorted times at which running jobs are expected to end at their present rates.
+
+    They are kept up to date between decisions: a job's expected end changes only with its rate, or once it has passed.
+    """
 
     def __init__(self, estimate: Estimate) -> None:
         self.estimate = estimate

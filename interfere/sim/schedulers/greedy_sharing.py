@@ -113,7 +113,7 @@ class GreedySharing:
 
 
 def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
-    """Is a guest expected to end no later than its host, both slowed down by each other?"""
+    """Return whether a guest is expected to end no later than its host, given the slowdown of both."""
     guest_s, host_s = estimate.remaining_s(state, cluster), estimate.remaining_s(host.state, cluster)
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 

@@ -24,7 +24,8 @@ class Order(Protocol):
         """Whether keys of running jobs change in jumps while they run, so that the order must be computed again."""
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """When a job's key next jumps at its current rate (at rate 1 if it starts now); inf where it never does."""
+        """Return when a job's key next jumps at its current rate (rate 1 if it starts now); inf where it never
+        jumps."""
 
 
 def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list[JobState]:
@@ -44,16 +45,16 @@ class Fifo:
 
     @property
     def max_key(self) -> float:
-        """0."""
+        """0, because every job has the same key."""
         return 0.0
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: keys never jump."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never."""
+        """Return inf, because keys never jump."""
         return math.inf
 
 
@@ -77,12 +78,12 @@ class ShortestFirst:
 
     @property
     def max_key(self) -> float:
-        """None."""
+        """inf, because keys have no bound."""
         return math.inf
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: keys change continuously."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
@@ -118,46 +119,46 @@ class LeastAttained:
 
     @property
     def max_key(self) -> float:
-        """Of the second queue."""
+        """The key of the second queue."""
         return 1.0
 
     @property
     def jumps(self) -> bool:
-        """Yes."""
+        """True: a job's key jumps when it falls into the second queue."""
         return True
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """When it falls into the second queue."""
+        """Return when the job falls into the second queue."""
         until_s = self.threshold_s - cluster.served_s(state) * state.job.gpus
         return cluster.now_s + until_s / ((state.rate or 1.0) * state.job.gpus) if until_s > 1e-6 else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarliestDeadline:
-    """By deadline; jobs without one come last."""
+    """Orders jobs by deadline. Jobs without a deadline come last."""
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """The deadlines."""
+        """Return the deadlines of the jobs."""
         return [state.job.deadline_s for state in states]
 
     @property
     def max_key(self) -> float:
-        """None."""
+        """inf, because keys have no bound."""
         return math.inf
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: deadlines do not change."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never."""
+        """Return inf, because deadlines do not change."""
         return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLaxity:
-    """By the time that is left until a job must start to meet its deadline; jobs without one come last."""
+    """Orders jobs by the time left until they must start to meet their deadlines. Jobs without a deadline come last."""
 
     estimate: Estimate = field(default_factory=Oracle)
 
@@ -167,12 +168,12 @@ class LeastLaxity:
 
     @property
     def max_key(self) -> float:
-        """None."""
+        """inf, because keys have no bound."""
         return math.inf
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: keys change continuously."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:

@@ -66,7 +66,7 @@ class ServerPlanner:
         ledger: ScopeLedger | None = None,
         promise_deadlines: bool = False,
     ) -> ScopeDecision:
-        """One decision of the server. Without a ledger nothing is remembered: no promise outlives the decision."""
+        """Return one decision of the server. No ledger is kept: no promise outlives the decision."""
         self.decisions += 1
         limits = Limits.of(
             allowed=allowed,
@@ -121,7 +121,7 @@ class ServerPlanner:
         )
 
     def has_profiles(self, host: Host) -> bool:
-        """Is something known of the workload of every job of a host on its device type?"""
+        """Return whether the workload of every job of a host has a profile on its device type."""
         return all((state.job.workload, host.device_type) in self.profiles for state in host.residents)
 
     def job(self, state: JobState, cluster: Cluster, weight: float = 1.0) -> Job:
@@ -250,7 +250,7 @@ class PlannedGroups:
 
     @staticmethod
     def _keeps(reservation: BackfillReservation, action: Action, cluster: Cluster) -> bool:
-        """Does everybody of a group end by the shadow time, as slowed down as predicted?"""
+        """Return whether all jobs of a group end by the shadow time at their predicted slowdowns."""
         members = [cluster.jobs[job_id] for job_id in (action.job_id, *action.partners)]
         slowdowns = (action.slowdown, *action.slowdown_of_partners.values())
         return reservation.allows_group(members, action.places, slowdowns, cluster)

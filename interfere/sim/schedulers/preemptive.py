@@ -37,7 +37,7 @@ class PreemptiveScheduler:
     _rates_read: int = 0  # of `Cluster.changed_rates`
 
     def decide(self, cluster: Cluster) -> Decision:
-        """Starts and stops."""
+        """Return the starts and stops of this moment."""
         if not cluster.waiting and (self.sharing is None or not cluster.free or not cluster.shared):
             return Decision(wake_s=self._wake_s(cluster, ()))
         draft = _DraftDecision(cluster, self.order)

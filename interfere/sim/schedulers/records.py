@@ -109,23 +109,23 @@ class SchedulerRecord:
 
     @property
     def is_policy(self) -> bool:
-        """Does the server decide everything?"""
+        """Whether the server makes all decisions."""
         return self.queue in SERVER_DECIDES
 
     @property
     def is_preemptive(self) -> bool:
-        """Does it stop running jobs?"""
+        """Whether the scheduler stops running jobs."""
         return self.queue in PREEMPTIVE
 
     @property
     def knows_durations(self) -> bool:
-        """Does it know how long jobs will run, as no real scheduler does?"""
+        """Whether the scheduler knows how long jobs will run, which no real scheduler does."""
         by_reservation = self.backfill is Backfill.EASY and self.queue is not Queue.QSSF
         return self.drop or self.is_policy or self.queue in ORACLES or by_reservation
 
     @property
     def plans_groups(self) -> bool:
-        """May devices have other than two seats? The rest shares in pairs only."""
+        """Whether devices may have more than two seats. All other schedulers share in pairs only."""
         by_queue = self.queue in ORDERS and not self.is_preemptive and self.sharing is Sharing.MATCHING
         return not self.drop and not self.rematch and (by_queue or (self.queue is Queue.POLICY and bool(self.sharing)))
 
@@ -136,7 +136,7 @@ class SchedulerRecord:
 
     @property
     def stops_jobs(self) -> bool:
-        """Does it stop or move running jobs, so that checkpoints are paid?"""
+        """Whether the scheduler stops or moves running jobs, so that jobs pay for checkpoints."""
         return self.is_preemptive or self.rematch
 
     @property
@@ -153,14 +153,14 @@ class SchedulerRecord:
 
     @property
     def unshared(self) -> "SchedulerRecord | None":
-        """The same without sharing; None for one that shares nothing."""
+        """The same scheduler without sharing; None for a scheduler that shares nothing."""
         if not self.sharing:
             return None
         return replace(self, sharing=Sharing.NONE, one_gpu=False, seats=DEFAULT_SEATS, rematch=False)
 
     @property
     def two_seats(self) -> "SchedulerRecord":
-        """The same with two jobs at most on a device."""
+        """The same scheduler with at most two jobs on a device."""
         return replace(self, seats=DEFAULT_SEATS)
 
     @property
@@ -178,7 +178,7 @@ class SchedulerRecord:
         return replace(self, one_gpu=True) if self.sharing and not self.rematch else None
 
     def with_seats(self, seats: int) -> "SchedulerRecord | None":
-        """The same with so many jobs on a device; None for one that shares in pairs only."""
+        """Return the same scheduler with this number of jobs on a device; None for one that shares in pairs only."""
         return replace(self, seats=seats) if self.plans_groups else None
 
     @property

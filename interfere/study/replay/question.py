@@ -36,7 +36,7 @@ class ReplayAnswer(ReplayFindings):
     """The findings, for people and for programs."""
 
     def document(self) -> Document:
-        """The report."""
+        """Return the report."""
         return replay_document(self)
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class ReplayQuestion:
 
 
 def _counts(task: ReplayTask, composition: Composition) -> bool:
-    """Is a replay of pairs, or of groups that are composed in this way?"""
+    """Return whether the replay belongs to a comparison: it has pairs only, or composes groups in this way."""
     return task.composition is composition or task.scheduler.seats == DEFAULT_SEATS
 
 

@@ -139,7 +139,7 @@ class PolicyTable:
     legend: str
 
     def table(self) -> Table:
-        """One row for each policy."""
+        """Return the table with one row per policy."""
         return Table(
             title=self.title,
             columns=(Column("policy"), *(column for column, _ in self.columns)),

@@ -45,7 +45,7 @@ class WhatIfAnswer(WhatIfFindings):
     """The findings, for people and for programs."""
 
     def document(self) -> Document:
-        """The report."""
+        """Return the report."""
         return whatif_document(self)
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class WhatIfAnswer(WhatIfFindings):
         return whatif_facts(self, next(iter(files), None))
 
     def write(self, folder: Path) -> list[Path]:
-        """The page."""
+        """Write the report as a page."""
         return [write_html_page(folder / PAGE, self.document())]
 
 

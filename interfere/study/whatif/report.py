@@ -215,7 +215,7 @@ def _load_plot(answer: WhatIfFindings, effects: list[Effect]) -> LinePlot:
 
 
 def effect_label(effect: Effect) -> str:
-    """How jobs are placed, in words."""
+    """Return a label for the placement of jobs."""
     words: list[str] = [effect.sharing]
     if effect.gangs_share:
         words.append("gangs (assumed)")
@@ -265,7 +265,7 @@ def _by_queue(answer: WhatIfFindings) -> Section:
 
 
 def seats_label(effect: Effect) -> str:
-    """How many jobs share a device, and how groups were composed of pairs."""
+    """Return a label for the number of jobs on a device and the composition of groups from pairs."""
     overloaded = ", overloaded" if effect.overloaded else ""
     return f"{effect.seats}{f', by {effect.composition}' if effect.seats > DEFAULT_SEATS else ''}{overloaded}"
 

@@ -40,7 +40,7 @@ def coverage_text(answer: WhatIfFindings) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """With its sign."""
+    """Return a share as a percentage with its sign."""
     return "" if math.isnan(share) else f"{100 * share:+.{digits}f} %"
 
 

@@ -49,7 +49,7 @@ def controller_metrics() -> AdapterMetrics:
 
 
 class Controller:
-    """One replica."""
+    """One replica of the controller."""
 
     def __init__(self, settings: KubernetesSettings, api: ClusterApi, client: PolicyClient, *, dry_run: bool = False):
         self.stop, self.metrics, self._settings, self._api = threading.Event(), controller_metrics(), settings, api

@@ -124,7 +124,7 @@ def build(
 
 
 def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
-    """Why a pod with a workload is not advised; empty where it is."""
+    """Return the reason why a pod with a workload gets no advice; empty where it gets advice."""
     gating = settings.mode is Mode.GATE
     is_fixed = not pod.gated and (pod.source is not GpuSource.DRA or claim is None or claim.reserved)
     checks = {

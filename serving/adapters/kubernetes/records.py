@@ -16,7 +16,7 @@ JsonObject = dict[str, Any]
 
 
 class GpuSource(StrEnum):
-    """How a cluster makes a GPU known, which is also how a pod is sent to it."""
+    """How a cluster publishes a GPU. This also determines how a pod is sent to the GPU."""
 
     DRA = "dra"  # a ResourceSlice; the pod's claim selects the device
     HAMI = "hami"  # an annotation of the node; an annotation of the pod selects the device

@@ -42,7 +42,10 @@ class Released:
 def release_reason(
     pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float, *, every: bool = False
 ) -> str:
-    """Why a pod must be left to Kubernetes now; empty where it need not. `every`: whatever the adapter holds."""
+    """Return the reason why a pod must be left to Kubernetes now; empty where there is none.
+
+    `every`: release every pod that the adapter holds.
+    """
     if not pod.pending:
         return ""
     if every and (pod.gated or _is_selective(claim)):

@@ -32,7 +32,7 @@ class WriteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One call of the API server."""
+    """One write call to the API server."""
 
     kind: WriteKind
     namespace: str

@@ -139,7 +139,8 @@ class SlurmJob:
 
     @property
     def workload(self) -> str:
-        """From the comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where the job says none."""
+        """The workload in the job's comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where there is
+        none."""
         return self.comment_value("workload")
 
     @property
@@ -149,7 +150,7 @@ class SlurmJob:
 
     @property
     def history_id(self) -> str:
-        """As `run_id`."""
+        """The id of the job in the journal, which is its `run_id`."""
         return self.run_id
 
     @property
@@ -172,7 +173,7 @@ class SlurmJob:
         )
 
     def comment_value(self, key: str) -> str:
-        """One value of the comment."""
+        """Return the value of one key in the job's comment."""
         _, prefix, text = self.comment.partition(NOTE)
         if not prefix:
             return ""
@@ -182,7 +183,7 @@ class SlurmJob:
 
     @property
     def shards(self) -> int:
-        """How many shards of one GPU it asks for; 0 when it asks for something else."""
+        """The number of shards of one GPU that the job requests; 0 when it requests anything else."""
         request = _REQUEST.fullmatch(self.tres)
         return int(request["count"] or 1) if request else 0
 
@@ -281,7 +282,7 @@ def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:
 
 
 def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
-    """Why a pending job is left to Slurm alone."""
+    """Return the reason why a pending job is left to Slurm alone."""
     checks = {
         "array": _number(row.get("array_job_id")) != 0 or bool(row.get("array_task_string")),
         "heterogeneous": _number(row.get("het_job_id")) != 0,

@@ -170,7 +170,7 @@ def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> s
 
 
 def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
-    """That measurements of the champion were translated to another software stack, with figures."""
+    """Return a sentence, with figures, that the champion's measurements were translated to another software stack."""
     names = ", ".join(sorted({rows.campaigns[k] for k in rows.campaign[~rows.aligned].tolist()} - {""}))
     return (
         f"{int(translated.sum())} pairs measured before were translated to another software stack (campaign {names}), "

@@ -59,7 +59,8 @@ class ClusterApi:
     """The API server. Thread-safe."""
 
     def __init__(self, timeout_s: float, writes_per_s: float, burst: int, *, configuration: Any = None) -> None:
-        """`configuration`: of the official client; None reads the service account, else the kubeconfig."""
+        """Connect to the API server. `configuration`: that of the official client; None reads the service account, else
+        the kubeconfig."""
         if configuration is None:
             configuration = _configuration()
         configuration.retries = False
@@ -120,7 +121,8 @@ class ClusterApi:
         content: str | None = None,
         patient: bool = True,
     ) -> JsonObject:
-        """One call; the answer as an object. `patient`: wait as long as an overloaded API server asks for."""
+        """Make one call and return the answer as an object. `patient`: wait as long as an overloaded API server asks
+        for."""
         response = self._request(method, path, query or {}, body, content, self._timeout_s, patient=patient)
         try:
             return cast(JsonObject, json.loads(response.data or b"{}"))
@@ -190,7 +192,7 @@ class ClusterApi:
 
 
 def _retry_after_s(error: ApiException) -> float:
-    """How long the API server asks to wait before the same call is made again; 0 where it does not."""
+    """Return how long the API server asks to wait before the same call is repeated; 0 where it does not ask."""
     text = str((error.headers or {}).get("Retry-After") or "") if error.status in (429, 503) else ""
     return float(text) if text.isdecimal() else 0.0
 

@@ -22,7 +22,7 @@ RESYNC_S = 600.0  # a collection is listed anew after that long, whatever was wa
 
 
 class Collection:
-    """One collection: a thread lists and watches it."""
+    """A collection of objects, kept current by a thread that lists and watches it."""
 
     def __init__(self, api: ClusterApi, path: str, stop: threading.Event) -> None:
         self._api, self._path, self._stop = api, path, stop
@@ -32,7 +32,7 @@ class Collection:
         self.thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
     def objects(self) -> list[JsonObject]:
-        """All objects now."""
+        """Return all objects of the collection now."""
         with self._lock:
             return list(self._objects.values())
 

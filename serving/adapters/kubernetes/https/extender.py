@@ -22,7 +22,7 @@ BEST = 10  # MaxExtenderPriority
 
 
 class Extender:
-    """Answers kube-scheduler."""
+    """Answers the calls of kube-scheduler to a scheduler extender."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Extender:
         self._known = situations, default_share(state.gpus).bytes, hami
 
     def filter(self, request: Request) -> Answer:
-        """ExtenderArgs → ExtenderFilterResult."""
+        """Convert ExtenderArgs to an ExtenderFilterResult."""
         args = _args(request)
         names = node_names(args)
         best = self._best_of_nodes(args, names)

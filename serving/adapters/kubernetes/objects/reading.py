@@ -85,7 +85,8 @@ def cluster_state(
 
 
 def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms = MappingProxyType({})) -> Pod:
-    """One pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU is HAMi's too."""
+    """Read one pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU counts as a request to
+    HAMi."""
     metadata, spec, status = map_at(row, "metadata"), map_at(row, "spec"), map_at(row, "status")
     notes = map_at(metadata, "labels") | map_at(metadata, "annotations")
     claims = maps_at(spec, "resourceClaims")
@@ -204,7 +205,7 @@ def _special(
     claims: Sequence[Mapping[str, Any]],
     source: GpuSource | None,
 ) -> str:
-    """Why a pod is left to Kubernetes."""
+    """Return the reason why a pod is left to Kubernetes."""
     affinity = map_at(spec, "affinity")
     several = total_of_pod(spec, "limits", names.GPU_RESOURCE) > 1
     checks = {
