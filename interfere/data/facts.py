@@ -176,7 +176,10 @@ def current_sources_of_other_kinds(profiles: Iterable[JobProfile], own: Sequence
 
 
 def known_facts(profiles: Sequence[JobProfile]) -> tuple[SourceFact, ...]:
-    """Every fact of one workload on one device type, by name and the winning one first; profiles oldest first."""
+    """Return all facts of one workload on one device type, by name.
+
+    Of each fact, the version that takes precedence comes first. `profiles` are ordered oldest first.
+    """
     parts = [part for profile in profiles for part in split_static(profile)]
     current = current_sources(parts)
     found: list[SourceFact] = []

@@ -96,7 +96,7 @@ def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...
 
 
 def table_quality(table: Table) -> TableQuality:
-    """All quality figures of the pairs of one table."""
+    """Return all quality figures of the pairs of one table."""
     ok_pairs = table.ok_pairs
     slowdowns = np.array([pair.slowdown for pair in ok_pairs])
     agreement, icc_rows = _agreement(ok_pairs)
@@ -125,7 +125,7 @@ class GroupQuality:
     size: int  # jobs of a group
     groups: int
     jobs: int  # workloads that take part
-    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where none is told
+    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where the table states none
     rows_by_status: tuple[tuple[str, int], ...]  # one row of each victim of each group
     icc: float
     icc_rows: int

@@ -30,7 +30,7 @@ class Stretch:
 
 
 def stretches(job_times_s: Mapping[str, Sequence[Floats]], idle_times_s: Sequence[Floats]) -> tuple[Stretch, ...]:
-    """The stretches of one device with at least one job, in order of time.
+    """Return the stretches of one device with at least one job, in order of time.
 
     `job_times_s`: sample times of each job's series on the device; `idle_times_s`: those of series without a job.
     """

@@ -42,7 +42,7 @@ from interfere.records import (
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 PROTOCOL = "slices"  # how a block is measured: blocks of another protocol are not continued
-MIN_DISTURBANCE = 0.03  # share of the core that third processes took; below it nobody is told
+MIN_DISTURBANCE = 0.03  # share of the core that third processes took; smaller shares are not reported
 COST_LEARNING_RATE = 0.2  # of the ratio of actual to expected seconds, for the time left
 
 

@@ -185,9 +185,10 @@ def undisturbed_s(each: SideSlice, usual_clock_s: float) -> float:
 
 
 def doubt(each: SideSlice, usual_clock_s: float) -> float:
-    """Standard error of the logarithm of the corrected wall time: a share of the correction, and of its ambiguity.
+    """Return the standard error of the logarithm of the corrected wall time.
 
-    Where the clock before and after the slice differ, nobody knows when it changed.
+    It is a share of the correction, plus the ambiguity of the clock. Where the clock before and after the slice differ,
+    the moment of the change is unknown.
     """
     clocks_s = (each.clock_before, each.clock_after, (each.clock_before + each.clock_after) / 2)
     first, last, middle = (

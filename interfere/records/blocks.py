@@ -76,7 +76,7 @@ class BlockSide:
 
 @record
 class MeasuredBlock:
-    """One measured block of a pair or a group. `reason` is empty unless its slowdowns have no meaning.
+    """One measured block of a pair or a group. `reason` is set only where its slowdowns are invalid.
 
     In a mode that orders jobs (`priority`) the first side is the important job.
     """

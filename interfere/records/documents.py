@@ -45,7 +45,7 @@ def from_json(record_type: type[T], text: str) -> T:
 
 
 def to_document(record: Any, *, present_only: bool = False) -> dict[str, Any]:
-    """Every field by its name; an absent number is null, several values are a list.
+    """Return all fields by name. An absent number is null, and several values are a list.
 
     `present_only` leaves null values out, unless the field has no default.
     """

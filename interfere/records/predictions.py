@@ -108,7 +108,8 @@ class JobRef:
 
 @record
 class PairQuery:
-    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; without pairs, all of two different jobs.
+    """A request to predict ordered pairs. `pairs` (victim, neighbour) index `jobs`; without it, all pairs of different
+    jobs.
 
     A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside all of them at once.
     """

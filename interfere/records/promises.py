@@ -15,7 +15,7 @@ class Promise:
     """A planned start, move or preemption, kept for its job until `action.promised_by_s`."""
 
     action: Action
-    decision_ids: tuple[str, ...]  # the decision that made the promise, then those that repeated it
+    decision_ids: tuple[str, ...]  # the decision that made the promise, then the decisions that repeated it
     from_device_id: str = ""  # the device that a resident leaves; empty for a start
     since_s: float = NAN  # time of the decision that made it; the grant of its action holds since then
 

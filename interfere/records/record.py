@@ -85,7 +85,7 @@ def compiled_once(function: F) -> F:
 
 
 class RecordField(NamedTuple):
-    """One field of a record, as a converter sees it."""
+    """A field of a record, as converters see it."""
 
     name: str
     path: str  # from the record to the value: "slowdown.risk" for a field of a record that stands in place
@@ -132,7 +132,7 @@ def _type_of_value(hint: Any) -> Any:
 
 
 class FieldReader(NamedTuple):
-    """How one field is read."""
+    """How the value of one field is read."""
 
     name: str
     read: Callable[[Any], Any] | None  # of the value; None where it is taken as it is
@@ -161,7 +161,8 @@ class RecordReader(Generic[T]):
         self._needed = {each.name for each in fields_of(record_type) if each.default is MISSING} - set(absent)
 
     def build(self, values: Collection[tuple[Any, Any]], given: Mapping[str, Any] | None = None) -> T:
-        """The record of these values and of those that are `given`. Raises InvalidInputError with every violation."""
+        """Return the record built from these values and the `given` ones. Raises InvalidInputError with all
+        violations."""
         named = {**self._absent, **given} if given else self._absent.copy()
         reader_of = self._readers.get
         try:

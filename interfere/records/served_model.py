@@ -72,7 +72,7 @@ class ModelInfo:
     model: str
     matrix_model: str  # always `model` since pairs and matrices have one answer
     matrix_limit_pairs: int  # most distinct ordered pairs of a matrix or a decision; 0: no limit
-    selected_by: str  # "gate", or "request" where the model was named by whoever trained it
+    selected_by: str  # "gate", or "request" where the user who trained it named the model
     card: str  # the model card, Markdown
     fingerprint: str
     created_at: str

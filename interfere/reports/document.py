@@ -21,7 +21,7 @@ class Code(str):
     __slots__ = ()
 
 
-Words = str | tuple[str, ...]  # a text, or pieces of it of which some are `Code`
+Words = str | tuple[str, ...]  # a text, or its pieces, some of them `Code`
 
 
 def with_code(text: str) -> Words:
@@ -113,7 +113,7 @@ class Estimate(NamedTuple):
 
     @property
     def has_interval(self) -> bool:
-        """Are both ends known?"""
+        """Whether both ends of the interval are known."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 

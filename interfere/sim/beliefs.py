@@ -101,7 +101,7 @@ def mean_beliefs(truth: TruthTable) -> MatrixPredictor:
 
 
 def noisy_beliefs(truth: TruthTable, error: float, seed: int) -> MatrixPredictor:
-    """The truth times exp(error · z), z standard normal, one draw an ordered pair; never below 1."""
+    """Return the truth times exp(error · z), z standard normal, with one draw per ordered pair; never below 1."""
     z = np.random.default_rng(seed).standard_normal(truth.table.shape)
     return beliefs_from(truth, np.fmax(truth.table * np.exp(error * z), 1.0), f"truth ± {error:.0%}")
 

@@ -85,7 +85,7 @@ class JobState:
     slowdown: float = 1.0
     rate: float = 0.0
     rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
-    device_ids: tuple[str, ...] = ()  # of `devices`: those that it runs on; empty while it waits
+    device_ids: tuple[str, ...] = ()  # ids of the devices that it runs on; empty while it waits
 
     @property
     def partner(self) -> "JobState | None":

@@ -14,7 +14,7 @@ MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
 MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
-MAX_SCOPES = 10_000  # ledgers; those that were decided for longest ago are forgotten beyond that
+MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
 
 class SqliteDecisions:

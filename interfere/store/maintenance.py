@@ -209,7 +209,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int], str, str]]:
     """Return the rows that this release cannot read, as (table, rowid), a description, and the reason."""
-    kinds = {"profile": "''", "observation": "kind"}  # what tells of which type a row is
+    kinds = {"profile": "''", "observation": "kind"}  # the column that states the type of a row
     for table, kind_column in kinds.items():
         with suppress(sqlite3.DatabaseError):
             rows = connection.execute(f"SELECT rowid, id, content, {kind_column} FROM {table}")  # noqa: S608 - our own names

@@ -99,7 +99,7 @@ def observed_table(
     solo_rates = _solo_rates(windows)
     # 2. Group the slowdowns by victim and company.
     slowdowns_by_row = _slowdowns_by_row(windows, solo_rates)
-    # 3. Keep the rows of which all jobs have a profile.
+    # 3. Keep the rows whose jobs all have a profile.
     combined = combine_profiles((*profiles, *store.profiles.all()))
     known_profiles = {(job.workload, job.device_type): job for job in combined.jobs}
     jobs: dict[_JobKey, JobProfile] = {}

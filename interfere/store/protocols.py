@@ -89,7 +89,7 @@ class RolledBackRange(NamedTuple):
 
     sequence: int  # of the rollback
     last_valid: int  # sequence number of the last entry before it that stays valid
-    reporter: str = ""  # whose entries are rolled back; "" for those of all reporters
+    reporter: str = ""  # the reporter whose entries are rolled back; "": all reporters
 
     def covers(self, sequence: int, observation: Observation) -> bool:
         """Whether an entry of the log is rolled back."""

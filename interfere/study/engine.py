@@ -194,14 +194,14 @@ class _Progress:
     def __init__(self, kind: str, total: int, resumed: int, runner: Runner) -> None:
         self._kind, self._total, self._done, self._runner = kind, total, resumed, runner
         self._clock = runner.clock or TimeLeft(runner.say, every_s=0.0)
-        # Whoever hands a clock over expects all tasks already, those that are resumed among them.
+        # A caller that passes a clock has already declared all tasks to it, including resumed ones.
         self._clock.expect(kind, -resumed if runner.clock else total - resumed)
         self._told_s = time.monotonic()
         if resumed:
             runner.say(f"{resumed} of {total} were done before, in {runner.folder}")
 
     def ended(self, description: str) -> None:
-        """A task is over."""
+        """Count a finished task, and report the remaining time."""
         self._done += 1
         self._told_s = time.monotonic()
         self._clock.finish(self._kind, f"{self._done} of {self._total}: {description}")

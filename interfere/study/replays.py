@@ -53,7 +53,7 @@ class ReplayInputs:
     edge: EdgeSetting | None = None  # added once days are drawn and arrivals are stretched
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
     online: bool = False  # do schedulers learn from what the replayed jobs measured so far?
-    days_as_recorded: bool = True  # are days those of the arrivals as recorded, or of those stretched to a load?
+    days_as_recorded: bool = True  # days by recorded arrivals, or else by arrivals stretched to a load
     keep_jobs: bool = False  # keep the fate of every job of the traces as recorded
 
     def digest(self) -> str:

@@ -121,7 +121,7 @@ class SpatialScheduler:
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """The rates of all streams that are ready."""
+        """Return the rates of all streams that are ready."""
         heads = [state.stream.timeline.kernels[state.head] if state.ready else None for state in streams]
         running = [kernel for kernel in heads if kernel is not None]
         rates = iter(

@@ -173,7 +173,7 @@ class _ReplayEngine:
                     self._launch(state)
             if self.now_s >= self.until_s or self._all_finished():
                 break
-            # 2. Let the sharing mode decide who runs.
+            # 2. Let the sharing mode decide which streams run.
             allocation = self.arbiter.decide(self.now_s, self.states)
             self._start_and_stop(allocation.rates)
             # 3. Advance to the next event.

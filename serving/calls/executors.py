@@ -17,7 +17,7 @@ from interfere.serving.calls.receiving import Receiver, UnreadCall, unread_call
 
 SMALL_BYTES = 2**20  # a snapshot of 1,000 devices is 130 KB
 MESSAGES_AT_ONCE = 4  # of the largest size; each takes some times its bytes once it is parsed
-MEMORY_RETRY_S = 1.0  # hint to those who are refused
+MEMORY_RETRY_S = 1.0  # hint to refused callers
 
 
 class LargeRequests:
@@ -51,7 +51,7 @@ class LargeRequests:
 
 CONTROL_THREADS = 2  # of a release of gRPC whose calls wait in threads; refusals have one of their own, as they flood
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds
-RETRY_S = 0.2  # hint to whoever is refused because a queue is full: most calls take milliseconds
+RETRY_S = 0.2  # hint to callers refused because a queue is full: most calls take milliseconds
 WRITE_THREADS = 2  # one writes, one reads the next request
 WATCH_THREADS = 2  # send the first status of a health watch; a client that does not read holds one
 MAX_WATCHES = 1_000  # open health watches; they hold no thread

@@ -49,7 +49,7 @@ class CallInterruption:
 _log = logging.getLogger(__name__)
 POLICY_SERVICE = "interfere.v1.PolicyService"
 HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
-START_S = 1.0  # hint to whoever calls while the server starts
+START_S = 1.0  # hint to callers while the server starts
 LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 
 Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields

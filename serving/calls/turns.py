@@ -14,7 +14,7 @@ from interfere.errors import LimitError
 from interfere.time_budget import check_interruption
 
 POLL_S = 0.02
-RETRY_S = 0.5  # hint to those who are refused: a usual decision takes tenths of a second
+RETRY_S = 0.5  # hint to refused callers: a usual decision takes tenths of a second
 
 
 class _Scope:

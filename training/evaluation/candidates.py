@@ -119,7 +119,7 @@ def selected_model(found: Sequence[Evaluations], models: Sequence[ModelSettings]
 
 
 HELD_OUT = "held_out"  # name of the split in the scores
-GATE, REQUEST = "gate", "request"  # who selected a champion
+GATE, REQUEST = "gate", "request"  # what selected a champion
 SplitScore = tuple[str, str, Scores]  # (split, model, scores)
 
 
@@ -133,7 +133,7 @@ class Candidates:
     evaluations: tuple[Evaluation, ...]  # out of fold, of every model
     scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     champion: str
-    selected_by: str  # "gate", the rule of `select_champion`, or "request", whoever trains
+    selected_by: str  # "gate", the rule of `select_champion`, or "request", the user who trains
     seed: int
 
     @property

@@ -25,7 +25,7 @@ from interfere.training.models.protocols import FittedModel, ModelSettings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-IN_THIS_PROCESS = Runner()  # nothing is kept, nobody is told
+IN_THIS_PROCESS = Runner()  # keeps no results, reports no progress
 FOLDS_FOLDER = Path("runs") / "folds"  # of the workspace, where an interrupted cross-validation goes on from
 UNFIT = "unfit"  # key in the document of a fold whose training rows do not suffice; no name of a model
 
@@ -84,7 +84,7 @@ class CrossValidation:
     seed: int = 0
     count: int | None = None  # of folds, as in `folds`
     required: bool = True  # is it an error where the training rows of a fold do not suffice for a model?
-    about: str = ""  # of which table and facts, for people
+    about: str = ""  # the table and the facts, in words
     folds: tuple[Fold, ...] = field(init=False)
 
     def __post_init__(self) -> None:

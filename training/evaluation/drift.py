@@ -64,7 +64,7 @@ class DriftReport:
     """Columns by ascending p, pairs by descending deviation."""
 
     columns: tuple[ColumnDrift, ...]
-    pairs: tuple[PairDrift, ...]  # without those that have no expectation
+    pairs: tuple[PairDrift, ...]  # only pairs with an expectation
     unexpected: int  # number of observed pairs without an expectation
     bias: float  # median of log(observed ÷ expected); NaN without pairs
 

@@ -192,6 +192,6 @@ SPLITTERS: Mapping[str, Splitter] = {
     "sparse40": _sparse_folds(40),
 }
 SPLITS = tuple(SPLITTERS)
-SELECTION_SPLITS = ("pair", "job")  # that `evaluate` reports unless it is told otherwise
+SELECTION_SPLITS = ("pair", "job")  # the splits that `evaluate` reports by default
 SPLITS_OF_UNSEEN_JOBS = frozenset({"job", "family"})  # each fold hides all rows of its jobs
 SPLITS_OF_UNLIKE_FOLDS = frozenset({"job", "family", "neighbour", "device"})  # each fold hides other jobs or devices

@@ -121,7 +121,7 @@ def difference(weights: Weights, others: Weights) -> Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """All that one run knows of the slowdowns of its jobs."""
+    """The slowdowns of a run's jobs as far as the run has predicted or measured them."""
 
     predicted: Slowdowns  # of every direction of two different jobs
     first: Slowdowns

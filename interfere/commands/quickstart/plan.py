@@ -38,7 +38,7 @@ class RunPlan:
     """Counts the stages of a run, and prints the remaining time of each stage and of the run."""
 
     def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
-        """`expected_s` are the stages in order, with the seconds that each takes on a machine with nothing else."""
+        """Start counting. `expected_s` gives the stages in order, with their seconds on an otherwise idle machine."""
         self._expected_s, self._now_s = dict(expected_s), now_s
         self._spent_s = self._planned_s = 0.0  # in the stages that have ended
         self._ended: list[str] = []
@@ -83,7 +83,7 @@ class RunPlan:
 
     @property
     def _pace(self) -> float:
-        """How many times longer than expected the stages take here, so far."""
+        """Return the ratio of actual to expected duration of the stages so far."""
         return max(1.0, self._spent_s / self._planned_s) if self._planned_s else 1.0
 
     @property

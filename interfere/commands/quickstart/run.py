@@ -198,7 +198,7 @@ def _shipped_findings(
 
 
 def _decide(stages: Stages, folder: RunFolder, name: str, model: str, names: Sequence[str]) -> Decision:
-    """Return what a model predicts and decides, asked once a run."""
+    """Return a model's predictions and its decision, requested once a run."""
 
     def ask() -> dict[str, Any]:
         with stages.serve(model) as client:

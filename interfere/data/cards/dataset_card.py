@@ -134,7 +134,7 @@ def quality_table(table: Table) -> doc.Table:
 
 
 def group_counts(table: Table) -> list[str]:
-    """One line for the groups of each size: how many, blocks a row, and their rows by status."""
+    """Return one line for each size of group: the number of groups, the blocks per row, and the rows by status."""
     return [
         f"{figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
         + (f"{_range_text(figures.blocks)} blocks a row, " if figures.blocks else "")

@@ -113,7 +113,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvRow:
-    """One row of a CSV file. Its methods return a field as the type that is asked for, or raise TableError."""
+    """One row of a CSV file. Its methods return a field converted to the requested type, or raise TableError."""
 
     path: Path
     row_number: int
@@ -307,7 +307,7 @@ def fail_at_key(path: Path, keys: Sequence[str], problem: str, value: object, re
 
 
 def require_object(path: Path, keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """`value`, which must be a JSON object. Raises TableError."""
+    """Return `value`, which must be a JSON object. Raises TableError."""
     if not isinstance(value, dict):
         fail_at_key(path, keys, "an object expected", value, FETCH_AGAIN)
     return value

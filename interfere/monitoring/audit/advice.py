@@ -61,7 +61,7 @@ class NextPair:
     device_type: str
     names: Pair
     reason: Reason
-    never_alone: tuple[str, ...]  # of the two, those that must be run alone as well
+    never_alone: tuple[str, ...]  # the workloads of the pair that must be run alone as well
     hours_at_stake: float  # job-hours that its uncertainty is worth
 
 

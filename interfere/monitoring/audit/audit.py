@@ -40,7 +40,7 @@ class AuditReport:
     windows: int
     pairs: tuple[PairCost, ...]  # the worst first
     groups: tuple[Side, ...]  # workloads beside several others, the most hours first
-    workloads: tuple[WorkloadCost, ...]  # who lost most first
+    workloads: tuple[WorkloadCost, ...]  # the largest loss first
     estimates: tuple[SlowdownEstimate, ...]
     repairings: tuple[Repairing, ...]
     next_pairs: tuple[NextPair, ...]

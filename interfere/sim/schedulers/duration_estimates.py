@@ -81,14 +81,15 @@ class NoisyDurations:
         return self._error
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """The duration with its error."""
+        """Return the duration with its error."""
         if state.job.id not in self._totals_s:
             z = np.random.default_rng([self._seed, zlib.crc32(state.job.id.encode())]).standard_normal()
             self._totals_s[state.job.id] = state.job.duration_s * math.exp(self._error * float(z))
         return self._totals_s[state.job.id]
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """The estimate less the work that is done, which is known; checkpoints that are still to be paid are added."""
+        """Return the estimate minus the work done, which is known, plus checkpoints that the job still has to pay
+        for."""
         return self._remaining_s(self.total_s(state, cluster), state, cluster)
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
@@ -120,7 +121,7 @@ class History:
         self._spans_read = 0
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """The group's mean; never zero."""
+        """Return the mean run time of the most similar group; never zero."""
         if state.job.id not in self._estimates:
             self._read_spans(cluster)
             self._estimates[state.job.id] = next(
@@ -130,8 +131,11 @@ class History:
         return self._estimates[state.job.id]
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """A job that has run longer than its estimate is expected to run as long again: lifetimes have heavy tails
-        (Harchol-Balter and Downey, ACM TOCS 1997)."""
+        """Return the estimate minus the time served.
+
+        A job that has run longer than its estimate is expected to run as long again, because lifetimes have heavy tails
+        (Harchol-Balter and Downey, ACM TOCS 1997).
+        """
         total_s, served_s = self.total_s(state, cluster), cluster.served_s(state)
         return total_s - served_s if total_s >= served_s else served_s
 

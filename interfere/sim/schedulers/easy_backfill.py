@@ -157,7 +157,7 @@ def reserve(
     ):
         coming.add(device.device for _, _, devices in released for device in devices)
         if found := coming.find(head.job.gpus, head.job.pools, node_gpus):
-            reserved = coming.prefer(found, lambda device: device.id in free)  # those that come free later first
+            reserved = coming.prefer(found, lambda device: device.id in free)  # devices freed later come first
             device_ids = frozenset(device.id for device in reserved)
             return BackfillReservation(shadow_s=end_s, device_ids=device_ids, estimate=ends.estimate)
     return None

@@ -34,7 +34,7 @@ class PairSlowdowns(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """Added slowdown of the two together."""
+        """Return the added slowdown of the two jobs together."""
         return self.guest + self.host - 2
 
 
@@ -63,7 +63,7 @@ class GreedySharing:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Starts in order; a job that finds no host leaves all hosts to the next."""
+        """Return starts in order. A job that finds no host leaves all hosts to the next job."""
         starts: list[Start] = []
         pairs = allowed_pairs(
             waiting,

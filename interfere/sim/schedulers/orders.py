@@ -17,7 +17,7 @@ class Order(Protocol):
 
     @property
     def max_key(self) -> float:
-        """No key is larger; inf where keys have no bound."""
+        """An upper bound of all keys; inf where keys have no bound."""
 
     @property
     def jumps(self) -> bool:
@@ -40,7 +40,7 @@ class Fifo:
     """First come, first served."""
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """0 for every job: ties go by arrival."""
+        """Return 0 for every job, so that arrival decides."""
         return [0.0] * len(states)
 
     @property
@@ -67,7 +67,7 @@ class ShortestFirst:
     per_gpu: bool = False  # times the number of its devices, as QSSF does
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Seconds, or device seconds."""
+        """Return the expected times in seconds, or in device seconds with `per_gpu`."""
         if self.remaining:
             times_s = self.estimate.all_remaining_s(states, cluster)
         else:
@@ -87,7 +87,7 @@ class ShortestFirst:
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never: a running job only comes nearer to its end."""
+        """Return inf: the key of a running job only falls."""
         return math.inf
 
 
@@ -107,7 +107,7 @@ class LeastAttained:
     _cluster: Cluster | None = None  # that it was last asked about
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """0 for the first queue, 1 for the second."""
+        """Return 0 for jobs in the first queue and 1 for jobs in the second."""
         if cluster is not self._cluster:
             self._cluster, self._second = cluster, set()
         second = self._second
@@ -163,7 +163,7 @@ class LeastLaxity:
     estimate: Estimate = field(default_factory=Oracle)
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Deadline - now - expected remaining run time."""
+        """Return deadline - now - expected remaining run time."""
         return [state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster) for state in states]
 
     @property
@@ -177,5 +177,5 @@ class LeastLaxity:
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never: it falls alike for all waiting jobs."""
+        """Return inf: the keys of all waiting jobs fall at the same rate."""
         return math.inf

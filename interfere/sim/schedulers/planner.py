@@ -76,7 +76,7 @@ class ServerPlanner:
             guest_ends_first=self.guest_ends_first,
             promise_deadlines=promise_deadlines,
             promise_ttl_s=0.0,
-            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue says who goes first
+            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue decides
             risk=self.risk,
         )
         snapshot = Snapshot(
@@ -219,7 +219,7 @@ class PlannedGroups:
     ) -> list[Start]:
         """The starts of one plan. Starts that break the reservation, or follow one that does, are not carried out."""
         planner = self.planner
-        # 1. Hosts of which the server knows every job, and jobs of the size of some host.
+        # 1. Select hosts whose jobs all have profiles, and waiting jobs of the size of some host.
         hosts = [host for host in hosts if self._may_share(host)]
         sizes = {len(host.device_ids) for host in hosts}
         fitting = (state for state in waiting if state.job.gpus in sizes)
@@ -235,7 +235,7 @@ class PlannedGroups:
             if len(host.device_ids) in sizes
             for device_id in host.device_ids
         ]
-        # 3. One decision; on reserved devices only groups of which everybody ends in time.
+        # 3. Take one decision. On reserved devices, keep only groups whose jobs all end in time.
         actions = planner.start_actions(jobs, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
         ids_on = {device_id: host.device_ids for host in hosts for device_id in host.device_ids}
         return [

@@ -148,7 +148,7 @@ class _DraftDecision:
         """Return the next waiting or stopped job that may find devices; None where there is none. Each job is returned
         once.
 
-        Jobs on the way that ask for more devices than are left are added to `blocked`.
+        Jobs that ask for more devices than are left are skipped, and added to `blocked`.
         """
         while self._waiting:
             _, state = self._waiting.pop()
@@ -228,13 +228,13 @@ class _DraftDecision:
             self.free.add(device.device for device in state.devices)
 
     def start(self, state: JobState, devices: Sequence[Device]) -> None:
-        """A job starts on free devices."""
+        """Start a job on free devices."""
         device_ids = tuple(device.id for device in devices)
         self.starts[state.job.id] = Start(job_id=state.job.id, device_ids=device_ids)
         self.free.remove(devices)
 
     def hosts(self) -> list[Host]:
-        """Jobs that run, or will, without a partner."""
+        """Return the jobs without a partner that run, or will run."""
         hosts = [host for host in running_hosts(self.cluster) if host.state.job.id not in self.stopped]
         for start in self.starts.values():
             device_type = self.cluster.devices[start.device_ids[0]].device.type

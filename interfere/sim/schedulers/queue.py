@@ -30,7 +30,7 @@ class Backfill(StrEnum):
 
     NONE = ""  # none: head of line
     FIRST_FIT = "first-fit"  # any that fits: nothing is reserved, and a job on many devices may starve
-    EASY = "easy"  # those that do not delay the first job that waits
+    EASY = "easy"  # jobs that do not delay the first waiting job
 
 
 @dataclass(slots=True, kw_only=True)

@@ -78,7 +78,8 @@ class ReplayQuestion:
         return read_inputs(study, models)
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """Trace by trace, every scheduler; groups of more than two also as the product of their pairs."""
+        """Return the tasks: trace by trace, every scheduler. Groups of more than two jobs are also composed by the
+        product."""
         _check_draws(study, inputs.worlds)
         usual = TIE_DRAWS if study.deadlines is None else 0
         tie_draws = usual if study.tie_draws is None else study.tie_draws

@@ -28,7 +28,7 @@ SAME_SHARE = 0.01  # greedy within this of matching: the cheaper one is recommen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Sharing under one queue, against the same queue without."""
+    """The effect of sharing under one queue, compared with the same queue without sharing."""
 
     queue: str
     sharing: Sharing  # greedy or matching
@@ -110,7 +110,8 @@ def _effect(
     *,
     overloaded: bool,
 ) -> Effect:
-    """`references`: on the same traces without sharing; `pairs`: with two seats a device."""
+    """Return one effect. `references`: the same traces without sharing. `pairs`: the same traces with two seats a
+    device."""
     task, scheduler = results[0].task, results[0].task.scheduler
     recorded = [result for result in results if not result.task.draw]
     others = [other for other in references if not other.task.draw]

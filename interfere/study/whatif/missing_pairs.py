@@ -20,7 +20,7 @@ MAX_WORKLOADS = 24  # with the most GPU hours: 576 ordered pairs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingPair:
-    """An unordered pair without a measurement, and what measuring it is worth."""
+    """An unordered pair without a measurement, and the value of measuring it."""
 
     names: tuple[str, str]
     gpu_h: float  # in which jobs would meet as this pair

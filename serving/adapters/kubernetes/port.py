@@ -41,7 +41,7 @@ from interfere.serving.adapters.round import PlannedChanges, Reading, decisions_
 from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.kubernetes")
-GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
+GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # objects that state which GPUs exist and which pods hold them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long

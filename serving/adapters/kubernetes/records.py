@@ -211,7 +211,7 @@ class Claim:
     owner_uid: str = ""  # uid of the pod that it was created for
     reserved: bool = False  # allocated, or reserved for a pod
     deleting: bool = False
-    devices: tuple[AllocatedDevice, ...] = ()  # without those that it only administers
+    devices: tuple[AllocatedDevice, ...] = ()  # without devices with admin access only
 
     @property
     def key(self) -> str:

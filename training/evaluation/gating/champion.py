@@ -129,7 +129,7 @@ def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -
 TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
 MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
 MAX_SHARE_OFF = 0.25  # of all rows that were measured before
-MAX_SHARE_OFF_REPEATED = 0.5  # of those that were measured again: noise alone takes a single window of 10 % past 30 %
+MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
 MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
 REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
 

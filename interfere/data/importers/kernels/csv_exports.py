@@ -43,7 +43,7 @@ NO_VALUE = ("", "n/a", "nan", "(!) n/a")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchColumn:
-    """Where a format has one number of a launch."""
+    """The column in which a format gives one number of a launch."""
 
     names: tuple[str, ...]  # that it goes by; case is ignored
     units: Mapping[str, float] = field(default_factory=lambda: {"": 1.0})  # the first where the file names none

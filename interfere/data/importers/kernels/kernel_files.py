@@ -60,7 +60,7 @@ class KernelFile:
     source: SourceFile
     launches: tuple[KernelLaunch, ...]
     device_type: str = ""  # "" where the file names none
-    device_count: int = 1  # GPUs with events; the launches are those of the first
+    device_count: int = 1  # GPUs with events; the launches are of the first GPU
     step_spans_s: tuple[tuple[float, float], ...] = ()  # when the steps that the file marks began and ended
     notices: tuple[Notice, ...] = ()  # {launches} in a subject is the number of launches of all files
 
@@ -257,7 +257,8 @@ def _stretches(ordered: Sequence[KernelLaunch]) -> tuple[list[float], list[float
 
 
 def build_kernel_table(launches: Sequence[KernelLaunch], *, steps: int = 1) -> tuple[KernelStat, ...]:
-    """One KernelStat per identity, in order of first launch; `steps` is the number of steps that the launches cover."""
+    """Return one KernelStat per identity, in order of first launch. `steps`: the number of steps that the launches
+    cover."""
     groups: dict[tuple[object, ...], list[KernelLaunch]] = {}
     for launch in launches:
         known = tuple(None if math.isnan(value) else value for value in (launch.sm_used, launch.compute_bound))
@@ -291,7 +292,7 @@ def _mean_of_known(values: list[float]) -> float:
 
 
 def bounded_name(name: str) -> str:
-    """`name`, or, where it is too long for a record, its beginning and a digest of the whole."""
+    """Return `name`. A name that is too long for a record is replaced by its beginning and a digest of the whole."""
     if len(name) <= MAX_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]

@@ -115,7 +115,7 @@ def _add_step_counter(samples: SiteSamples, series: TimeSeries, by: str) -> None
 
 def _add_gauge(samples: SiteSamples, series: TimeSeries, by: str, given_device_type: str) -> None:
     """Add the samples of one DCGM metric of one device."""
-    # 1. Which device, and of which type.
+    # 1. Identify the device and its type.
     device = "/".join(filter(None, (series.label("UUID"), series.label("GPU_I_ID"))))
     if not series.label("UUID"):
         fail_at_key(series.path, (*series.keys, "metric", "UUID"), "missing", "", "keep the exporter's labels")

@@ -25,7 +25,7 @@ EXTRA = "extra"  # the role of a column that is no known fact: kept under its ow
 
 
 class ValueKind(StrEnum):
-    """How an interference measurement is written down."""
+    """The form in which an interference measurement is written."""
 
     SLOWDOWN = "slowdown"  # metric beside the neighbour / metric alone
     SPEED = "speed"  # 1 / slowdown

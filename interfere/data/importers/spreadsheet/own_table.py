@@ -318,7 +318,7 @@ def write_template(
 
 
 def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) -> list[list[str]]:
-    """One row an unordered pair, with the value of either side."""
+    """Return a table with one row per unordered pair and the values of both sides."""
     head = ["victim", "neighbour", "device_type", "mode", value, f"neighbour_{value}"]
     alone = []
     if MEASURES[value].needs_solo:

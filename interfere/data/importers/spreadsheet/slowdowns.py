@@ -39,11 +39,11 @@ class DroppedRows:
     by_reason: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, reason: str, row: int) -> None:
-        """Count one reading."""
+        """Count one measurement that was left out."""
         self.by_reason[reason].append(row)
 
     def notices(self) -> tuple[Notice, ...]:
-        """One notice a reason."""
+        """Return one notice per reason."""
         return tuple(
             Notice(
                 treatment=Treatment.DROPPED,
