@@ -133,7 +133,8 @@ class DecisionMaker:
             raise InvalidInputError.from_violations(violations)
 
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
-        """The stored decision of this very snapshot, else a new one, stored under the snapshot's id where it has one.
+        """Return the stored decision of this very snapshot, or else make a new one and store it under the snapshot's
+        id, if any.
 
         Raises ConflictError where the id was used for another snapshot, UnavailableError where other servers keep
         writing the ledger of the scope.

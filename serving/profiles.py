@@ -169,7 +169,8 @@ class ProfileCatalogue:
         return self._combined.get(key) if key else None
 
     def of_job(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile that a job names, if it is of this device type, else the combined one of its workload."""
+        """Return the profile that a job names, if it is of this device type; else the combined profile of the job's
+        workload."""
         named = self._by_id.get(job.profile_id)
         return named if named and named.device_type == device_type else self.of_workload(job.workload, device_type)
 

@@ -145,7 +145,10 @@ class AloneFallback:
 
 
 def _may_start(job: Job, device: Device, limits: Limits) -> bool:
-    """Whether the job may start alone and needs one device only, which is in its pool and not known to be too small."""
+    """Return whether the job may start alone on the device.
+
+    It must need one device only, and the device must be in its pool and not known to be too small.
+    """
     capacity_bytes = device.oversubscription_ratio * device.memory_bytes
     fits = job.gpus == 1 and not (job.memory_peak_bytes > capacity_bytes or job.grant_bytes > capacity_bytes)
     fits = fits and (not job.pools or device.pool in job.pools)

@@ -74,7 +74,8 @@ def _present(series: Sequence[Floats], grid: Floats, tolerance_s: float) -> np.n
 
 
 def read_span(cell: Interval, min_window_s: float) -> Interval:
-    """The time to read for the windows that end in a cell: the cell before it, and margins on both sides."""
+    """Return the time span to read for the windows that end in a cell: the cell before it, and margins on both
+    sides."""
     margin_s = 2 * min_window_s
     return cell[0] - (cell[1] - cell[0]) - 2 * margin_s, cell[1] + margin_s
 

@@ -75,7 +75,7 @@ class SiteLabels:
         return DeviceIdentity(id=device_id, type=device_type, product=product) if uuid else None
 
     def job(self, series: SampleSeries) -> JobIdentity | None:
-        """The job that a DCGM series is about; None where it is about the device alone."""
+        """Return the job of a DCGM series; None where the series is about the device alone."""
         pod = self._device_label(series.labels, "pod")
         job_id = "/".join(filter(None, (self._device_label(series.labels, name) for name in JOB_LABELS))) if pod else ""
         by = self._settings.by

@@ -308,10 +308,11 @@ class SoloFacts:
                     sums.seconds += each.measured.end_s - each.measured.start_s
 
     def new_profiles(self) -> tuple[JobProfile, ...]:
-        """The profiles of workloads seen alone, where they are new, have a new fact, or twice the windows of the last.
+        """Return the profiles of workloads seen alone that are new, have a new fact, or have twice the windows of the
+        last one.
 
-        A workload that was never alone gets none: with its memory alone a server could predict nothing, and would not
-        wait for more.
+        A workload that never ran alone gets no profile. With its memory alone a server could predict nothing, and would
+        not wait for more.
         """
         return tuple(
             profile

@@ -176,7 +176,7 @@ class Layout:
 
     @property
     def ordered(self) -> bool:
-        """Whether it matters which job comes first: it is the important one."""
+        """Whether the order of the jobs matters: the first job is then the important one."""
         return self.mode.properties.orders_jobs
 
     def placement(self, instance: int) -> Placement:

@@ -67,10 +67,10 @@ def write_campaign_table(
     note: str,
     command: str = "",
 ) -> Table:
-    """Write the table, its raw rows and its card into `folder`, and return the table as it reads back.
+    """Write the table, its raw rows and its card into `folder`, and return the table as read back.
 
-    `blocks_of_groups` holds the blocks of one pair or larger group an entry; `note` says in the card how the measuring
-    went, `command` which command line measures the same again.
+    Each entry of `blocks_of_groups` holds the blocks of one pair or larger group. The card contains `note`, a remark on
+    the measurement, and `command`, the command line that repeats it.
     """
     of_pairs = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) == 2]
     of_groups = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) > 2]
@@ -139,7 +139,7 @@ def pair_rows(
 def group_rows(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, scale: float = 1.0
 ) -> tuple[GroupMeasurement, ...]:
-    """The rows of one group from its blocks: one for each distinct workload, in the company of the other jobs."""
+    """Return the rows of one group from its blocks: one row for each distinct workload beside the other jobs."""
     members = blocks[0].key
     rows = []
     for victim in dict.fromkeys(members):

@@ -151,7 +151,7 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """The table of the folder, the jobs of this call that are missing from it, and how each block was disturbed."""
+    """The table of the folder, the jobs of this call that are missing from it, and the disturbance of each block."""
 
     table: Table
     failures: tuple[JobFailure, ...]

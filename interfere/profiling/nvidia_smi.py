@@ -97,7 +97,8 @@ def list_gpus() -> tuple[Gpu, ...]:
 
 
 def find_gpu(device_type: str, index: int | None = None) -> Gpu:
-    """The GPU of a device type; `index` where there are several. Raises NotFoundError for one that is not there."""
+    """Return the GPU of a device type. `index` selects one of several. Raises NotFoundError where there is no such
+    GPU."""
     gpus = list_gpus()
     found = ", ".join(f"{gpu.index}: {gpu.device_type}" for gpu in gpus) or "none"
     matching = [gpu for gpu in gpus if gpu.device_type == device_type and index in (None, gpu.index)]

@@ -55,7 +55,7 @@ class InstanceKey:
 
 
 class WorkerHandle:
-    """One worker as the controller sees it: its loop stands still until it is started."""
+    """One worker as the controller sees it. Its loop does not run until it is started."""
 
     def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, shared: SharedState, log: Path) -> None:
         self.name, self.core, self.index = slot.name, slot.core, index
@@ -197,7 +197,7 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """End every worker: stop its loop, close its pipe, and kill those that are still there after a while."""
+        """End every worker: stop its loop, close its pipe, and kill it where it has not ended after a while."""
         for worker in self.workers.values():
             worker.ask_to_stop()
             worker.pipe.close()

@@ -47,9 +47,10 @@ def line_plot(plot: LinePlot) -> tuple[Html, ...]:
 
 
 def _reach(points: Sequence[Point], axis: Axis) -> list[float]:
-    """The values that an axis holds: every point, and ends of intervals up to as far beyond as all points reach.
+    """Return the values that an axis must cover: all points, and the ends of intervals cut at a limit.
 
-    Few repeats can give an interval so long that it would flatten all others.
+    The limit is three times the largest absolute value, or on a log axis a factor of two beyond the points. Few repeats
+    can give an interval so long that it would flatten all other marks.
     """
     values = [point.y for point in points if math.isfinite(point.y)]
     ends = [end for point in points for end in (point.low, point.high) if math.isfinite(end)]

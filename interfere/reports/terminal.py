@@ -174,7 +174,7 @@ def _length(text: str) -> int:
 
 
 def _pieces(least: Sequence[int], width: int) -> Iterable[list[int]]:
-    """Columns of each piece of a table: the first column, and as many others as fit."""
+    """Return the columns of each piece of a table: the first column, and as many further columns as fit."""
     pieces = [[0]]
     for k in range(1, len(least)):
         inside = [*pieces[-1], k]

@@ -137,8 +137,10 @@ class Cluster:
         return total_s
 
     def unshared_jobs(self) -> list[JobState]:
-        """Running jobs without a partner, in the order in which they came to have none: each may be joined on exactly
-        its devices."""
+        """Return the running jobs without a partner, in the order in which they became so.
+
+        A guest may join such a job on exactly the job's devices.
+        """
         return list(self._unshared.values())
 
     def groups_with_a_seat(self) -> list[tuple[JobState, ...]]:

@@ -98,7 +98,7 @@ def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode =
 
 
 def _measured_groups(table: Table, device_type: str, mode: SharingMode) -> MeasuredGroups:
-    """The groups of a domain; one that was marked unstable is composed of its pairs as if nobody had measured it."""
+    """Return the measured groups of a domain. Unstable groups are left out, and so are composed from their pairs."""
     groups: dict[tuple[str, tuple[str, ...]], float] = {}
     for row in table.groups:
         if (row.device_type, row.mode) != (device_type, mode):
@@ -161,7 +161,7 @@ class TableTruth:
         return self._slowdowns.get(device_type, {}).get((victim, neighbour), np.nan)
 
     def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
-        """Slowdown of the victim beside all neighbours; NaN where nothing is known of one of its pairs."""
+        """Return the slowdown of the victim beside all neighbours; NaN where one of its pairs is unknown."""
         measured = self._groups.get(device_type, {}).get((victim, tuple(sorted(neighbours))))
         if measured is not None:
             return measured

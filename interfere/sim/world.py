@@ -86,8 +86,11 @@ class SimDevice:
         return self.windows == ALWAYS or self.present_until_s(now_s) > now_s
 
     def known_windows(self, now_s: float) -> Windows:
-        """The current and the next window as far as a scheduler can know them now; empty for a device that is always
-        present. While a device is taken back, nobody knows when it returns before its next announced window."""
+        """Return the current and the next window as far as a scheduler can know them; empty for a device that is always
+        present.
+
+        While a device is reclaimed, no scheduler knows whether it returns before its next announced window.
+        """
         if self.windows == ALWAYS:
             return ()
         upcoming = tuple(window for window in self.announced or self.windows if window[1] > now_s)[:2]

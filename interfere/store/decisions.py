@@ -66,7 +66,7 @@ class SqliteDecisionAudits:
         self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
-        """Store one audit and delete the oldest beyond the limits; one that is too large is not kept."""
+        """Store one audit, and delete the oldest audits beyond the limits. An audit that is too large is not stored."""
         row = (
             audit.decision_id,
             audit.scope,

@@ -163,7 +163,8 @@ def _salvage(store: Path, target: Path) -> None:
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[object, ...]]:
-    """Every row with its rowid that can be read, whatever pages are damaged: by rowid, where a scan fails."""
+    """Yield every readable row with its rowid, even if pages are damaged. Where a scan fails, rows are read by
+    rowid."""
     columns = ", ".join(["rowid", *_columns(connection, table)])
     after = -1
     while True:

@@ -136,7 +136,10 @@ def observed_table(
 
 
 def present_level(passes: WindowSlowdowns) -> list[float]:
-    """Slowdowns of the newest windows that agree with one another; none where only one window speaks, an outlier."""
+    """Return the slowdowns of the newest windows that agree with one another.
+
+    Empty where there is only one window, an outlier.
+    """
     newest_campaign = passes.campaigns[-1]
     of_campaign = [k for k, campaign in enumerate(passes.campaigns) if campaign == newest_campaign]
     logs = np.array([passes.log_slowdowns[k] for k in of_campaign])
@@ -212,7 +215,8 @@ def _solo_rates(windows: Iterable[tuple[Progress, bool]]) -> dict[_JobKey, float
 
 
 def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> float:
-    """The slowdown of a window: as reported, else solo rate ÷ its own rate; NaN without solo rate or steps."""
+    """Return the slowdown of a window: the reported one, else solo rate ÷ the window's rate; NaN without solo rate or
+    steps."""
     if not math.isnan(window.slowdown):
         return window.slowdown
     solo_rate = solo_rates.get((window.workload, window.device_type), math.nan)
@@ -222,7 +226,7 @@ def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> floa
 def _profile(
     workload: str, device_type: str, known_profiles: dict[_JobKey, JobProfile], solo_rates: dict[_JobKey, float]
 ) -> JobProfile | None:
-    """The known profile, else one that holds the step time alone; None where neither is known."""
+    """Return the known profile, or else a profile with the step time alone; None where both are unknown."""
     profile = known_profiles.get((workload, device_type))
     solo_rate = solo_rates.get((workload, device_type))
     if profile is not None or solo_rate is None:

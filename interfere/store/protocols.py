@@ -57,8 +57,11 @@ class ProfileRepository(Protocol):
         """Every profile that can be read, oldest first."""
 
     def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
-        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
-        one: the content of an id never changes."""
+        """Return every id with its profile, oldest first.
+
+        In place of an unreadable profile stands the reason. In place of a known id's profile stands None, since the
+        content of an id never changes.
+        """
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles; the ids of those that were stored."""

@@ -24,7 +24,7 @@ class WalState:
 
 
 def read_wal(store: Path) -> WalState:
-    """The state of the log beside a store; an empty one where there is none. Raises OSError."""
+    """Return the state of the log beside a store; an empty state where there is no log. Raises OSError."""
     path = store.with_name(f"{store.name}-wal")
     if not path.is_file():
         return WalState()

@@ -53,7 +53,7 @@ class StudyModels(Protocol):
         """Beliefs of a model that never saw a share of the pairs of a table."""
 
     def fill_truth(self, table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
-        """The truth, with pairs that nobody measured as a model predicts them."""
+        """Return the truth, with a model's predictions for pairs that nobody measured."""
 
     def predicted_truth(self, folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
         """Return a model's predictions for the workloads whose profiles its folder contains."""

@@ -164,7 +164,7 @@ def read_study(path: Path) -> dict[str, object]:
 
 
 def parse_setting(text: str) -> tuple[str, object]:
-    """The field and the value in `field=value`, the value as TOML has it, or else as text."""
+    """Return the field and the value of a text `field=value`. The value is read as TOML, or else as plain text."""
     name, sign, value = text.partition("=")
     if not sign:
         raise InvalidInputError("not a setting", value=text, remedy="field=value, for example hide=0.5")

@@ -39,7 +39,7 @@ class TuningTrace:
 
 
 def job_mark(user: str, gpus: int, duration_s: float) -> str:
-    """Eight characters that tell a job from others, whenever it arrives and whatever it is called."""
+    """Return eight characters that identify a job independently of its arrival time and name."""
     return hashlib.sha256(f"{user}|{gpus}|{duration_s:.0f}".encode()).hexdigest()[:8]
 
 

@@ -131,7 +131,8 @@ class SpatialScheduler:
 
 
 def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> tuple[float, ...]:
-    """Rates in (0, 1] of kernels that run at the same time, from the shares that each uses alone."""
+    """Return rates in (0, 1] of kernels that run at the same time, from the share of the device that each kernel uses
+    alone."""
     compute_rate = min(1.0, 1.0 / total) if (total := sum(sm_frac)) > 0 else 1.0
     demands = [compute_rate * frac for frac in bandwidth_frac]
     free_bandwidth, shares = 1.0, [0.0] * len(demands)

@@ -95,7 +95,7 @@ class PairScenario:
 
     @property
     def measurement_s(self) -> float:
-        """Time for which both jobs run alone, one after the other, until a scheduler knows their means."""
+        """The time for which both jobs run alone, one after the other, until a scheduler knows their means."""
         return MEASURED_ROUNDS * (1 + FIKIT_OVERHEAD_FRAC) * (self.high.solo_s + self.low.solo_s)
 
     @property

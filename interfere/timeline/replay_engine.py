@@ -222,7 +222,10 @@ class _ReplayEngine:
                 state.span_start_s = self.now_s
 
     def _fills_gap(self, state: StreamState) -> bool:
-        """Whether the stream runs while all active streams of the highest priority, which it is below, are in a gap."""
+        """Return whether the stream runs while all active streams of the highest priority are in a gap.
+
+        The stream itself must have a lower priority.
+        """
         highest = max(other.stream.priority for other in self.states if other.active)
         return state.stream.priority < highest and not any(
             other.ready for other in self.states if other.active and other.stream.priority == highest

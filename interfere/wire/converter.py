@@ -160,7 +160,8 @@ def _fields_reader(record_type: Any, descriptor: Any) -> Callable[..., Any]:
 
 
 def _absent_value(of: RecordField, field: FieldDescriptor) -> Any:
-    """The value of a field that was not sent; MISSING for the default, or where it has to be read all the same."""
+    """Return the value of a field that was not sent. MISSING means the default, or that the field must be read
+    anyway."""
     if field.is_repeated:
         return of.collection() if of.collection and of.default is MISSING else MISSING
     if field.message_type is not None:

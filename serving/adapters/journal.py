@@ -95,8 +95,11 @@ def read_journal(path: Path, since_s: float = 0.0) -> list[Entry]:
 
 
 def summarise(entries: Iterable[Entry]) -> JournalReport:
-    """Sum a journal up. The measured slowdown of a pod beside a company is the median of its step times there ÷ the
-    median step time of its workload alone on that device type."""
+    """Summarise a journal.
+
+    The measured slowdown of a pod beside a company is the median of its step times there, divided by the median step
+    time of its workload alone on that device type.
+    """
     entries = list(entries)
     by_kind: dict[str, list[Entry]] = {}
     for entry in entries:

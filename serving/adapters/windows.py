@@ -211,8 +211,10 @@ class CombinedMarks(Generic[J]):
 def progress(
     window: ColocationWindow[J], source: MarkSource[J], rules: WindowRules, prefix: str, now_s: float
 ) -> Progress | None:
-    """Progress of the job in the window; None where it has too few marks. Processes of one job step together, so the
-    writer of the most steps represents it."""
+    """Return the progress of the job in the window; None where it has too few marks.
+
+    The processes of one job step together, so the writer with the most steps represents the job.
+    """
     begin_s, end_s, place = window.start_s, window.end_s, window.residency.place
     if company_marks := [mark for each in window.company for mark in source.marks(each, now_s)]:
         times_s = [mark.unix_s for mark in company_marks if begin_s <= mark.unix_s <= end_s]

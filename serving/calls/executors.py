@@ -29,7 +29,8 @@ class LargeRequests:
         self.bytes = 0
 
     def take(self, size: int) -> None:
-        """Count a request until it is released. Raises LimitError where too many bytes are there already."""
+        """Count a request until it is released. Raises LimitError where the counted requests have too many bytes
+        already."""
         if size <= SMALL_BYTES:
             return
         with self._mutex:
@@ -123,7 +124,7 @@ class CallExecutor(BoundedExecutor):
         self._admission = admission
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the task; where it is a call, once its request is there. The future of a call ends at once."""
+        """Run the task. A call runs once its request has arrived. The future of a call ends at once."""
         if (call := unread_call(fn, args)) is None:
             return super().submit(fn, *args, **kwargs)
         self._admission.receiver.receive(call, self._run, self._admission.refusals.refuse)

@@ -64,7 +64,7 @@ class _UnaryMethod(NamedTuple):
     before: Handler  # the interceptor is open
 
     def admit(self, *, is_open: bool) -> Handler:
-        """The handler that runs a call, or one that refuses it."""
+        """Return the handler that runs a call, or a handler that refuses it."""
         if not is_open:
             return self.before
         return self.refused if self.executor.full else self.admitted
@@ -97,7 +97,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """The handler on the executor of its kind of work, or one that refuses where that is full."""
+        """Return a handler on the executor for this kind of work, or a refusing handler where the executor is full."""
         name = handler_call_details.method
         if name in self._unary_methods:
             return self._unary_methods[name].admit(is_open=self._is_open)

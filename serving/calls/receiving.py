@@ -140,7 +140,7 @@ class Receiver:
 
 
 def _go_on(receipt: _Receipt, received: Callable[[UnreadCall, Any], None]) -> None:
-    """Hand over the request that has arrived; where the caller ended the call without one, say so."""
+    """Hand over the request that has arrived, or report that the caller ended the call without a request."""
     state = receipt.call.state
     with state.condition:
         request, state.request = state.request, None

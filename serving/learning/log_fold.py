@@ -54,8 +54,10 @@ class RecentStates:
         self._states = ()
 
     def release(self, pause: Callable[[], None]) -> None:
-        """Free the memory of forgotten states, one after another: all of them at once take up to a tenth of a second,
-        in which no other thread runs."""
+        """Free the memory of forgotten states one after another.
+
+        Freeing all at once takes up to a tenth of a second, in which no other thread runs.
+        """
         while self._void:
             self._void.pop()
             pause()
@@ -137,7 +139,10 @@ class LogFold:
     def _stored_model(
         self, upto: int, rewrites: Sequence[tuple[int, int]], *, after: int
     ) -> tuple[OnlineModel, int] | None:
-        """The model of the newest valid stored state at most at an entry, and where it ends; None where none is."""
+        """Return the model of the newest valid stored state up to an entry, and that state's entry.
+
+        None where there is no such state.
+        """
         for stored in self._checkpoints.find(self._key(), up_to=upto):
             if stored.sequence <= after:
                 return None

@@ -48,7 +48,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A refusal as it travels on the wire, or the traceback of an error that nobody foresaw."""
+    """A refusal in wire form, or the traceback of an unexpected error."""
 
     code: str = ""
     status: bytes = b""

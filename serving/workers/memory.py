@@ -34,8 +34,10 @@ def return_freed_memory() -> None:
 
 
 def leave_out_what_stays() -> None:
-    """Let the collector of cycles leave out what is loaded now: it would look through 60,000 objects again and again,
-    30 ms each time, in which no thread runs. Call it once per process, when everything is loaded.
+    """Exclude the objects that are loaded now from garbage collection (gc.freeze).
+
+    The collector would traverse 60,000 objects again and again, 30 ms each time, in which no thread runs. Call this
+    once per process, when everything is loaded.
     """
     gc.collect()
     gc.freeze()

@@ -330,7 +330,7 @@ def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints
 
 
 def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
-    """int64[t]: the job of each test row that no training row shows; the victim where both were seen."""
+    """Return int64[t]: the job of each test row that occurs in no training row; the victim where both jobs occur."""
     train, test = dataset.rows.take(fold.train), dataset.rows.take(fold.test)
     seen = np.concatenate([train.victim, train.neighbour])
     neighbour_is_new = np.isin(test.victim, seen) & ~np.isin(test.neighbour, seen)

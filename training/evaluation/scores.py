@@ -73,7 +73,7 @@ def rows_of_side(side: Side, victim: Ints, subject: Ints) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """All scores of one model on one split. NaN where the rows do not allow one."""
+    """All scores of one model on one split. A score is NaN where the rows do not allow it."""
 
     rows: int
     mae: float  # mean |y - ŷ|

@@ -98,7 +98,7 @@ def _family_folds(dataset: Dataset, rng: np.random.Generator, count: int | None)
 
 
 def _family_pairs(dataset: Dataset, family_of: Sequence[str]) -> set[frozenset[str]]:
-    """The families of both jobs, for every row; one name where they are equal."""
+    """Return the set of families of both jobs for every row. A pair within one family is a set of one name."""
     ids = zip(dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), strict=True)
     return {frozenset((family_of[i - 1], family_of[j - 1])) for i, j in ids}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_target_folder(out: Path) -> Path:
-    """Return a folder that may be written. Raises ConflictError before anything is read where it holds other files."""
+    """Return a folder that may be written. Raises ConflictError where it holds other files, before anything is read."""
     from interfere.data.importers.import_writer import check_target
 
     check_target(out)

@@ -89,7 +89,7 @@ def _lead(findings: Findings) -> str:
 
 
 def _compared(findings: Findings) -> ComparisonRow:
-    """Return the row of the chosen pairing that the comparisons rest on: the second measurement where there is one."""
+    """Return the row of the chosen pairing on which the comparisons rest: the second measurement where there is one."""
     return next((row for row in findings.rows if row.name == "chosen, run again"), findings.rows[0])
 
 

@@ -97,7 +97,7 @@ class RunFolder:
     """The folder of a run: the results of each stage, one JSON file each."""
 
     def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
-        """Open the run that was begun here with these settings; where it is finished or another, begin anew.
+        """Open an unfinished run with these settings in this folder, or else begin a new run.
 
         `tables` are folders of measurements that belong to the run.
         """

@@ -197,7 +197,8 @@ def count_censored(table: Table) -> int:
 
 
 def with_sorted_rows(table: Table) -> Table:
-    """The table with its rows in the order of their keys, so that the page does not depend on the order in the file."""
+    """Return the table with its rows sorted by key, so that the page does not depend on the order of rows in the
+    file."""
     return replace(
         table,
         jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),

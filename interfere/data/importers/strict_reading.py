@@ -100,7 +100,7 @@ class Faults:
         self._errors.append(fault(place, problem, value, remedy))
 
     def raise_all(self) -> None:
-        """Raise one TableError with every fault as a violation; nothing where there is none."""
+        """Raise one TableError with every fault as a violation. Without faults, do nothing."""
         violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
         if len(violations) > 1:
             lines = "".join(f"\n  {violation}" for violation in violations[:MAX_FAULTS_SHOWN])

@@ -112,7 +112,8 @@ class WorkloadCost:
 
     @property
     def moved_by_load(self) -> bool:
-        """Whether its rate varies so much in one and the same company that load or input confounds its slowdowns."""
+        """Whether the workload's rate varies so much beside the same neighbours that load or input confounds its
+        slowdowns."""
         return self.noise_sd > LOAD_SD
 
 

@@ -218,7 +218,10 @@ def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: f
 
 
 def _outlier_inflation(y: Floats, column: NDArray[np.int64], common_sd: float) -> Floats:
-    """Factors ≥ 1 on the noise variance: an episode far from the median of its company has noise as large as that."""
+    """Return factors ≥ 1 on the noise variance.
+
+    An episode far from the median of its company gets a noise as large as its distance.
+    """
     distance = np.abs(y - _group_medians(y, column)[column])
     scale = max(common_sd, float(np.median(distance)) / 0.6745)
     return np.where(distance > OUTLIER * scale, (distance / scale) ** 2, 1.0)

@@ -140,7 +140,8 @@ def wait_for_core_s(pid: int) -> float | None:
 
 
 def core_busy_s(core: int) -> float | None:
-    """Seconds since boot in which one core was not idle, as the kernel accounts it; None where it does not say."""
+    """Return the seconds since boot in which one core was not idle, by the kernel's accounting; None where it is
+    unknown."""
     with open("/proc/stat") as file:
         for line in file:
             if line.startswith(f"cpu{core} "):

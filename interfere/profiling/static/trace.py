@@ -186,7 +186,7 @@ def _fake_tensor_mode() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     class SharedMode(FakeTensorMode):
-        """Deep copies of a module (nn.Transformer makes its layers so) stay in this mode instead of copying it too."""
+        """A fake-tensor mode that deep copies share instead of copying (nn.Transformer deep-copies its layers)."""
 
         def __deepcopy__(self, memo: dict[int, Any]) -> "SharedMode":
             return self

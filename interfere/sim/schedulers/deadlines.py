@@ -45,5 +45,5 @@ def find_timely_devices(
 
 
 def windows_from(device: SimDevice, now_s: float) -> Windows:
-    """The windows of a device from now on as far as they are known; at least one."""
+    """Return the known windows of a device from now on; at least one."""
     return device.known_windows(now_s) or ALWAYS

@@ -119,8 +119,10 @@ def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estim
 
 
 def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
-    """Would guest and host, beside each other until the end, meet their deadlines before their devices leave? A host
-    that misses its deadline anyway has none to miss; jobs without a deadline may take any time."""
+    """Return whether guest and host, sharing until the end, meet their deadlines before their devices leave.
+
+    A host that misses its deadline anyway counts as a job without a deadline, which may take any time.
+    """
     devices = [cluster.devices[device_id] for device_id in host.device_ids]
     speed = min(device.speed for device in devices)
     leave_s = min(windows_from(device, cluster.now_s)[0][1] for device in devices) + LATE_S

@@ -107,12 +107,12 @@ class ServerPlanner:
     def start_actions(
         self, pending: Iterable[Job], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
     ) -> list[Action]:
-        """The starts of one decision that remembers nothing, as the server answers them."""
+        """Return the starts of one server decision that keeps no ledger."""
         plan = self.decide_scope(pending, devices, cluster, allowed).plan
         return [action for action in plan.actions if action.places]
 
     def device(self, cluster: Cluster, device_id: str, residents: Iterable[JobState] = ()) -> Device:
-        """A device as a scheduler sends it to the server, with the jobs that run there."""
+        """Return a device as a scheduler sends it to the server, with its running jobs."""
         return replace(
             cluster.devices[device_id].device,
             mode=self.mode,
@@ -154,8 +154,11 @@ class PlannedSharing:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """The starts of one plan. Only jobs that could join some host are sent, and hosts that some job could join. The
-        server knows no reservation: starts that break one are not carried out."""
+        """Return the starts of one plan.
+
+        Only jobs that could join some host are sent, and hosts that some job could join. The server knows no
+        reservation, so starts that break the reservation are not carried out.
+        """
         planner = self.planner
         cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
         pairs = allowed_pairs(
@@ -217,7 +220,8 @@ class PlannedGroups:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """The starts of one plan. Starts that break the reservation, or follow one that does, are not carried out."""
+        """Return the starts of one plan. A start that breaks the reservation, and the starts after it, are not carried
+        out."""
         planner = self.planner
         # 1. Select hosts whose jobs all have profiles, and waiting jobs of the size of some host.
         hosts = [host for host in hosts if self._may_share(host)]

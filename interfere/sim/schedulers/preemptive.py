@@ -158,7 +158,8 @@ class _DraftDecision:
         return None
 
     def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
-        """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
+        """Return free devices for a job, or else devices of later jobs, which are stopped; empty where there are too
+        few."""
         request = (state.job.gpus, state.job.pools)
         if devices := self.free.find(*request, node_gpus):
             return devices
@@ -186,8 +187,11 @@ class _DraftDecision:
         return devices
 
     def _running_after(self, first: Rank) -> list[tuple[Rank, JobState]]:
-        """Running jobs that come after `first`, with their ranks, the last first; of each pair one job, with the rank
-        of the earlier. Waiting jobs ask in order, so that the first one's answer holds all that later ones need."""
+        """Return the running jobs that come after `first`, with their ranks, the last job first.
+
+        Of each pair one job is listed, with the rank of the earlier job. Waiting jobs ask in order, so that the result
+        for the first one contains all that later ones need.
+        """
         if self._last_first is None:
             (first_key, first_arrival), running = first, list(self.cluster.running.values())
             if first_key >= self._order.max_key:  # by arrival alone: no keys of the others are needed

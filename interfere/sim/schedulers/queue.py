@@ -151,7 +151,10 @@ class QueueScheduler:
     def _start_in_strict_order(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Starts, and the jobs that found no free devices: `sharing` was offered these one by one, until one stayed."""
+        """Return the starts and the jobs that found no free devices.
+
+        Each such job is offered to `sharing`, until one of them finds no host.
+        """
         free = cluster.free.copy()
         hosts: list[Host] = running_hosts(cluster) if sharing is not None else []
         starts: list[Start] = []

@@ -183,7 +183,7 @@ class SchedulerRecord:
 
     @property
     def deadline_baseline(self) -> "SchedulerRecord":
-        """The scheduler of deadlines that it is compared with: one that shares with one that shares."""
+        """The deadline scheduler that this scheduler is compared with. It shares where this scheduler shares."""
         if not self.sharing:
             return DEADLINE_BASELINE
         return replace(DEADLINE_BASELINE, sharing=Sharing.GREEDY, one_gpu=self.one_gpu)

@@ -162,7 +162,8 @@ def _seated(schedulers: Sequence[SchedulerRecord], seats: Sequence[int]) -> tupl
 
 
 def _named(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
-    """The schedulers of the study; where gangs would share, each that shares also with one-GPU jobs only."""
+    """Return the schedulers of the study. Where jobs on several devices would share, each is accompanied by a version
+    that shares one-GPU jobs only."""
     if not coverage.has_gangs or study.most_shared_gpus is not None:
         return study.schedulers
     pairs = ((one.one_gpu_only, one) for one in study.schedulers)

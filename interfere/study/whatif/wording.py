@@ -57,8 +57,10 @@ def change_text(change: UncertainMean | None) -> str:
 
 
 def main_effects(answer: WhatIfFindings) -> list[Effect]:
-    """Greedy placement under each queue at the trace's own load, of stable worlds; where all are overloaded, at the
-    highest load that was asked for."""
+    """Return the effects of greedy placement in stable worlds, under each queue at the trace's own load.
+
+    Where all worlds are overloaded, return the effects at the highest load of the study.
+    """
     plain = [effect for effect in answer.effects if effect.is_plain and effect.sharing is Sharing.GREEDY]
     own = [effect for effect in plain if effect.target_load is None and not effect.overloaded]
     if own:

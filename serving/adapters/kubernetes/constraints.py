@@ -26,7 +26,7 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
 
 
 def selector_terms(selector: Any) -> SelectorTerms:
-    """The terms of a NodeSelector, each as its (key, operator, values); none where it is no selector."""
+    """Return the terms of a NodeSelector, each as its (key, operator, values); empty for anything but a selector."""
     return tuple(
         tuple(
             (str(each.get("key")), str(each.get("operator")), tuple(map(str, list_at(each, "values"))))
@@ -101,7 +101,10 @@ def free_resources(nodes: Iterable[Node], taken: Iterable[tuple[str, Constraints
 def pools(
     kinds: Iterable[Kind], nodes: Sequence[Node], gpus: Iterable[Gpu], free: Mapping[str, FreeResources]
 ) -> tuple[dict[tuple[str, GpuSource], str], dict[Kind, tuple[str, ...]]]:
-    """The pool of each (node, source), and the pools that each kind of pod may use; none where it fits nowhere."""
+    """Return the pool of each (node, source), and the pools that each kind of pod may use.
+
+    A kind of pod that fits on no node has no pools.
+    """
     kinds = list(dict.fromkeys(kinds))
     sources = {(gpu.node, gpu.source) for gpu in gpus}
     admitted: dict[tuple[str, GpuSource], frozenset[int]] = {}

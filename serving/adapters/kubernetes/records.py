@@ -155,7 +155,7 @@ class Pod:
 
     @property
     def claim_key(self) -> str:
-        """Namespace and name of the claim that it names; empty where it names none."""
+        """Namespace and name of the claim that the pod names; empty where it names no claim."""
         return f"{self.namespace}/{self.claim}" if self.claim else ""
 
     def note(self, name: str) -> str:

@@ -128,7 +128,8 @@ def release_pods(
 
 
 def _listed(api: ClusterApi, path: str) -> list[JsonObject] | None:
-    """A collection that a release can do without; None where it cannot be listed: the gates go all the same."""
+    """List a collection that a release can do without; None where it cannot be listed, since the gates are removed
+    anyway."""
     try:
         return api.list(path)[0]
     except InterfereError as error:

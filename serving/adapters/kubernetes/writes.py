@@ -141,8 +141,11 @@ def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float
 def claim_writes(
     pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare
 ) -> list[Write]:
-    """Create the pod's claim for a GPU, or for any; one that nobody holds yet is replaced, since its spec is fixed.
-    A claim that somebody holds, or that is not the adapter's, is never deleted."""
+    """Return the writes that create the pod's claim for one GPU, or for any GPU.
+
+    A claim that no pod holds yet is replaced, because the spec of a claim is fixed. A claim that a pod holds, or that
+    the adapter did not create, is never deleted.
+    """
     if claim is not None and (claim.reserved or not claim.ours):
         return []
     target = gpu.id if gpu else names.ANY_DEVICE
@@ -159,7 +162,7 @@ def claim_writes(
 
 
 def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare) -> JsonObject:
-    """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
+    """Return a ResourceClaim of one device with a share of its memory. A given GPU is selected by its uuid."""
     wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
     exactly: dict[str, Any] = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
     if gpu is not None:

@@ -158,7 +158,10 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
 
 
 def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False) -> Job | None:
-    """The job as a record, a resident with its memory grant; None where its comment names no valid workload."""
+    """Return the job as a record, with its memory grant if it is a resident.
+
+    None where its comment names no valid workload.
+    """
     try:
         memory_bytes = memory_of(job.comment_value("memory_gib"))
     except ValueError:

@@ -48,7 +48,7 @@ class Edit:
 
 
 def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant_bytes: float = NAN) -> Edit:
-    """Retarget a pending job to one GPU and release it. `grant_bytes`: memory that it is granted there; NaN: none."""
+    """Assign a pending job to one GPU and release it. `grant_bytes`: memory granted to the job there; NaN: none."""
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""

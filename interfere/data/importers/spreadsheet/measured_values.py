@@ -55,7 +55,10 @@ class MeasuredCell:
 
 
 def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faults) -> Iterator[MeasuredCell]:
-    """The readings of a sheet with one row a pair: one or two of each row. Raises TableError for missing columns."""
+    """Return the readings of a sheet with one row per pair: one or two readings of each row.
+
+    Raises TableError for missing columns.
+    """
     own, solo = roles.measured(ValueOwner.OWN), roles.measured(ValueOwner.SOLO)
     neighbours, neighbours_solo = roles.measured(ValueOwner.NEIGHBOUR), roles.measured(ValueOwner.NEIGHBOUR_SOLO)
     missing = [role for role in ("victim", "neighbour") if not roles.column(role)]
@@ -123,7 +126,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 def matrix_readings(
     sheet: Sheet, roles: ColumnRoles, measure: Measure, options: SpreadsheetOptions, faults: Faults
 ) -> Iterator[MeasuredCell]:
-    """The readings of a matrix: one of each cell; a row or column called `alone` holds the values alone."""
+    """Return the readings of a matrix, one per cell. A row or column called `alone` holds the values of jobs alone."""
     names, given = sheet.columns[0], options.conditions
     seen: dict[tuple[str, Conditions], int] = {}
     for row in sheet.rows:

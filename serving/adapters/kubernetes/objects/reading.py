@@ -270,7 +270,8 @@ def _name(row: JsonObject) -> str:
 
 
 def _integer(value: object) -> int:
-    """The value of an integer field; 0 where it is none (JSON's true is a bool, which Python counts as an integer)."""
+    """Return the value of an integer field; 0 for any other value. JSON's true is not an integer, although Python's
+    bool is."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
