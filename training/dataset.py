@@ -271,7 +271,10 @@ def require_min_pairs(dataset: Dataset) -> None:
 
 
 def _campaign(measurement: PairMeasurement) -> str:
-    """The campaign of a row; "" for observed rows whose windows named none, which are of the newest one."""
+    """Return the campaign of a row.
+
+    Observed rows whose windows named no campaign get "", and count as the newest campaign.
+    """
     unnamed = measurement.source == OBSERVED and measurement.campaign.startswith(UNNAMED_CAMPAIGN)
     return "" if unnamed else measurement.campaign
 

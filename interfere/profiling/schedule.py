@@ -66,9 +66,9 @@ def pending_blocks(
 
 
 def pass_order(schedule: BlockSchedule, pass_index: int) -> list[WorkloadGroup]:
-    """The groups of a pass in random order; the order of their jobs is reversed from pass to pass.
+    """Return the groups of a pass in random order. The order of jobs within a group is reversed from pass to pass.
 
-    In mode `priority` it stays: the first job is the important one.
+    In mode `priority` the order of jobs stays, because the first job is the important one.
     """
     shuffled = np.random.default_rng((schedule.seed, pass_index)).permutation(len(schedule.groups))
     groups = [schedule.groups[k] for k in shuffled]

@@ -88,7 +88,7 @@ class StudyInputs:
 
     @property
     def worlds(self) -> tuple[World, ...]:
-        """The traces as recorded."""
+        """The worlds of the traces as recorded."""
         return self.replays.worlds
 
 

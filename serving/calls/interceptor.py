@@ -288,7 +288,7 @@ def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
 
 
 class _OccasionalLog:
-    """Logs that calls failed in one way, at most once a minute, with how many since."""
+    """Logs one kind of failed call at most once a minute, with the number of failures since the last line."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count, self._next_s, self._mutex = what, 0, 0.0, threading.Lock()

@@ -43,7 +43,7 @@ class PairEffects:
         self._weights = self._inverse @ (y - self._mean)
 
     def predict(self, victim: str, neighbour: str) -> tuple[float, float] | None:
-        """Mean and deviation of the log slowdown; None where it is unknown."""
+        """Return mean and standard deviation of the log slowdown; None where it is unknown."""
         if not self._known or not (victim in self._victims or neighbour in self._neighbours):
             return None
         # The covariance with the rows is the same constant for all, and more for the few rows of either side.

@@ -97,7 +97,7 @@ def _common_noise(groups: Iterable[Sequence[Episode]]) -> float:
 
 
 def _residuals(episodes: Sequence[Episode], *, with_jobs: bool) -> tuple[Floats, int]:
-    """Log rates less the effects of company and, `with_jobs`, of job; and their degrees of freedom."""
+    """Return log rates minus the effects of company and, `with_jobs`, of job; and the residuals' degrees of freedom."""
     residual = np.array([episode.log_rate for episode in episodes])
     factors = [np.unique([" ".join(episode.company) for episode in episodes], return_inverse=True)[1]]
     if with_jobs:

@@ -30,7 +30,7 @@ from interfere.study.study import Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFindings:
-    """The comparison, and what is to be known about it."""
+    """The comparison of schedulers, with the facts that a reader needs to judge it."""
 
     study: Study  # resolved, with the schedulers that were replayed
     coverage: Coverage

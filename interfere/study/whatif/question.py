@@ -49,7 +49,7 @@ class WhatIfAnswer(WhatIfFindings):
         return whatif_document(self)
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Everything that was found."""
+        """Return all results as one JSON document."""
         return whatif_facts(self, next(iter(files), None))
 
     def write(self, folder: Path) -> list[Path]:

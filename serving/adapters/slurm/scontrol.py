@@ -116,7 +116,7 @@ def end(job: SlurmJob, reason: str) -> Edit:
 
 
 def due(jobs: Iterable[SlurmJob], now_s: float, window_s: float) -> tuple[SlurmJob, ...]:
-    """The jobs whose deferral is more than half over."""
+    """Return the jobs whose deferral is more than half over."""
     return tuple(job for job in jobs if job.eligible_s - now_s < window_s / 2)
 
 
