@@ -168,7 +168,7 @@ _TYPES: dict[str, Any] = {
     "time_budget_s": float,
 }
 
-# Variables of the same prefix that are no settings: the folder of public data for tests, and those of a measured job.
+# Variables of the same prefix that are not settings: the folder of public test data, and variables of a measured job.
 _NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S", "INTERFERE_PROGRESS_RUN"}
 
 

@@ -90,7 +90,7 @@ def _device_grants(slots: DeviceSlots, granted: int) -> DeviceGrants:
 
 
 def _grant_line(grant: Grant, slots: DeviceSlots, usages: UsageReader) -> GrantLine:
-    """One grant on one of its devices, with what its job was measured to use there."""
+    """Return one grant on one of its devices, with the memory that its job was measured to use there."""
     windows = () if grant.planned else usages.of(grant)
     used_bytes = [window.bytes for window in windows if is_of_grant(window, grant, slots.device_id, slots.device_type)]
     return GrantLine(
@@ -121,7 +121,8 @@ class DecisionMaker:
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
-        """`time_budget_s` is for snapshots that name none; none gets more than `MAX_TIME_BUDGET_S`."""
+        """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
+        `MAX_TIME_BUDGET_S`."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s
@@ -132,7 +133,8 @@ class DecisionMaker:
             raise InvalidInputError.from_violations(violations)
 
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
-        """The stored decision of this very snapshot, else a new one, stored under the snapshot's id where it has one.
+        """Return the stored decision of this very snapshot, or else make a new one and store it under the snapshot's
+        id, if any.
 
         Raises ConflictError where the id was used for another snapshot, UnavailableError where other servers keep
         writing the ledger of the scope.
@@ -196,7 +198,7 @@ class DecisionMaker:
         return self._ledgers.read(scope).promises
 
     def with_grants(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot in which residents ask for the memory that their scope has granted them."""
+        """Return the snapshot with the memory requests of residents set to the memory that their scope granted them."""
         return with_running_grants(snapshot, self._ledgers.read(snapshot.scope))
 
     def grants(self, scope: str) -> GrantTables:

@@ -68,7 +68,8 @@ class Explainer:
             self._audits.put(audit)
 
     def explain(self, query: ExplainQuery, state: ServedState) -> Explanation:
-        """What one job got in a stored decision, and why. Raises NotFoundError for an unknown decision or job."""
+        """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
+        decision or job."""
         audit, decided, action = self._find(query)
         request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
         context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
@@ -104,7 +105,7 @@ class Explainer:
         )
 
     def _context(self, subproblem: Snapshot, device_types: Sequence[str], state: ServedState) -> PlanningContext:
-        """What a subproblem is planned from, as known now."""
+        """Return the planning context of a subproblem, from the present model and profiles."""
         has_clock = not math.isnan(subproblem.now_s)
         return PlanningContext(
             snapshot=self._decisions.with_grants(subproblem) if has_clock else subproblem,
@@ -136,7 +137,8 @@ class Explainer:
     # --- predictions ------------------------------------------------------------------------------------------------
 
     def _explain_pairs(self, action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
-        """The job beside its partner, and the partner beside the job; none without a partner."""
+        """Return the explanations of both directions: the job beside its partner and the reverse. Empty without a
+        partner."""
         job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
         if job is None or device is None:
             return
@@ -197,7 +199,7 @@ class Explainer:
         device: Device,
         occlusion: Occlusion,
     ) -> list[Contribution]:
-        """What each fact of the two profiles contributes, compared with its reference value."""
+        """Return the contribution of each fact of the two profiles, compared with its reference value."""
         return [
             Contribution(
                 job_id=names[0 if effect.of_victim else 1],
@@ -212,7 +214,7 @@ class Explainer:
 
 
 def _note(published: Prediction, *, unprofiled: bool, fact_slowdown: float) -> str:
-    """What a prediction rests on, where that is not the facts of both profiles."""
+    """Return a sentence on the evidence of a prediction; empty where that is the facts of both profiles."""
     if unprofiled:
         return "no profile of one of the two: the number rests on what was observed of them, not on facts"
     if published.source[0] is Source.MEASURED:

@@ -41,7 +41,7 @@ class UnaryMethodMetrics(NamedTuple):
     handled: Callable[[str], Counter]  # by status code
 
     def call_started(self) -> None:
-        """A call begins."""
+        """Count a call that begins."""
         self.started.inc()
         self.in_flight.inc()
 
@@ -170,7 +170,7 @@ class Metrics:
     def count_made_decision(
         self, seconds: float, gap: float, refusals: Mapping[str, int], actions: Mapping[tuple[str, str], int]
     ) -> None:
-        """The same for a decision that another process made: `refusals` by rule, `actions` by action and rule."""
+        """Count a decision that another process made. `refusals`: by rule. `actions`: by action and rule."""
         self._solve.observe(seconds)
         self._gap.observe(gap)
         for rule, count in refusals.items():
@@ -192,7 +192,8 @@ class Metrics:
         self._granules.labels(scope, "free").set(free)
 
     def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
-        """So many accepted deadlines were kept, so many broken; of the others nobody saw whether they were."""
+        """Count accepted deadlines that were kept and that were broken. Deadlines whose end nobody observed are not
+        counted."""
         self._deadlines.labels("kept").inc(kept)
         self._deadlines.labels("broken").inc(broken)
         self._deadlines.labels("unknown").inc(unknown)

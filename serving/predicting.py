@@ -197,13 +197,15 @@ def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:
 
 
 def _modes(state: ServedState, device_type: str) -> tuple[SharingMode, ...]:
-    """The modes that the device can have by its type, and those of which the model was trained on measurements."""
+    """Return the sharing modes to advise on: modes that the device type allows, or that the model was trained on for
+    it."""
     possible = possible_modes(device_type)
     return tuple(mode for mode in SharingMode if mode in possible or not state.predictor.knows(device_type, mode))
 
 
 def _job(state: ServedState, job: ModeJob, device_type: str, query: ModeQuery) -> JobToAdvise:
-    """What is known of one job; without a profile on the device type, its largest slice stands for the device."""
+    """Return the known facts of one job. Without a profile on the device type, the profile on its largest MIG slice is
+    used."""
     profile, _ = state.profile_of_ref(job.job, device_type, extrapolate=query.allow_extrapolation)
     workload = profile.workload if profile else job.job.name
     slices = {size: state.profiles.of_workload(workload, name) for size, name in slice_types(device_type).items()}

@@ -31,11 +31,12 @@ class ProfileCatalogue:
         check: Callable[[JobProfile], None] = lambda _: None,
         before: "ProfileCatalogue | None" = None,
     ) -> None:
-        """By profile id: `shipped` with the model, `registered` by clients, oldest first, `problems` of some.
+        """Index profiles by id: `shipped` with the model and `registered` by clients, oldest first. `problems` gives
+        the faults of some.
 
-        Combined profiles of `before`, whose sources have said nothing since, stay the same objects.
-        `check` raises InvalidInputError for a profile that the model cannot be asked about: where the combined one is
-        such, the newest registered one of the workload is used by itself.
+        A combined profile of the catalogue `before` stays the same object where its sources have reported nothing
+        since. `check` raises InvalidInputError for a profile that the model cannot predict. Where a combined profile
+        fails this check, the newest registered profile of the workload is used alone.
         """
         self.problems = dict(problems or {})
         self._check = check
@@ -63,7 +64,8 @@ class ProfileCatalogue:
             self._combine(key, before)
 
     def _forget_superseded(self, key: _Key) -> None:
-        """Keep `MAX_VERSIONS`: those go first whose source has spoken again, then the oldest."""
+        """Keep the newest `MAX_VERSIONS` profiles: first drop profiles that a newer one of the same source replaces,
+        then the oldest."""
         versions = self._versions[key]
         if len(versions) > MAX_VERSIONS:
             current = self._newest_of_sources(versions)
@@ -107,7 +109,8 @@ class ProfileCatalogue:
         return catalogue
 
     def registered(self) -> dict[str, JobProfile]:
-        """What clients registered by id, oldest first. Ids are hashes of contents: keep them, they take time."""
+        """Return the profiles that clients registered, by id, oldest first. Reuse these ids: they are hashes of
+        contents, and slow to compute."""
         return {profile_id: profile for profile_id, profile in self._by_id.items() if profile_id in self._registered}
 
     @cached_property
@@ -130,7 +133,7 @@ class ProfileCatalogue:
         return profile.profile_id in self._current.get((profile.workload, profile.device_type), ())
 
     def sources(self, workload: str, device_type: str) -> tuple[JobProfile, ...]:
-        """What each source says of a workload on a device type, oldest first."""
+        """Return the profiles of a workload on a device type, the newest of every source, oldest first."""
         return tuple(self._by_id[id_] for id_ in self._current.get((workload, device_type), ()))
 
     def changes_since(self, before: "ProfileCatalogue") -> list[JobProfile]:
@@ -143,7 +146,7 @@ class ProfileCatalogue:
         ]
 
     def get(self, profile_id: str) -> JobProfile:
-        """One profile; raises NotFoundError."""
+        """Return the profile of an id. Raises NotFoundError."""
         if profile_id not in self._by_id:
             raise NotFoundError(
                 "no profile of this id",
@@ -161,12 +164,13 @@ class ProfileCatalogue:
         return self._combined.get((workload, device_type))
 
     def of_any_device(self, workload: str) -> JobProfile | None:
-        """All that is known of a workload on the device type that it was profiled on last, combined."""
+        """Return the combined profile of a workload on the device type on which it was profiled last."""
         key = self._newest_anywhere.get(workload)
         return self._combined.get(key) if key else None
 
     def of_job(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile that a job names, if it is of this device type, else the combined one of its workload."""
+        """Return the profile that a job names, if it is of this device type; else the combined profile of the job's
+        workload."""
         named = self._by_id.get(job.profile_id)
         return named if named and named.device_type == device_type else self.of_workload(job.workload, device_type)
 

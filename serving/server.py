@@ -187,7 +187,7 @@ def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
 
 
 def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resources: ExitStack) -> WorkerPool | None:
-    """The processes that compute decisions; None where the server computes them."""
+    """Start the processes that compute decisions, and return their pool; None where the server itself computes them."""
     count = settings.decision_workers
     if count is None:
         count = settings.decisions_at_once if len(os.sched_getaffinity(0)) > 1 else 0

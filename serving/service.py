@@ -68,7 +68,7 @@ def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
 
 
 class PolicyCore:
-    """One method per rpc. Thread-safe: readers take the current state and never wait for the one writer."""
+    """One method per RPC. Thread-safe: readers use the current state and never wait for the one writer."""
 
     def __init__(
         self,
@@ -80,9 +80,10 @@ class PolicyCore:
         max_log_entries: int = 10_000_000,
         learns_beside: bool = False,
     ) -> None:
-        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept.
+        """Serve a model. `time_budget_s`: default for decisions without one. `max_log_entries`: length of the log that
+        is kept.
 
-        `learns_beside`: a long log is learned again beside all calls, which are answered by the model before it.
+        `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
         self._writer = StateWriter(model, store, metrics, max_log_entries, learns_beside=learns_beside)
         self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
@@ -90,7 +91,7 @@ class PolicyCore:
 
     @property
     def state(self) -> ServedState:
-        """What answers are made from now."""
+        """The model, the profiles and the learned state that answers are computed from now."""
         return self._writer.state
 
     def warm_up(self) -> None:
@@ -105,11 +106,12 @@ class PolicyCore:
     # --- model and state ---------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:
-        """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
+        """Serve another model from the next call on. It learns the observations again in the background, while calls go
+        on."""
         self._writer.use_model(model)
 
     def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        """Learn what another process wrote to the store, at least up to an entry of the log.
+        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
 
         `relearning`: that process learns the log again; the present model answers until it has stored the result.
         """
@@ -126,15 +128,16 @@ class PolicyCore:
         return predict_matrix(self.state, query)
 
     def advise_mode(self, query: ModeQuery) -> ModeAdvice:
-        """What a set of jobs would do on one device under each sharing mode, and which one to take."""
+        """Return the predicted performance of a set of jobs on one device under each sharing mode, and the recommended
+        mode."""
         return advise_mode(self.state, query)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> tuple[Plan, Knowledge] | None:
-        """The decision for a snapshot, stored under its id when it has one, and what it was made from.
+        """Return the decision for a snapshot, and the version of the knowledge that it was made from.
 
-        None when only validated.
+        A decision with an id is stored under this id. Returns None when the snapshot is only validated.
         """
         state = self.state
         check_snapshot(snapshot, state.profiles)
@@ -149,7 +152,7 @@ class PolicyCore:
         self._explainer.remember(decision_id, scope, knowledge, request, answer)
 
     def explain(self, query: ExplainQuery) -> Explanation:
-        """Why one job got its action, with current knowledge. Raises NotFoundError."""
+        """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
         return self._explainer.explain(query, self.state)
 
     def rank(self, query: RankQuery) -> RankAnswer:
@@ -209,7 +212,7 @@ class PolicyCore:
         return self._writer.remove_profiles(profile_ids)
 
     def profile(self, profile_id: str) -> JobProfile:
-        """One profile; raises NotFoundError."""
+        """Return the profile of an id. Raises NotFoundError."""
         return self.state.profiles.get(profile_id)
 
     def profiles(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:

@@ -42,7 +42,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return predictions.matrix_answer_to_proto(self._core.predict_matrix(query))
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
-        """One decision."""
+        """Return one decision."""
         decided = self._core.match(from_proto(Snapshot, request), validate_only=request.validate_only)
         if decided is None:
             return pb.MatchResponse()
@@ -53,7 +53,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return answer
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
-        """One job against every device."""
+        """Rank all devices for one job."""
         return to_proto(self._core.rank(from_proto(RankQuery, request)), pb.RankPlacementsResponse)
 
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
@@ -61,7 +61,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return to_proto(self._core.advise_mode(from_proto(ModeQuery, request)), pb.AdviseModeResponse)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
-        """Why one job got its action."""
+        """Explain one job's action."""
         return to_proto(self._core.explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
@@ -94,7 +94,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return pb.RemoveProfilesResponse(removed_ids=self._core.remove_profiles(request.profile_ids))
 
     def GetProfile(self, request: pb.GetProfileRequest, context: Context) -> pb.GetProfileResponse:
-        """One profile."""
+        """Return one profile."""
         return pb.GetProfileResponse(profile=to_proto(self._core.profile(request.profile_id), pb.JobProfile))
 
     def ListProfiles(self, request: pb.ListProfilesRequest, context: Context) -> pb.ListProfilesResponse:
@@ -103,7 +103,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return pb.ListProfilesResponse(profiles=[to_proto(each, pb.ProfileSummary) for each in summaries])
 
     def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
-        """The served model."""
+        """Return the served model."""
         return to_proto(self._core.model(), pb.GetModelResponse)
 
 
@@ -122,14 +122,14 @@ class RoutedServicer(PolicyServicer):
         self._core, self._models, self._workers = core, models, workers
 
     def Match(self, request: pb.MatchRequest, context: Context) -> Any:
-        """One decision."""
+        """Return one decision."""
         if request.validate_only:
             return super().Match(request, context)
         with self._turns.of_scope(request.scope or "default"):
             return self._by_worker("Match", request) or super().Match(request, context)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> Any:
-        """Why one job got its action."""
+        """Explain one job's action."""
         with self._turns.of_anybody():
             return self._by_worker("Explain", request) or super().Explain(request, context)
 
@@ -141,7 +141,8 @@ class RoutedServicer(PolicyServicer):
             return self._by_worker("GetObservationLog", request) or super().GetObservationLog(request, context)
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> Any:
-        """One job against every device. It waits for no worker: a scheduler asks for every job, and needs it soon."""
+        """Rank all devices for one job. It waits for no worker, because a scheduler calls it for every job and needs a
+        fast answer."""
         return self._by_worker("RankPlacements", request, wait=False) or super().RankPlacements(request, context)
 
     def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:

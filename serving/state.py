@@ -62,9 +62,10 @@ class ServedModel:
         )
 
     def catalogue(self, stored: ProfileRepository, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
-        """Its own profiles and those that are stored; the ones it cannot be asked about are set aside.
+        """Return the catalogue of the model's own and of the stored profiles. Profiles that the model cannot predict
+        are set aside.
 
-        Profiles of `before`, a catalogue of this model, stay the same objects and are not checked again.
+        Profiles of `before`, an earlier catalogue of this model, stay the same objects and are not checked again.
         """
         known = before.registered() if before else {}
         usable: dict[str, JobProfile] = {}
@@ -106,14 +107,14 @@ def load_served_model(folder: Path) -> ServedModel:
 
 
 class Knowledge(NamedTuple):
-    """What a decision is made from besides its snapshot."""
+    """The versions of the model, the log and the profiles that a decision was made from, besides its snapshot."""
 
     model_version: str
     learned_upto: int  # last entry of the log
     facts: str  # digest of the newest profiles
 
     def since(self, audit: DecisionAudit) -> tuple[str, ...]:
-        """What is known now and was not when the audited decision was made, in words."""
+        """Return the differences between the present knowledge and the knowledge of the audited decision, in words."""
         changes = []
         if audit.model_version != self.model_version:
             changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
@@ -126,7 +127,7 @@ class Knowledge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedState:
-    """The model that is served, the profiles that jobs are predicted from, and what was learned since the training."""
+    """The served model, the profiles from which jobs are predicted, and the state learned since the training."""
 
     model: ServedModel
     profiles: ProfileCatalogue
@@ -144,7 +145,7 @@ class ServedState:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What decisions are made from."""
+        """The versions of model, log and profiles that decisions are made from now."""
         return Knowledge(self.version, self.learned.last_sequence, self.profiles.digest())
 
     def catalogue(self) -> ProfileLookup:

@@ -27,9 +27,9 @@ class StateWriter:
     def __init__(
         self, model: ServedModel, store: Store, metrics: Metrics, max_log_entries: int, *, learns_beside: bool
     ) -> None:
-        """Learns the log, of which `max_log_entries` are kept.
+        """Learn the log, of which the newest `max_log_entries` are kept.
 
-        `learns_beside`: a long log is learned again beside all calls, which are answered by the model before it.
+        `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
         self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._learns_beside = learns_beside
@@ -42,13 +42,14 @@ class StateWriter:
 
     @property
     def state(self) -> ServedState:
-        """What answers are made from now."""
+        """The model, the profiles and the learned state that answers are computed from now."""
         return self._state
 
     # --- the model --------------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:
-        """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
+        """Serve another model from the next call on. It learns the observations again in the background, while calls go
+        on."""
         known = self._state.profiles
         profiles = self._stored_catalogue(model)
         self._count_evictions_of(model)
@@ -64,7 +65,7 @@ class StateWriter:
         self._metrics.set_model_version(self._state.version)
 
     def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
-        """The profiles of a model and those that are stored; those of `before` stay the same objects."""
+        """Return the catalogue of a model's own and the stored profiles. Profiles of `before` stay the same objects."""
         catalogue = model.catalogue(self._store.profiles, before)
         self._metrics.set_quarantined_profiles(len(catalogue.problems))
         for profile_id, problem in catalogue.problems.items():
@@ -76,7 +77,7 @@ class StateWriter:
         model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
 
     def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
-        """What a model learns from the log."""
+        """Return the state that a model learns from the log."""
         store = self._store
         return ObservationLedger(
             model.untaught,
@@ -113,7 +114,7 @@ class StateWriter:
         return self._observed.log(at, limit)
 
     def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        """Learn what another process wrote to the store, at least up to an entry of the log.
+        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
 
         `relearning`: that process learns the log again; the present model answers until it has stored the result.
         """

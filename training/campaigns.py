@@ -44,7 +44,7 @@ Ints = NDArray[np.int64]
 
 
 class Relation(StrEnum):
-    """What an older campaign is to the newest one."""
+    """The relation of an older campaign to the newest campaign."""
 
     SAME = "same stack"
     TRANSLATED = "translated"
@@ -64,7 +64,7 @@ class CampaignRelation:
     noise: float = math.nan  # of the translation, standard deviation of log slowdown
 
     def text(self) -> str:
-        """One line for people."""
+        """A line about the relation, for people."""
         names = f"campaign {self.campaign!r} ({self.rows} rows) beside the newer {self.newest!r}"
         if self.relation is Relation.UNKNOWN:
             return f"{names}: pooled as it is, only {self.compared} pairs can be compared; measure {MIN_COMPARED} again"
@@ -151,7 +151,10 @@ def _align(
 
 
 def _expected_by(dataset: Dataset, old: Ints, new: Ints) -> tuple[Floats, NDArray[np.bool_]]:
-    """(log slowdown that the older campaign gives for the newer rows, NaN where it cannot; whether it measured it)."""
+    """Return the older campaign's log slowdowns for the newer rows, and whether each was measured.
+
+    A pair that it did not measure is predicted; NaN where that is impossible.
+    """
     keys = np.stack([dataset.domain, dataset.rows.victim, dataset.rows.neighbour], axis=1)
     measured_at = {tuple(key): value for key, value in zip(keys[old].tolist(), dataset.log_slowdown[old], strict=True)}
     measured = np.array([measured_at.get(tuple(key), np.nan) for key in keys[new].tolist()])

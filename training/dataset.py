@@ -166,8 +166,10 @@ def unordered_pair(first: str, second: str) -> Pair:
 
 
 def known_profiles(tables: Sequence[Table]) -> CombinedProfiles:
-    """What all tables know of each workload on each device type, combined as the server does; the last table counts
-    most among sources of one kind."""
+    """Return the facts of each workload on each device type, combined from all tables as the server combines them.
+
+    Among sources of one kind the last table takes precedence.
+    """
     return combine_profiles(profile for table in tables for profile in table.profiles)
 
 
@@ -178,9 +180,9 @@ def build_dataset(
     metric: str = METRIC,
     statuses: Collection[PairStatus] = (PairStatus.OK,),
 ) -> Dataset:
-    """All measurements of the tables with one of `statuses`, in order; one without a slowdown has NaN.
+    """Return all measurements of the tables with one of `statuses`, in order. A measurement without a slowdown has NaN.
 
-    Raises UnfitError where there is none, TableError for a pair whose job has no profile.
+    Raises UnfitError where there are no measurements, TableError for a pair whose job has no profile.
     """
     # 1. Select the measurements.
     selected = [
@@ -269,7 +271,10 @@ def require_min_pairs(dataset: Dataset) -> None:
 
 
 def _campaign(measurement: PairMeasurement) -> str:
-    """The campaign of a row; "" for observed rows whose windows named none, which are of the newest one."""
+    """Return the campaign of a row.
+
+    Observed rows whose windows named no campaign get "", and count as the newest campaign.
+    """
     unnamed = measurement.source == OBSERVED and measurement.campaign.startswith(UNNAMED_CAMPAIGN)
     return "" if unnamed else measurement.campaign
 

@@ -39,7 +39,7 @@ class OutOfFoldPredictions(Protocol):
 
     @property
     def predicted_log(self) -> Floats:
-        """Log slowdown, float64[t]."""
+        """The predicted log slowdown of each test, float64[t]."""
 
     @property
     def novelty(self) -> Floats:

@@ -116,11 +116,11 @@ class Batches:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """All chosen pairs."""
+        """The chosen pairs of all batches."""
         return tuple(pair for batch in self.batches for pair in batch)
 
     def add(self, batch: tuple[Pair, ...]) -> None:
-        """Choose a batch."""
+        """Add a batch of chosen pairs."""
         self.batches.append(batch)
         self.save()
 
@@ -155,7 +155,7 @@ NEXT = 3  # pairs that the summary suggests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnboardingConfig:
-    """What to bring in, how long it may take, and when it is good enough."""
+    """The jobs of an onboarding, its time budget, and the accuracy at which it stops."""
 
     campaign: CommandConfig  # its `pairs` are ignored: they are chosen here
     model: Path  # that predicts before anything is measured
@@ -167,14 +167,14 @@ class OnboardingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """How well all pairs are known after so many."""
+    """The accuracy of the predictions for all pairs, after a number of measured pairs."""
 
     pairs: int  # unordered, measured
     expected_error: float  # mean absolute error of speed over all pairs, measured ones included
     left_out_error: float  # of the measured pairs, each predicted from the others; NaN below three
 
     def text(self) -> str:
-        """One line."""
+        """A line about the assessment."""
         told = f"{self.pairs} pairs measured: expected error of speed {self.expected_error:.3f}"
         if math.isfinite(self.left_out_error):
             told += f", each measured pair predicted from the others {self.left_out_error:.3f}"
@@ -183,7 +183,8 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKnowledge:
-    """What is known of one job beside the others: means over them."""
+    """The interference of one job: the slowdown that it suffers and causes, and the error, as means over the other
+    jobs."""
 
     name: str
     step_time_s: float  # alone
@@ -194,7 +195,7 @@ class JobKnowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What an onboarding measured, and what it would measure next."""
+    """The measurements of an onboarding, and the pairs that it would measure next."""
 
     table: Table
     failures: tuple[JobFailure, ...]
@@ -209,7 +210,7 @@ class Measured:
         return self.assessments[-1].pairs
 
     def knowledge(self, answers: Sequence[OnboardedPair]) -> list[JobKnowledge]:
-        """What is known of every job, by the answers for all ordered pairs."""
+        """Return the slowdowns and the expected error of every job, from the answers for all ordered pairs."""
         error = self.known.expected_errors
         slowdown = slowdown_matrix(answers, len(self.known.jobs))
         step_times_s = {job.workload: job.step_time_s for job in self.table.jobs}
@@ -264,7 +265,7 @@ def measure_site(
 
 
 def suggestion_text(suggestion: Suggestion) -> str:
-    """One line about a pair to measure."""
+    """Return a line about a pair to measure."""
     first, second = suggestion.pair
     often = f"; {suggestion.chosen:.0%} of likely matchings pair them" if suggestion.chosen >= 0.1 else ""
     return (
@@ -291,7 +292,8 @@ def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: Me
 
 
 def _belief(config: OnboardingConfig, table: Table) -> PairBelief:
-    """The belief after what was measured, from what the model predicted before the first measurement."""
+    """Return the belief given all measurements, whose prior is the model's predictions from before the first
+    measurement."""
     campaign, folder = config.campaign, config.campaign.out
     names = tuple(command.name for command in campaign.commands)
     before = read_first_predictions(folder)
@@ -317,7 +319,7 @@ def _batch_size(config: OnboardingConfig, known: PairBelief) -> int:
 
 
 def _reason_to_stop(config: OnboardingConfig, batches: Batches, known: PairBelief, now: Assessment) -> str:
-    """Why no further batch is measured; empty to go on."""
+    """Return the reason why no further batch is measured; empty where measuring continues."""
     n = len(known.jobs)
     if len(known.tried) >= n * (n + 1) // 2:
         return "every pair was measured"

@@ -58,7 +58,7 @@ FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """What a training produced."""
+    """The result of a training: its models, their scores, and where the champion was published."""
 
     champion: str  # name of the published model
     selected_by: str  # one of `interfere.training.evaluation.candidates`
@@ -249,7 +249,7 @@ def _training_clock(
 
 
 def small_domain_warnings(training_set: Dataset) -> list[str]:
-    """What the few or one-sided rows of a device type and mode may be used for beside those of others.
+    """Return a warning for every domain (device type and mode) whose training rows are few or one-sided.
 
     One line for each domain with so few rows that its intervals come from other domains, and one for each in which
     no two different jobs were measured together.
@@ -278,7 +278,10 @@ def small_domain_warnings(training_set: Dataset) -> list[str]:
 def _present_compositions(
     work: Path, tracking: str | None, encoder: FeatureEncoder
 ) -> Mapping[DomainKey, GroupComposition]:
-    """How the registry's champion composes groups, by domain; nothing without one that this program can serve."""
+    """Return the compositions of groups of the registry's champion, by domain.
+
+    Empty without a champion that this program can serve.
+    """
     with mlflow_connection(work, tracking) as mlflow, model_registry.fetch_champion(mlflow) as current:
         if current is None:
             return {}

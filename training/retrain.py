@@ -121,7 +121,7 @@ EXIT_BUSY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrainResult:
-    """What a run did, or what a dry run would do."""
+    """The result of a run, or for a dry run the result that a real run would have."""
 
     outcome: RetrainOutcome
     reason: str  # one line
@@ -148,11 +148,11 @@ def retrain(
     models: Mapping[str, ModelSettings] = MODELS,
     report: Callable[[str], None] = lambda _: None,
 ) -> RetrainResult:
-    """Run the job once on the base `tables` and the observations in `store`; a dry run writes nothing.
+    """Run the job once on the base `tables` and the observations in `store`. A dry run writes nothing.
 
-    `champion` names the model to publish; without it the one with the lowest error is. `groups` as in `train`.
-    Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace,
-    and what `train` raises.
+    `champion` names the model to publish; without it the model with the lowest error is published. `groups` as in
+    `train`. Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace, and
+    the errors of `train`.
     """
     require_model(champion, models)
     if not dry_run:
@@ -213,7 +213,7 @@ def retrain(
 
 
 def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
-    """One line for people on what was read."""
+    """Return one line in words about the data that was read."""
     omitted = f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
     rows = f"{observed.pairs} observed pairs"
     if observed.group_rows:
@@ -238,7 +238,10 @@ def _inputs_digest(
 
 
 def _nothing_new(work: Path, inputs: str) -> str:
-    """Why nothing is to be done; "" where the inputs are new, or where the champion of the last run is missing."""
+    """Return the reason why there is nothing to do.
+
+    "" where the inputs are new, or where the champion of the last run is missing.
+    """
     last_run = _read_last_run(work)
     published = last_run.get("outcome") == RetrainOutcome.PUBLISHED
     champion_is_missing = published and not model_registry.champion_folder(work).exists()
@@ -259,7 +262,7 @@ def _measure_drift(source: SourceTables, observed: ObservedMeasurements, work: P
 def _dry_result(
     source: SourceTables, observed: ObservedMeasurements, drift: DriftReport | None, inputs: str
 ) -> RetrainResult:
-    """What a training would be fitted on. Raises UnfitError for too few pairs."""
+    """Return the data that a training would be fitted on. Raises UnfitError for too few pairs."""
     tables = source.tables if observed.table is None else (*source.tables, observed.table)
     dataset = build_dataset(tables, FeatureEncoder())
     require_min_pairs(dataset)

@@ -78,8 +78,11 @@ def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> F
 
 
 def fill_truth(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
-    """The truth of every workload profiled on its device type, with unmeasured pairs as predicted by a model fitted on
-    all rows. Infeasible pairs stay so. A replay on it is no longer one on measurements alone."""
+    """Return the truth of every workload profiled on its device type, with predictions for unmeasured pairs.
+
+    The predictions are by a model fitted on all rows. Infeasible pairs stay infeasible. A replay on this truth no
+    longer rests on measurements alone.
+    """
     domain = _domain(table, truth)
     workloads = tuple(sorted({job.workload for job in table.jobs if job.device_type == truth.device_type}))
     index = {workload: k for k, workload in enumerate(workloads)}
@@ -124,7 +127,7 @@ def _predict_all(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: 
 
 
 def predicted_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
-    """What a model predicts of the workloads whose profiles its folder carries, as a truth.
+    """Return a model's predictions for the workloads in its folder's profiles, as the truth of a replay.
 
     Raises InvalidInputError where no or several device types match.
     """

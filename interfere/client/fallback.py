@@ -36,23 +36,23 @@ class Fallback(Protocol):
     """Answers in place of an unavailable server."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
-        """In place of PredictSlowdowns."""
+        """Answer in place of PredictSlowdowns while the server is away."""
 
     def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
-        """In place of Match."""
+        """Answer in place of Match while the server is away."""
 
     def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
-        """In place of RankPlacements."""
+        """Answer in place of RankPlacements while the server is away."""
 
     def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
-        """In place of ReportObservations."""
+        """Answer in place of ReportObservations while the server is away."""
 
 
 class AloneFallback:
     """Nobody shares and no gang starts while the server is away. Versions are empty, reasons name the cause."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
-        """Every pair abstains."""
+        """Abstain for every pair."""
         n = len(query.jobs)
         pairs = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
         absent = np.full(len(pairs), np.nan)
@@ -145,7 +145,10 @@ class AloneFallback:
 
 
 def _may_start(job: Job, device: Device, limits: Limits) -> bool:
-    """Whether the job may start alone and needs one device only, which is in its pool and not known to be too small."""
+    """Return whether the job may start alone on the device.
+
+    It must need one device only, and the device must be in its pool and not known to be too small.
+    """
     capacity_bytes = device.oversubscription_ratio * device.memory_bytes
     fits = job.gpus == 1 and not (job.memory_peak_bytes > capacity_bytes or job.grant_bytes > capacity_bytes)
     fits = fits and (not job.pools or device.pool in job.pools)

@@ -155,9 +155,10 @@ class PolicyClient:
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> MatrixAnswer:
-        """Both directions for v victims beside n neighbours (none: beside the victims), float32[v, n] each.
+        """Return both directions for v victims and n neighbours, float32[v, n] each. Without neighbours, the victims
+        are used.
 
-        Raises InvalidInputError naming every job without a profile.
+        Raises InvalidInputError that names every job without a profile.
         """
         query = MatrixQuery(
             victims=_refs(victims),
@@ -181,10 +182,12 @@ class PolicyClient:
         allow_extrapolation: bool = False,
         risk: float = DEFAULT_RISK,
     ) -> ModeAdvice:
-        """What two or more jobs would do on one device under each mode it can have, which to take, and what to measure.
+        """Return the predicted performance of two or more jobs on one device under each possible mode, the recommended
+        mode, and measurements that would help.
 
-        `latency_targets_s`: of some jobs, by their place in `jobs`; no mode is recommended under which one that is kept
-        alone is missed with a probability above `risk`. Of a mode of which nothing is known no number is told.
+        `latency_targets_s` gives a latency target for some jobs, by their index in `jobs`. A mode is not recommended if
+        it would break a target that the job keeps alone, with a probability above `risk`. Numbers of a mode are NaN
+        where nothing is known about it.
         """
         query = ModeQuery(
             jobs=tuple(
@@ -200,7 +203,8 @@ class PolicyClient:
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def match(self, snapshot: Snapshot) -> Plan:
-        """One decision; the stored one for the same scope, snapshot id and content.
+        """Return the decision for a snapshot, or the stored decision where the same scope, snapshot id and content came
+        before.
 
         Raises ConflictError for other content under an id that was used before.
         """
@@ -234,9 +238,9 @@ class PolicyClient:
         )
 
     def explain(self, decision_id: str, job_id: str, *, scope: str = "") -> Explanation:
-        """Why a job got its action: what moves its predictions, which alternatives there were and what they would cost.
+        """Explain the action of a job: the contributions to its predictions, the alternatives, and their costs.
 
-        Raises NotFoundError for a decision that is unknown or forgotten, or that was not about the job.
+        Raises NotFoundError for a decision that is unknown or forgotten, or that did not include the job.
         """
         query = ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope)
         return from_proto(Explanation, self._call(self._stub.Explain, to_proto(query, pb.ExplainRequest)))
@@ -270,7 +274,7 @@ class PolicyClient:
         return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
 
     def get_profile(self, profile_id: str) -> JobProfile:
-        """One profile; raises NotFoundError."""
+        """Return the profile of an id. Raises NotFoundError."""
         answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
         return from_proto(JobProfile, answer.profile)
 

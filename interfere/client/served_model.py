@@ -12,9 +12,9 @@ TIMEOUT_S = 15.0  # a server looks every two seconds, and learns 10,000 observat
 
 
 def served_note(target: str, version: str, folder: Path, *, timeout_s: float = TIMEOUT_S) -> str:
-    """One sentence: the server at `target` serves the version now, or why it does not. Waits until it is settled.
+    """Wait until the server at `target` serves the published version, and return the result as one sentence.
 
-    `folder`: where the version is published.
+    The sentence gives the reason where the server does not serve this version in time. `folder`: the published folder.
     """
     deadline_s = time.monotonic() + timeout_s
     try:
@@ -42,7 +42,7 @@ def served_version(target: str) -> str:
 
 
 def _why_not(models: ServedModels, version: str, folder: Path) -> str:
-    """Why a server will not take a version; empty where it still may."""
+    """Return the reason why a server does not take a version; empty where it still may."""
     if Path(models.watched_folder).resolve() != folder.resolve():
         return f"it watches another folder, {models.watched_folder}"
     if models.pinned:

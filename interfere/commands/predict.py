@@ -65,7 +65,10 @@ def _query(
     *,
     together: bool,
 ) -> "PairQuery":
-    """Return the query of --request, or that of every --victim beside each --neighbour (or beside all of them)."""
+    """Return the query of --request, or else a query of every --victim beside every --neighbour.
+
+    With `together`, each victim runs beside all neighbours at once.
+    """
     from interfere.records import JobRef, PairQuery
     from interfere.records.documents import from_document
     from interfere.wire.documents import read_json

@@ -17,7 +17,7 @@ EXTRAS_FILE = "extras.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraFact:
-    """One cell of a column that is no known fact, with the job, or the ordered pair, of its row."""
+    """One cell of a column that is not a known fact, with the job or the ordered pair of its row."""
 
     workload: str
     neighbour: str = ""  # "" where the value is about the job alone

@@ -44,7 +44,7 @@ ONLY_SOURCE = "the only source"
 
 
 class SourceKind(StrEnum):
-    """How a source knows its facts; in order of precedence."""
+    """The ways in which a source obtains its facts, in order of precedence."""
 
     MEASURED = "measured"
     MONITORED = "monitored"
@@ -104,7 +104,7 @@ class CombinedProfiles:
 
     @property
     def profiles(self) -> tuple[JobProfile, ...]:
-        """What each source says: of a job that one source knows, the job itself."""
+        """Return the profiles of each source. A job with a single source is its own profile."""
         of_several: dict[tuple[str, str], list[JobProfile]] = {}
         for profile in self.sources:
             of_several.setdefault((profile.workload, profile.device_type), []).append(profile)
@@ -114,7 +114,7 @@ class CombinedProfiles:
 
 
 def source_kind(source: str) -> SourceKind:
-    """How a source knows its facts; that of the first one where several were combined."""
+    """Return how a source obtained its facts. For a combination of sources, the first one counts."""
     return _KIND_OF_SOURCE.get(source.partition("+")[0].partition(":")[0], SourceKind.MEASURED)
 
 
@@ -176,7 +176,10 @@ def current_sources_of_other_kinds(profiles: Iterable[JobProfile], own: Sequence
 
 
 def known_facts(profiles: Sequence[JobProfile]) -> tuple[SourceFact, ...]:
-    """Every fact of one workload on one device type, by name and the winning one first; profiles oldest first."""
+    """Return all facts of one workload on one device type, by name.
+
+    Of each fact, the version that takes precedence comes first. `profiles` are ordered oldest first.
+    """
     parts = [part for profile in profiles for part in split_static(profile)]
     current = current_sources(parts)
     found: list[SourceFact] = []
@@ -255,7 +258,7 @@ def _is_known(value: Any) -> bool:
 
 
 def _reason(part: JobProfile, ranked: Sequence[JobProfile], names: tuple[str, ...], *, current: bool) -> str:
-    """Why a fact of `part` is in the combined profile or not."""
+    """Return the reason why a fact of `part` is or is not in the combined profile."""
     if not current:
         return f"{part.source} said so earlier, and has spoken again since"
     winner = ranked[0]

@@ -16,7 +16,7 @@ DENSE_SHARE = 0.5  # of all ordered pairs, from which a completion of the matrix
 
 
 class Limitation(StrEnum):
-    """Something that a table does not hold, and what that rules out."""
+    """A gap in a table, with the uses that it rules out."""
 
     SELF_PAIRS_ONLY = (
         "only copies of one job were run together: may say whether a job shares with a copy of itself; says nothing "
@@ -36,7 +36,7 @@ class Limitation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntendedUse:
-    """One domain: how much was measured, and what follows."""
+    """The amount of measurements in one domain, and the uses that they support."""
 
     domain: str  # device type, mode, and metric where several
     jobs: int

@@ -88,7 +88,8 @@ def read_profiles(
 
 
 def _profiles_of_json(path: Path) -> tuple[JobProfile, ...]:
-    """One profile, a list of profiles, or an object whose `profiles` are such a list."""
+    """Return the profiles in a JSON document: one profile, a list of profiles, or an object with such a list as
+    `profiles`."""
     document, _ = read_json(path)
     if isinstance(document, dict):
         document = document.get("profiles", [document])

@@ -26,7 +26,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
 
 
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
-    """All rows of one file, whose columns must be those of `schema`. Raises TableError."""
+    """Return all rows of one file, whose columns must be the columns of `schema`. Raises TableError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -83,7 +83,7 @@ def _check_columns(path: Path, file_schema: Any, schema: Any) -> None:
 
 
 def _holds_type(file_type: Any, expected: Any) -> bool:
-    """Whether the type of a column in a file is the one that the schema expects."""
+    """Return whether a column in a file has the type that the schema expects."""
     import pyarrow as pa
 
     if pa.types.is_list(file_type) and pa.types.is_list(expected):

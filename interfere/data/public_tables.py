@@ -24,7 +24,7 @@ SOURCES_FILE = Path(__file__).with_name("sources.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicTable:
-    """One published file. `sha256` is that of the copy that the importers were written against."""
+    """One published file. `sha256` is the checksum of the copy that the importers were written for."""
 
     collection: str  # what `interfere data fetch` calls the files that belong together
     kind: str  # the format: the subcommand of `interfere data import` that reads it
@@ -63,7 +63,7 @@ MAX_BYTES = 64 * 2**20  # of one file; the largest published one has 1 MB
 
 
 class FetchStatus(StrEnum):
-    """What became of one file."""
+    """The result of fetching one file."""
 
     PRESENT = "present"  # it was there, with the published checksum
     FETCHED = "fetched"  # downloaded, with the published checksum
@@ -83,7 +83,7 @@ class FetchedFile:
 
     @property
     def by_hand(self) -> str:
-        """What a person has to do; "" where the file is there."""
+        """Return the steps that a person has to take; "" where the file is there."""
         if self.status is not FetchStatus.MISSING:
             return ""
         if self.table.by_hand:

@@ -81,9 +81,10 @@ def additive_r2(victims: Sequence[str], neighbours: Sequence[str], log_slowdown:
 
 
 def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...]:
-    """One slowdown per block.
+    """Return one slowdown per block.
 
-    Where copies of the victim ran together, `passes` holds each of them in each block: their geometric mean counts.
+    Where copies of the victim ran together, `passes` holds a slowdown of each copy in each block. The slowdown of the
+    block is their geometric mean.
     """
     copies = row.copies if isinstance(row, GroupMeasurement) else 1
     if isinstance(row, PairMeasurement) and row.victim == row.neighbour and not row.important:
@@ -95,7 +96,7 @@ def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...
 
 
 def table_quality(table: Table) -> TableQuality:
-    """All quality figures of the pairs of one table."""
+    """Return all quality figures of the pairs of one table."""
     ok_pairs = table.ok_pairs
     slowdowns = np.array([pair.slowdown for pair in ok_pairs])
     agreement, icc_rows = _agreement(ok_pairs)
@@ -124,7 +125,7 @@ class GroupQuality:
     size: int  # jobs of a group
     groups: int
     jobs: int  # workloads that take part
-    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where none is told
+    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where the table states none
     rows_by_status: tuple[tuple[str, int], ...]  # one row of each victim of each group
     icc: float
     icc_rows: int

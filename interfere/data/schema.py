@@ -98,9 +98,10 @@ def pairs_schema() -> Any:
 
 
 def groups_schema() -> Any:
-    """The schema of `groups.parquet`: one row per GroupMeasurement, the slowdown of a victim in a company.
+    """Return the schema of `groups.parquet`: one row per GroupMeasurement, the slowdown of a victim beside its
+    neighbours.
 
-    `company` lists two or more jobs beside the victim, sorted, each as often as it runs there.
+    `company` lists two or more neighbours of the victim, sorted. A workload is listed as often as it runs there.
     """
     import pyarrow as pa
 
@@ -108,7 +109,7 @@ def groups_schema() -> Any:
 
 
 def _measurement_fields(beside: tuple[str, Any]) -> list[tuple[str, Any]]:
-    """The columns of a measured slowdown; `beside` names who ran beside the victim."""
+    """Return the columns of a measured slowdown. `beside` is the column that names the victim's neighbours."""
     import pyarrow as pa
 
     number, text = pa.float64(), pa.string()

@@ -39,7 +39,7 @@ class Table:
 
     @property
     def profiles(self) -> tuple[JobProfile, ...]:
-        """What each source says of each job: the rows on disk."""
+        """The profiles of each source for each job, as stored on disk."""
         return CombinedProfiles(jobs=self.jobs, sources=self.sources).profiles
 
     @property
@@ -93,9 +93,9 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def add_profiles(path: Path, jobs: Sequence[JobProfile]) -> Table:
-    """Add profiles to the table in folder `path`, or to a new one.
+    """Add profiles to the table in folder `path`, or to a new table.
 
-    What the same source said of the same job before is replaced, what other sources said is kept.
+    Earlier facts of the same source about the same job are replaced. Facts of other sources are kept.
     """
     existing = read_table(path) if (path / JOBS_FILE).exists() or (path / PAIRS_FILE).exists() else None
     combined = combine_profiles((*(existing.profiles if existing else ()), *jobs))
@@ -263,9 +263,10 @@ def null_for_nan(value: Any) -> Any:
 
 
 def merge_roles(pairs: Iterable[PairMeasurement]) -> tuple[PairMeasurement, ...]:
-    """One row of each ordered pair: the geometric mean over both roles, with an interval that covers them both.
+    """Return one row per ordered pair: the geometric mean over both roles, with an interval that covers both roles'
+    intervals.
 
-    Rows without roles stay the same objects. Of a pair that is valid in one role alone no slowdown is known.
+    Rows without roles stay the same objects. A pair that is valid in one role alone gets no slowdown.
     """
     rows: list[PairMeasurement] = []
     place_of_pair: dict[tuple[str, ...], int] = {}

@@ -35,7 +35,10 @@ _DEVICE_TYPES_BY_ALIAS = {alias: device for device in KNOWN_DEVICE_TYPES.values(
 
 
 def find_device_type(name: str) -> DeviceType:
-    """The device type of that name, or of the product that NVML calls so, in any case; else one that is all NaN."""
+    """Return the device type with this name or NVML product name, in any case.
+
+    An unknown name gives a type with NaN values.
+    """
     normalized = re.sub(r"[\s_]+", " ", name.strip().lower())
     return (
         KNOWN_DEVICE_TYPES.get(normalized)

@@ -58,9 +58,9 @@ MIG_SLICES = tuple(
 
 
 def slices_within(device_type: str) -> tuple[tuple[str, float], ...]:
-    """(device type, its share of the compute) of every smaller MIG slice of the same GPU as a slice, or as a whole GPU.
+    """Return (slice type, its share of the compute of `device_type`) of every smaller MIG slice of the same GPU.
 
-    Empty for a device type of another kind.
+    `device_type` is a MIG slice or a whole GPU. Empty for a device type of another kind.
     """
     for gpu in (gpu for gpu in DATA_CENTER_GPUS if gpu.name in _MEMORY_OF_EIGHTH_GB):
         multiprocessors = {

@@ -30,7 +30,7 @@ class Stretch:
 
 
 def stretches(job_times_s: Mapping[str, Sequence[Floats]], idle_times_s: Sequence[Floats]) -> tuple[Stretch, ...]:
-    """The stretches of one device with at least one job, in order of time.
+    """Return the stretches of one device with at least one job, in order of time.
 
     `job_times_s`: sample times of each job's series on the device; `idle_times_s`: those of series without a job.
     """
@@ -74,7 +74,8 @@ def _present(series: Sequence[Floats], grid: Floats, tolerance_s: float) -> np.n
 
 
 def read_span(cell: Interval, min_window_s: float) -> Interval:
-    """The time to read for the windows that end in a cell: the cell before it, and margins on both sides."""
+    """Return the time span to read for the windows that end in a cell: the cell before it, and margins on both
+    sides."""
     margin_s = 2 * min_window_s
     return cell[0] - (cell[1] - cell[0]) - 2 * margin_s, cell[1] + margin_s
 

@@ -76,7 +76,7 @@ class MeasuredSteps:
 
     @property
     def rate(self) -> float:
-        """Steps per second."""
+        """The rate in steps per second."""
         return self.steps / (self.end_s - self.start_s)
 
 
@@ -106,7 +106,7 @@ def _integral(series: SampleSeries, max_gap_s: float) -> Floats:
 
 
 def intersect(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """The spans of time that lie in a span of each of two sorted lists; none of them touches two spans of one list."""
+    """Return the intersections of two sorted lists of time spans. Each result lies within one span of each list."""
     common, i, j = [], 0, 0
     while i < len(first) and j < len(second):
         low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])

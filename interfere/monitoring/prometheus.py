@@ -92,7 +92,8 @@ class PrometheusSource:
         return SampleBlock(progress=tuple(found)).between(start_s, end_s).progress
 
     def possible_counters(self, at_s: float) -> tuple[str, ...]:
-        """Names of counters that jobs on devices expose at one time: one of them may count their steps."""
+        """Return names of counters that jobs on devices expose at one time. One of these counters may count their
+        steps."""
         jobs = "on (pod) group by (pod) (DCGM_FI_DEV_GPU_UTIL)"
         query = f'group by (__name__) ({{__name__=~"{COUNTER_NAMES}",__name__!~"{NO_STEPS}",pod!=""}} and {jobs})'
         result = self._query("query", {"query": query, "time": f"{at_s:.3f}"})["result"]
@@ -250,7 +251,7 @@ class SavedAnswers:
 
 
 def _merged(series: Sequence[TimeSeries]) -> tuple[SampleSeries, ...]:
-    """One series per set of labels: a long time is often saved in several answers."""
+    """Merge series with equal labels into one, since a long time span is often saved in several answers."""
     parts: dict[tuple[tuple[str, str], ...], list[TimeSeries]] = defaultdict(list)
     for each in series:
         if each.samples:

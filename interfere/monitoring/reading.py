@@ -27,7 +27,7 @@ JITTER = 0.1  # of a sampling interval: scrapes are that punctual
 
 
 class NotMeasured(StrEnum):
-    """Why a job's progress in a window is not known."""
+    """The reason why a job's progress in a window is not known."""
 
     NO_COUNTER = "no counter"
     STOOD_STILL = "stood still"
@@ -42,7 +42,7 @@ PROCESS_LABEL = "pid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeSummary:
-    """One gauge over a window: number of samples, their sum, the largest."""
+    """A summary of one gauge over a window: number of samples, their sum, and the largest sample."""
 
     samples: int
     total: float
@@ -90,7 +90,7 @@ def _without_blanks(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInWindow:
-    """One job of a window; exactly one of `measured` and `not_measured` is there."""
+    """One job of a window. Exactly one of `measured` and `not_measured` is set."""
 
     job: JobIdentity
     measured: MeasuredSteps | None = None
@@ -100,7 +100,7 @@ class JobInWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyWindow:
-    """A time in which the same jobs held one device, with what each of them did."""
+    """A time in which the same jobs held one device, with the progress of each job."""
 
     device: DeviceIdentity
     start_s: float
@@ -123,7 +123,7 @@ class SharedTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReading:
-    """What the samples of one cell say."""
+    """The result of reading the samples of one cell."""
 
     windows: tuple[CompanyWindow, ...]
     shared: tuple[SharedTime, ...]

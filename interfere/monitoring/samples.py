@@ -67,7 +67,7 @@ class SampleBlock:
 
 
 class SampleSource(Protocol):
-    """Where samples come from: a Prometheus server, saved answers of one, or an adapter's own records.
+    """A source of samples: a Prometheus server, its saved answers, or an adapter's own records.
 
     Laws: reading the same past span again gives the same samples; a source that is away raises UnavailableError.
     """

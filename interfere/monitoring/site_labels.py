@@ -75,7 +75,7 @@ class SiteLabels:
         return DeviceIdentity(id=device_id, type=device_type, product=product) if uuid else None
 
     def job(self, series: SampleSeries) -> JobIdentity | None:
-        """The job that a DCGM series is about; None where it is about the device alone."""
+        """Return the job of a DCGM series; None where the series is about the device alone."""
         pod = self._device_label(series.labels, "pod")
         job_id = "/".join(filter(None, (self._device_label(series.labels, name) for name in JOB_LABELS))) if pod else ""
         by = self._settings.by
@@ -109,7 +109,7 @@ class SiteLabels:
 
 
 def matching_jobs(wanted: tuple[str, ...], job_ids_by_key: Mapping[tuple[str, ...], set[str]]) -> frozenset[str]:
-    """The jobs whose labels equal `wanted`; where it has an empty value, that label may be anything."""
+    """Return the jobs whose labels equal `wanted`. An empty value in `wanted` matches any value of that label."""
     if all(wanted):
         return frozenset(job_ids_by_key.get(wanted, ()))
     if not any(wanted):
@@ -141,9 +141,9 @@ def recurring_labels(series: Sequence[SampleSeries], jobs: Mapping[int, JobIdent
 
 
 def naming_hint(workload_of: Mapping[str, str], recurring: Sequence[tuple[str, int]], by: str) -> str:
-    """What to pass to --by where almost every job is a workload of its own; else empty.
+    """Return the labels to pass to --by where almost every job is a workload of its own; else an empty text.
 
-    `workload_of`: by job id; `recurring`: as `recurring_labels` gives it.
+    `workload_of`: workload names by job id. `recurring`: the result of `recurring_labels`.
     """
     names = len(set(workload_of.values()))
     if len(workload_of) < 4 or names <= MAX_NAMES_FRAC * len(workload_of):

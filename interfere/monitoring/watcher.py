@@ -39,7 +39,7 @@ SETTLE_S = 5.0  # a scrape is recorded that much after its time at the latest
 
 
 class ObservationAnswer(Protocol):
-    """What a server says of one observation."""
+    """A server's answer to one observation."""
 
     @property
     def observation_id(self) -> str: ...
@@ -61,7 +61,7 @@ class ReportSink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellReport:
-    """What became of one cell."""
+    """The result of reporting one cell."""
 
     start_s: float
     end_s: float
@@ -103,7 +103,7 @@ class Watcher:
         return reports
 
     def seconds_to_next(self) -> float:
-        """How long until the next cell can be read; 0 where one can be read now."""
+        """Return the seconds until the next cell can be read; 0 where one can be read now."""
         now_s = self._source.now_s()
         cell = self._cell(now_s)
         return max(0.0, read_span(cell, self._settings.min_window_s)[1] + SETTLE_S - now_s)
@@ -213,7 +213,7 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
 
 
 def describe(report: CellReport) -> str:
-    """One line about a cell."""
+    """Return a line about one cell."""
     results = ", ".join(f"{count} {name}" for name, count in sorted(report.results.items())) or "no observations"
     text = f"until {report.end_s:.0f}: {report.windows} windows, {report.shared_windows} shared; {results}"
     text += f"; {report.profiles} profiles" if report.profiles else ""
@@ -268,7 +268,7 @@ def _progress(window: CompanyWindow, each: JobInWindow, settings: MonitoringSett
 
 @dataclass(slots=True)
 class _Sums:
-    """What was seen of one workload alone on one device type."""
+    """Sums over the samples of one workload running alone on one device type."""
 
     gauges: dict[str, list[float]] = field(default_factory=dict)  # samples, total, largest, by field of JobProfile
     steps: float = 0.0
@@ -288,7 +288,8 @@ class SoloFacts:
         self._registered: dict[tuple[str, str], int] = {}  # windows in the profile that was given out last
 
     def add(self, windows: Iterable[CompanyWindow]) -> None:
-        """Add windows: all that is known of a job alone, and in company the memory that is known to be its own."""
+        """Add windows. A job alone contributes all its facts; a job with neighbours contributes only the memory known
+        to be its own."""
         for window in windows:
             alone = len(window.jobs) == 1
             for each in window.jobs:
@@ -307,10 +308,11 @@ class SoloFacts:
                     sums.seconds += each.measured.end_s - each.measured.start_s
 
     def new_profiles(self) -> tuple[JobProfile, ...]:
-        """The profiles of workloads seen alone, where they are new, have a new fact, or twice the windows of the last.
+        """Return the profiles of workloads seen alone that are new, have a new fact, or have twice the windows of the
+        last one.
 
-        A workload that was never alone gets none: with its memory alone a server could predict nothing, and would not
-        wait for more.
+        A workload that never ran alone gets no profile. With its memory alone a server could predict nothing, and would
+        not wait for more.
         """
         return tuple(
             profile

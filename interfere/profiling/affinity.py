@@ -164,7 +164,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the jobs of a group run: `seats[k]` is the placement of the k-th job, the last one that of all further."""
+    """The placement of the jobs of a group. `seats[k]` is for the k-th job; the last seat is for all further jobs."""
 
     mode: SharingMode
     seats: tuple[Placement, ...]
@@ -176,7 +176,7 @@ class Layout:
 
     @property
     def ordered(self) -> bool:
-        """Whether it matters which job comes first: it is the important one."""
+        """Whether the order of the jobs matters: the first job is then the important one."""
         return self.mode.properties.orders_jobs
 
     def placement(self, instance: int) -> Placement:
@@ -184,9 +184,10 @@ class Layout:
         return self.seats[min(instance, len(self.seats) - 1)]
 
     def instances(self, members: Sequence[str]) -> tuple[int, ...]:
-        """For each job of a group, which instance of its workload runs: placements are for the life of a process.
+        """Return the instance of its workload that runs each job of a group.
 
-        Where all seats are alike, the copies of a workload are counted; else each seat has an instance of its own.
+        A process keeps its placement for life. Where all seats are alike, instances are numbered by copy of the
+        workload; else each seat has an instance of its own.
         """
         if len(self.seats) > 1:
             return tuple(range(len(members)))

@@ -67,10 +67,10 @@ def write_campaign_table(
     note: str,
     command: str = "",
 ) -> Table:
-    """Write the table, its raw rows and its card into `folder`, and return the table as it reads back.
+    """Write the table, its raw rows and its card into `folder`, and return the table as read back.
 
-    `blocks_of_groups` holds the blocks of one pair or larger group an entry; `note` says in the card how the measuring
-    went, `command` which command line measures the same again.
+    Each entry of `blocks_of_groups` holds the blocks of one pair or larger group. The card contains `note`, a remark on
+    the measurement, and `command`, the command line that repeats it.
     """
     of_pairs = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) == 2]
     of_groups = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) > 2]
@@ -93,7 +93,8 @@ def write_campaign_table(
 
 
 def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> list[JobProfile]:
-    """What the table in `folder` knows of the profiled jobs from other sources, such as a static trace."""
+    """Return the facts of the profiled jobs that the table in `folder` has from other sources, such as a static
+    trace."""
     if not (folder / JOBS_FILE).exists():
         return []
     own = {(profile.workload, profile.device_type) for profile in profiles}
@@ -103,7 +104,7 @@ def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> lis
 
 
 def _meaningful(sides: Iterable[Sequence[BlockEstimate]]) -> list[Sequence[BlockEstimate]]:
-    """The sides that have a slowdown in every block: not those of jobs that an important one starved."""
+    """Return the sides with a slowdown in every block. A job that an important job starved has none."""
     return [blocks for blocks in sides if all(_in_range(block.slowdown) for block in blocks)]
 
 
@@ -138,7 +139,7 @@ def pair_rows(
 def group_rows(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, scale: float = 1.0
 ) -> tuple[GroupMeasurement, ...]:
-    """The rows of one group from its blocks: one for each distinct workload, in the company of the other jobs."""
+    """Return the rows of one group from its blocks: one row for each distinct workload beside the other jobs."""
     members = blocks[0].key
     rows = []
     for victim in dict.fromkeys(members):
@@ -152,7 +153,7 @@ def group_rows(
 def _columns(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, job: str | tuple[int, ...], scale: float
 ) -> dict[str, Any]:
-    """What the blocks say of one victim, by its name or by its places in the group."""
+    """Return the columns of one victim, by its name or by its places in the group, computed from the blocks."""
     accepted = [block for block in blocks if block.accepted]
     sides = [
         side
@@ -185,7 +186,7 @@ def _columns(
 
 
 def raw_rows(blocks_of_groups: Iterable[Sequence[MeasuredBlock]]) -> list[dict[str, object]]:
-    """One row a block and side, without its slices: those stay in `raw/blocks.jsonl`."""
+    """Return one row per block and job, without its slices. The slices stay in `raw/blocks.jsonl`."""
     rows = []
     for block in (block for blocks in blocks_of_groups for block in blocks):
         block_facts = {name: value for name, value in asdict(block).items() if name not in ("sides", "mode")}

@@ -28,7 +28,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """What one step of a workload does: arithmetic, memory traffic, memory, operators."""
+    """The cost of one step of a workload: arithmetic, memory traffic, memory, and operators."""
 
     framework: str
     flops: float

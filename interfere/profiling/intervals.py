@@ -57,7 +57,7 @@ def _squared_deviations(blocks: Sequence[BlockEstimate]) -> float:
 
 
 def scale_factor(rows: Iterable[Sequence[BlockEstimate]]) -> float:
-    """How many times larger the differences between blocks are than their errors say, over a table; 1 at least."""
+    """Return how many times the differences between blocks of a table exceed what their errors predict; at least 1."""
     rows = [blocks for blocks in rows if len(blocks) > 1]
     degrees = sum(len(blocks) - 1 for blocks in rows)
     squares = sum(map(_squared_deviations, rows))

@@ -33,10 +33,10 @@ class MeasurementLog:
         self.identity_path, self.jobs_path = folder / "campaign.json", folder / "commands.json"
 
     def bind_campaign(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Start a campaign in this folder, or continue the one that was started here.
+        """Start a campaign in this folder, or continue the campaign that was started here.
 
-        `identity` holds the settings that must stay the same for measurements to belong together. Raises ConflictError
-        when the folder was started with others, or holds measurements and `resume` is off.
+        `identity` holds the settings that must stay the same for measurements to be comparable. Raises ConflictError
+        when the folder was started with other settings, or holds measurements and `resume` is off.
         """
         if not self.identity_path.exists():
             self.identity_path.write_text(json.dumps(identity, indent=2) + "\n")
@@ -95,11 +95,11 @@ class MeasurementLog:
         _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:
-        """All blocks in the order in which they were measured. Raises TableError for a line that is no block."""
+        """Return all blocks in the order of measurement. Raises TableError for a line that is not a block."""
         return [_parse_block(self.blocks_path, line) for line in _complete_lines(self.blocks_path)]
 
     def blocks_by_group(self) -> BlocksByGroup:
-        """All blocks, by the group that they measured."""
+        """Return all blocks, by the group that was measured in them."""
         blocks_by_group: BlocksByGroup = {}
         for block in self.blocks():
             blocks_by_group.setdefault(block.key, []).append(block)

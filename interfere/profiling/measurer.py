@@ -42,13 +42,13 @@ from interfere.records import (
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 PROTOCOL = "slices"  # how a block is measured: blocks of another protocol are not continued
-MIN_DISTURBANCE = 0.03  # share of the core that third processes took; below it nobody is told
+MIN_DISTURBANCE = 0.03  # share of the core that third processes took; smaller shares are not reported
 COST_LEARNING_RATE = 0.2  # of the ratio of actual to expected seconds, for the time left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringConfig(ABC):
-    """What to measure, how often, and where to put it; subclasses say how a job is run."""
+    """The groups to measure, the number of repetitions, and the output folder. Subclasses state how a job is run."""
 
     out: Path
     pairs: tuple[WorkloadPair, ...] | None = None  # None: all with self pairs, in mode priority both ways; (): none
@@ -83,7 +83,10 @@ class MeasuringConfig(ABC):
 
     @property
     def job_records(self) -> dict[str, dict[str, Any]]:
-        """What the name of each job stands for; in one folder it stands for nothing else. Empty: the names say it."""
+        """Return the definition that the name of each job stands for, which must not change within a folder.
+
+        Empty where the names define the jobs themselves.
+        """
         return {}
 
     @abstractmethod
@@ -148,7 +151,7 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """The table of the folder, the jobs of this call that are missing from it, and how each block was disturbed."""
+    """The table of the folder, the jobs of this call that are missing from it, and the disturbance of each block."""
 
     table: Table
     failures: tuple[JobFailure, ...]
@@ -185,7 +188,7 @@ def measure(config: MeasuringConfig, report: Report) -> MeasuredTable:
 
 
 class _Measurement:
-    """One call: what the log holds so far, and the measuring of what is missing."""
+    """The state of one call: the blocks in the log so far, and the measurement of the missing ones."""
 
     def __init__(self, config: MeasuringConfig, log: MeasurementLog, report: Report) -> None:
         self.config, self.log, self.report = config, log, report
@@ -305,7 +308,7 @@ def _write_table(config: MeasuringConfig, measurement: _Measurement) -> Table:
 
 
 def _summary(blocks_by_group: BlocksByGroup) -> str:
-    """One line about how the measuring went, for the card."""
+    """Return a line on the course of the measurement, for the card."""
     blocks = [block for blocks in blocks_by_group.values() for block in blocks]
     if not blocks:
         return ""

@@ -60,7 +60,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """What a GPU does at one moment."""
+    """The state of a GPU at one moment."""
 
     gpu_util_frac: float
     memory_util_frac: float
@@ -97,7 +97,8 @@ def list_gpus() -> tuple[Gpu, ...]:
 
 
 def find_gpu(device_type: str, index: int | None = None) -> Gpu:
-    """The GPU of a device type; `index` where there are several. Raises NotFoundError for one that is not there."""
+    """Return the GPU of a device type. `index` selects one of several. Raises NotFoundError where there is no such
+    GPU."""
     gpus = list_gpus()
     found = ", ".join(f"{gpu.index}: {gpu.device_type}" for gpu in gpus) or "none"
     matching = [gpu for gpu in gpus if gpu.device_type == device_type and index in (None, gpu.index)]
@@ -120,7 +121,7 @@ def gpu_processes(gpu: Gpu) -> tuple[GpuProcess, ...]:
 
 
 def sample_gpu(gpu_uuid: str) -> GpuSample:
-    """What a GPU does now. Raises UnfitError where the driver does not answer."""
+    """Return the present state of a GPU. Raises UnfitError where the driver does not answer."""
     (row,) = _query(f"--query-gpu={','.join(SAMPLE_FIELDS)}", f"--id={gpu_uuid}")
     return parse_sample(row)
 

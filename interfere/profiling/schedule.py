@@ -66,9 +66,9 @@ def pending_blocks(
 
 
 def pass_order(schedule: BlockSchedule, pass_index: int) -> list[WorkloadGroup]:
-    """The groups of a pass in random order; the order of their jobs is reversed from pass to pass.
+    """Return the groups of a pass in random order. The order of jobs within a group is reversed from pass to pass.
 
-    In mode `priority` it stays: the first job is the important one.
+    In mode `priority` the order of jobs stays, because the first job is the important one.
     """
     shuffled = np.random.default_rng((schedule.seed, pass_index)).permutation(len(schedule.groups))
     groups = [schedule.groups[k] for k in shuffled]
@@ -176,7 +176,10 @@ def balanced_groups(workloads: Sequence[str], *, size: int, count: int, seed: in
 
 
 def _candidates(jobs: int, size: int, taken: set[tuple[int, ...]], rng: np.random.Generator) -> NDArray[np.int64]:
-    """int64[c, size]: groups that are not taken, as sorted rows; all of them where they are not too many."""
+    """Return groups that are not taken yet, as int64[c, size] with sorted rows.
+
+    They are all such groups where there are at most `MAX_CANDIDATES`, else a random part of them.
+    """
     if comb(jobs + size - 1, size) <= MAX_CANDIDATES:
         rows = [row for row in combinations_with_replacement(range(jobs), size) if row not in taken]
     else:

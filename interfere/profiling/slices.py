@@ -75,7 +75,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What was recorded of one job over a block.
+    """The recording of one job over a block.
 
     A resident workload's trace holds CPU times and pauses. Of a command, both come from `samples`, float64[s, 4]:
     monotonic seconds; CPU seconds and seconds of waiting for the core, of all its processes; busy seconds of the core.
@@ -87,7 +87,7 @@ class Recording:
     samples: NDArray[np.float64] | None = None
 
     def sampled(self, column: int, start_s: float, end_s: float) -> float:
-        """How much a column of the samples grew in a time span, linear in between; NaN without samples."""
+        """Return the growth of a column of the samples in a time span, interpolated linearly; NaN without samples."""
         if self.samples is None or not len(self.samples):
             return NAN
         return float(np.diff(np.interp((start_s, end_s), self.samples[:, TIME], self.samples[:, column]))[0])
@@ -100,7 +100,8 @@ class Recording:
 
 
 def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> list[list[frozenset[int]]]:
-    """Who runs in each slice: each round holds every job alone once and all together twice, in random order."""
+    """Return the set of running jobs for each slice. Each round runs every job alone once and all jobs together twice,
+    in random order."""
     windows = [*(frozenset({k}) for k in range(size)), frozenset(range(size)), frozenset(range(size))]
     return [[windows[k] for k in rng.permutation(len(windows))] for _ in range(rounds)]
 
@@ -108,7 +109,7 @@ def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> list[list[fr
 def side_slices(
     k: int, recordings: Sequence[Recording], windows: Sequence[Slice], mode: SharingMode = DEFAULT_MODE
 ) -> list[SideSlice]:
-    """What the `k`-th job did in each slice in which it ran and finished a whole step."""
+    """Return the measurement of the `k`-th job in each slice in which it finished at least one whole step."""
     start_s = windows[0].start_s
     slices = [_side_slice(k, recordings, window, start_s, mode) for window in windows if k in window.running]
     return [each for each in slices if each is not None]
@@ -117,7 +118,7 @@ def side_slices(
 def _side_slice(
     k: int, recordings: Sequence[Recording], window: Slice, block_start_s: float, mode: SharingMode
 ) -> SideSlice | None:
-    """What the `k`-th job did in one slice; None where not one whole step fits."""
+    """Return the measurement of the `k`-th job in one slice; None where it finished no whole step."""
     own = recordings[k]
     others = [recordings[j] for j in sorted(window.running - {k})]
     start_s = window.start_s + EDGE_S
@@ -144,9 +145,10 @@ def _side_slice(
 
 
 def _core_use(own: Recording, sharing: Sequence[Recording], span: StepSpan) -> tuple[float, float, float]:
-    """CPU seconds of the job, seconds of its own pauses, and seconds of its waiting that third processes caused.
+    """Return the job's CPU seconds, the seconds of its own pauses, and the seconds of waiting that third processes
+    caused.
 
-    Its neighbours on the core and third processes share the blame for its waiting as they share the CPU time.
+    The waiting is divided between the neighbours on the core and third processes in proportion to their CPU time.
     """
     if own.core is None:
         return NAN, 0.0, 0.0
@@ -172,7 +174,7 @@ def usual_clock_s(clocks_s: Collection[float]) -> float:
 
 
 def clock_factor(clock_s: float, usual_s: float) -> float:
-    """How many times longer the core takes than usual; 1 where it is unknown."""
+    """Return how many times longer than usual the core takes for the same work; 1 where that is unknown."""
     factor = clock_s / usual_s
     return factor if factor > 0 else 1.0
 
@@ -183,9 +185,10 @@ def undisturbed_s(each: SideSlice, usual_clock_s: float) -> float:
 
 
 def doubt(each: SideSlice, usual_clock_s: float) -> float:
-    """Standard error of the logarithm of the corrected wall time: a share of the correction, and of its ambiguity.
+    """Return the standard error of the logarithm of the corrected wall time.
 
-    Where the clock before and after the slice differ, nobody knows when it changed.
+    It is a share of the correction, plus the ambiguity of the clock. Where the clock before and after the slice differ,
+    the moment of the change is unknown.
     """
     clocks_s = (each.clock_before, each.clock_after, (each.clock_before + each.clock_after) / 2)
     first, last, middle = (
@@ -200,7 +203,7 @@ def _undisturbed_s(each: SideSlice, factor: float) -> float:
 
 
 def countable(slices: Sequence[SideSlice], usual_clock_s: float) -> list[SideSlice]:
-    """The slices of one kind (alone, or beside others) that count: the least disturbed ones, without outliers."""
+    """Return the valid slices of one kind (alone, or with neighbours): the least disturbed slices, without outliers."""
     if not slices:
         return []
     # 1. Drop slices that are more disturbed than the others.
@@ -250,7 +253,7 @@ def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSl
 
 
 def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> BlockSide:
-    """What one job did in one block: its slices alone and beside the others."""
+    """Return the measurement of one job in one block, from its slices alone and together with its neighbours."""
     alone = count_slices([each for each in slices if each.alone], usual_clock_s)
     shared_slices = [each for each in slices if not each.alone]
     shared = count_slices(shared_slices, usual_clock_s)
@@ -272,7 +275,8 @@ def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockAnalysis:
-    """All sides of a block, how much it was disturbed, and why its slowdowns have no meaning (empty: they have)."""
+    """The measurements of all jobs in a block, its disturbance, and the reason why its slowdowns are invalid; empty if
+    valid."""
 
     sides: tuple[BlockSide, ...]
     steal_frac: float  # of the core that lost most; NaN: no CPU core
@@ -336,10 +340,10 @@ def _steal_frac(sides: Sequence[BlockSide]) -> float:
 
 
 def rejection(sides: Sequence[BlockSide], mode: SharingMode = DEFAULT_MODE) -> str:
-    """Why the slowdowns of a block have no meaning; empty where they have.
+    """Return the reason why the slowdowns of a block are invalid; empty where they are valid.
 
-    In mode `priority` only the important job, the first, must have made its steps. The other may wait all the time:
-    that is the effect to be measured, and its own row says that it has no slowdown.
+    In mode `priority`, only the important job, the first, must have finished its steps. The other job may wait all the
+    time: this is the effect to measure, and its own row states that it has no slowdown.
     """
     for side in sides[:1] if mode.properties.orders_jobs else sides:
         if not (side.steps_alone and side.steps_shared):

@@ -36,7 +36,7 @@ class StepSpan:
 
     @property
     def wall_s(self) -> float:
-        """Duration in seconds."""
+        """The duration in seconds."""
         return self.end_s - self.start_s
 
     @property
@@ -67,7 +67,7 @@ def cpu_time_s(trace: Trace, start_s: float, end_s: float) -> float:
 
 
 def _intervals(trace: Trace, opening: tuple[Event, ...], closing: tuple[Event, ...]) -> Intervals:
-    """From each opening event to the next closing one."""
+    """Return the intervals from each opening event to the next closing event."""
     starts = trace[np.isin(trace[:, 3], opening), 0]
     ends = trace[np.isin(trace[:, 3], closing), 0]
     count = min(len(starts), len(ends))
@@ -96,7 +96,7 @@ def covered_s(intervals: Intervals, start_s: float, end_s: float) -> float:
 
 
 def first_start_s(trace: Trace, start_s: float, end_s: float) -> float:
-    """When the loop first started in a time window; `start_s` where it did not start in it."""
+    """Return when the loop first started in a time window; `start_s` where it did not start in it."""
     starts = trace[(trace[:, 3] == Event.START) & (trace[:, 0] >= start_s) & (trace[:, 0] <= end_s), 0]
     return float(starts[0]) if len(starts) else start_s
 

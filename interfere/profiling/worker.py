@@ -31,7 +31,7 @@ WAKE_UP_S = 2e-4  # of an idle core: the timer slack of 50 us (prctl(2), PR_SET_
 
 
 class WorkerCommand(StrEnum):
-    """What the controller may ask of a worker."""
+    """The commands that the controller may send to a worker."""
 
     BUILD = "build"  # make the workload resident and warm it up; the answer is the process id
     RUN = "run"  # run steps while the flag is set; the answer is the time of the last event
@@ -42,7 +42,7 @@ class WorkerCommand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSlot:
-    """Which workload a worker runs, on which core, and whether it runs only while no other process wants the core."""
+    """The workload and the core of a worker, and whether it runs only while no other process wants the core."""
 
     pipe_fd: int
     core: int
@@ -107,9 +107,9 @@ class Worker:
         self.events.append((now_s, time.process_time(), float(self.steps), float(event)))
 
     def pause(self, seconds: float) -> None:
-        """Wait as the job itself asked to; the wait is recorded.
+        """Wait for the seconds that the job itself requests, and record the wait.
 
-        What it waits longer than that it waits for the core, and others are to blame.
+        A longer wait counts as waiting for the core, caused by other processes.
         """
         self.record(Event.PAUSE)
         time.sleep(seconds)

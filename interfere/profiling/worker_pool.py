@@ -39,7 +39,7 @@ MAX_SLICE_S = 10.0  # a slice in which a job made too few steps ends here
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedRun:
-    """What was recorded of each job over consecutive slices, and the usual clock of each job's core."""
+    """The recording of each job over consecutive slices, and the usual clock rate of each job's core."""
 
     recordings: tuple[Recording, ...]
     slices: tuple[Slice, ...]
@@ -48,14 +48,14 @@ class SlicedRun:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceKey:
-    """One worker: the `instance`-th of its workload, from 0."""
+    """The key of a worker: the `instance`-th worker of its workload, from 0."""
 
     name: str
     instance: int
 
 
 class WorkerHandle:
-    """One worker as the controller sees it: its loop stands still until it is started."""
+    """One worker as the controller sees it. Its loop does not run until it is started."""
 
     def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, shared: SharedState, log: Path) -> None:
         self.name, self.core, self.index = slot.name, slot.core, index
@@ -117,7 +117,7 @@ class WorkerHandle:
         return np.asarray(self.ask(WorkerCommand.COLLECT))
 
     def step_facts(self) -> StepFacts:
-        """What one step of the workload does."""
+        """Return the cost of one step of the workload."""
         answer = self.ask(WorkerCommand.FACTS)
         assert isinstance(answer, StepFacts)
         return answer
@@ -130,9 +130,9 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """All workers of a campaign. A context manager.
+    """A context manager that holds all workers of a campaign.
 
-    `groups` are those that will be measured: they say how many instances of each workload there must be.
+    `groups` are the groups to be measured. They determine the number of instances of each workload.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """End every worker: stop its loop, close its pipe, and kill those that are still there after a while."""
+        """End every worker: stop its loop, close its pipe, and kill it where it has not ended after a while."""
         for worker in self.workers.values():
             worker.ask_to_stop()
             worker.pipe.close()

@@ -58,7 +58,7 @@ class WorkloadConfig(MeasuringConfig):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The workloads."""
+        """The names of the workloads."""
         return self.workloads
 
     @property

@@ -27,7 +27,8 @@ class SoloMeasurement:
 
 @record
 class SideSlice:
-    """What one job did in one slice, over whole steps. The wall time is pauses, CPU time, and waiting for the core."""
+    """The measurement of one job in one slice, over whole steps. Its wall time is the sum of its pauses, its CPU time,
+    and its waiting for the core."""
 
     alone: bool
     start_s: float  # since the start of the block
@@ -43,7 +44,7 @@ class SideSlice:
 
 @record
 class BlockSide:
-    """What one job of the group did in one block: sums over the slices that count, alone and beside the others.
+    """The measurement of one job in one block: sums over the valid slices, alone and together with the neighbours.
 
     Wall times are undisturbed ones: without what third processes took, at the usual clock of the core.
     """
@@ -62,7 +63,7 @@ class BlockSide:
 
     @property
     def slowdown(self) -> float:
-        """Step time beside the others over step time alone; NaN where no slice held a whole step."""
+        """The step time with neighbours divided by the step time alone; NaN where no slice held a whole step."""
         if not (self.steps_alone and self.steps_shared):
             return math.nan
         return (self.wall_shared_s / self.steps_shared) / (self.wall_alone_s / self.steps_alone)
@@ -75,7 +76,7 @@ class BlockSide:
 
 @record
 class MeasuredBlock:
-    """One measured block of a pair or a group. `reason` is empty unless its slowdowns have no meaning.
+    """One measured block of a pair or a group. `reason` is set only where its slowdowns are invalid.
 
     In a mode that orders jobs (`priority`) the first side is the important job.
     """
@@ -111,7 +112,7 @@ def group_key(members: Iterable[str], mode: SharingMode = DEFAULT_MODE) -> Workl
 
 @record
 class BlockRequest:
-    """The next block to measure: which group, in which pass, which attempt, and what was measured of it before."""
+    """The next block to measure: its group, pass and attempt, and the earlier measurements of the group."""
 
     members: WorkloadGroup  # in the order in which the jobs are started
     pass_index: int

@@ -143,7 +143,7 @@ class Device:
 
 @record
 class Snapshot:
-    """What the scheduler sees now: the truth for its scope.
+    """The state of a cluster that the scheduler sees now. It is complete for its scope.
 
     With `now_s`, the caller's clock, planned starts are remembered as promises; without it every snapshot stands alone.
 

@@ -32,7 +32,7 @@ _AS_TEXT = {"JobRef": "workload"}  # a text in place of the record stands for on
 
 
 def to_json(record: object) -> str:
-    """One line of JSON with what is set; equal records have equal texts."""
+    """Return one line of JSON with the fields that are set. Equal records give equal texts."""
     return json.dumps(to_document(record, present_only=True), sort_keys=True, allow_nan=False)
 
 
@@ -45,7 +45,7 @@ def from_json(record_type: type[T], text: str) -> T:
 
 
 def to_document(record: Any, *, present_only: bool = False) -> dict[str, Any]:
-    """Every field by its name; an absent number is null, several values are a list.
+    """Return all fields by name. An absent number is null, and several values are a list.
 
     `present_only` leaves null values out, unless the field has no default.
     """
@@ -60,7 +60,11 @@ def to_document(record: Any, *, present_only: bool = False) -> dict[str, Any]:
 
 @compiled_once
 def _writers(record_type: Any, present_only: bool) -> tuple[Any, ...]:
-    """Of every field: its name, its value, what writes the value (None: as it is), and whether it must be there."""
+    """Return four tuples over all fields: names, a getter of all values, value writers, and whether each field is
+    required.
+
+    A writer is None where the value is written unchanged.
+    """
     named = fields_of(record_type)
     values_of = attrgetter(*(each.path for each in named)) if len(named) > 1 else _only(named[0].path)
     writers = tuple(_writer(each, present_only) for each in named)

@@ -57,7 +57,7 @@ COUNTERS = (
 
 @record(weakref_slot=True)  # caches must not keep profiles alive
 class JobProfile:
-    """What one workload does alone on one device type: facts only, no derived features.
+    """The facts about one workload alone on one device type. It holds facts only, no derived features.
 
     >>> from interfere import JobProfile, KernelStat
     >>> kernels = (KernelStat(name="gemm", mean_s=30e-6, count=10), KernelStat(name="relu", mean_s=3e-6, count=20))

@@ -30,7 +30,10 @@ DEFAULT_GRANT_PATIENCE_S = 120.0
 
 
 class ObjectiveKind(StrEnum):
-    """What a decision minimises once the most weight is started; `interfere.policy.costs.objectives` defines each."""
+    """The objective that a decision minimises after it has started the largest possible weight.
+
+    `interfere.policy.costs.objectives` defines each objective.
+    """
 
     WEIGHTED_EXCESS = "weighted_excess"
     TOTAL_SLOWDOWN = "total_slowdown"
@@ -55,7 +58,7 @@ class ObjectiveTerm:
 
 
 class ActionKind(StrEnum):
-    """What a plan may ask a scheduler to do.
+    """The kinds of actions that a plan may ask a scheduler to take.
 
     >>> from interfere import ActionKind
     >>> [kind.value for kind in ActionKind][:3]
@@ -81,7 +84,7 @@ DEFAULT_MOVE_FACTOR = 2.0
 
 @record
 class SlowdownLimits:
-    """How far jobs may be slowed down. A cap holds on the quantile 1 - risk of the predicted slowdown."""
+    """Limits on how far jobs may be slowed down. A cap applies to the quantile 1 - risk of the predicted slowdown."""
 
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
@@ -99,7 +102,7 @@ class SlowdownLimits:
 
 @record
 class MemoryLimits:
-    """How full device memory may become, and when a job that exceeds its grant may be ended."""
+    """Limits on the use of device memory, and the rule for ending a job that exceeds its grant."""
 
     memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
     misfit_risk: float = NAN  # largest predicted probability that two jobs do not fit; absent: sums alone decide
@@ -115,7 +118,8 @@ class MemoryLimits:
 
 @record
 class TimeLimits:
-    """How long a search may take, how long a promise lives, how often to decide, and how waiting counts."""
+    """The time budget of a search, the life of a promise, the time between decisions, and the weight of waiting
+    time."""
 
     time_budget_s: float = NAN  # for the search; past it the best plan so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
@@ -131,7 +135,7 @@ class TimeLimits:
 
 @record
 class Limits:
-    """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name.
+    """The actions that a plan may take, and their limits. `Limits.of(max_slowdown=1.5)` sets any limit by its own name.
 
     >>> from interfere import ActionKind, Limits
     >>> allowed = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
@@ -195,11 +199,11 @@ class Limits:
         return replace(limits, **grouped)
 
     def flat(self) -> dict[str, Any]:
-        """Every limit by its own name; `Limits.of(**limits.flat())` gives the limits back."""
+        """Return all limits by name. `Limits.of(**limits.flat())` gives the limits back."""
         return {limit.name: attrgetter(limit.path)(self) for limit in fields_of(type(self))}
 
     def within(self, *, time_budget_s: float) -> "Limits":
-        """The same limits with another time budget for the search."""
+        """Return the same limits with another time budget for the search."""
         return replace(self, timing=replace(self.timing, time_budget_s=time_budget_s))
 
 

@@ -20,7 +20,7 @@ IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR = IMPORTANT = ("victim", "neighbour")
 
 
 class PairStatus(StrEnum):
-    """How a measurement ended. `unstable` and `infeasible` rows are kept and never imputed."""
+    """The result of a measurement. `unstable` and `infeasible` rows are kept and never imputed."""
 
     OK = "ok"
     UNSTABLE = "unstable"
@@ -48,7 +48,7 @@ class PairMeasurement:
     campaign: str = ""
     device_name: str = ""  # the very machine: processor or card
     measured_at_s: float = NAN  # unix time
-    important: str = ""  # who had priority: IMPORTANT_VICTIM or IMPORTANT_NEIGHBOUR; empty: neither
+    important: str = ""  # the job with priority: IMPORTANT_VICTIM or IMPORTANT_NEIGHBOUR; empty: neither
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "neighbour") + _measurement_violations(self)
@@ -69,7 +69,7 @@ MIN_COMPANY = 2  # jobs beside the victim: one alone makes a pair
 
 @record
 class GroupMeasurement:
-    """Measured slowdown of one victim beside a company of two or more jobs on the same device.
+    """The measured slowdown of one victim beside two or more neighbours on the same device.
 
     A group of k jobs has one row for each of its distinct workloads; each row's company are the other k - 1 jobs. Where
     a workload takes part several times, its one row holds the slowdowns of all its copies, block after block.
@@ -103,12 +103,12 @@ class GroupMeasurement:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """All jobs of the group, sorted: equal for the rows of one group."""
+        """All jobs of the group, sorted. The rows of one group have equal members."""
         return tuple(sorted((self.victim, *self.company)))
 
     @property
     def copies(self) -> int:
-        """How many jobs of the group run the victim's workload, the victim included."""
+        """The number of jobs in the group that run the victim's workload, the victim included."""
         return 1 + self.company.count(self.victim)
 
     @property
@@ -131,7 +131,7 @@ def _company_violations(row: GroupMeasurement) -> list[Violation]:
 
 
 def _measurement_violations(row: PairMeasurement | GroupMeasurement) -> list[Violation]:
-    """What a measured slowdown must be, whoever runs beside the victim."""
+    """Return the violations of a measured slowdown that do not depend on the victim's neighbours."""
     bad = text_violations(row, "victim", "device_type", "source") + set_sharing_mode(row)
     if row.metric not in METRICS:
         bad.append(refused(row, "metric", "unknown metric", f"one of {', '.join(METRICS)}"))

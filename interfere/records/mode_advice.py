@@ -17,7 +17,7 @@ MIN_JOBS, MAX_JOBS = 2, 48  # as many as a device may have seats
 
 
 class ModeSource(StrEnum):
-    """Where the slowdowns under a mode come from."""
+    """The source of the slowdowns under a mode."""
 
     MEASURED = "measured"  # these jobs were measured together under the mode
     PREDICTED = "predicted"  # by the model, which knows the device type under the mode
@@ -26,7 +26,7 @@ class ModeSource(StrEnum):
 
 
 class ModeReasonKind(StrEnum):
-    """Why a mode is recommended, or none."""
+    """The reason why a mode is recommended, or why no mode is."""
 
     HIGHEST_THROUGHPUT = "highest_throughput"  # of the known modes, within the latency targets
     ONLY_KNOWN_MODE = "only_known_mode"
@@ -37,7 +37,7 @@ class ModeReasonKind(StrEnum):
 
 
 class ModeMeasurementKind(StrEnum):
-    """What can be measured to be surer."""
+    """The kinds of measurements that would reduce the uncertainty of the advice."""
 
     TOGETHER = "together"  # the jobs, on the device type under the mode
     ALONE = "alone"  # one job, on a device type or a slice of it
@@ -57,7 +57,7 @@ class ModeMeasurement:
 
 @record
 class JobUnderMode:
-    """What one job would suffer under a mode; the numbers are NaN where nothing is known."""
+    """The predicted effect of a mode on one job. Numbers are NaN where nothing is known."""
 
     workload: str
     slowdown: float = NAN  # median
@@ -71,7 +71,7 @@ class JobUnderMode:
 
 @record
 class ModeOutlook:
-    """One sharing mode: what every job would suffer, and what they would do in all."""
+    """One sharing mode: the predicted effect on every job, and the total throughput of the jobs."""
 
     mode: SharingMode
     source: ModeSource  # the weakest of its jobs'
@@ -87,7 +87,7 @@ class ModeOutlook:
 
     @property
     def known(self) -> bool:
-        """Is anything known of the mode?"""
+        """Whether anything is known about the mode."""
         return self.source is not ModeSource.ABSTAINED
 
 
@@ -108,7 +108,7 @@ class ModeRecommendation:
 
 @record
 class ModeAdvice:
-    """Every sharing mode, the recommendation, and what to measure to be surer, the most useful first."""
+    """All sharing modes, the recommended mode, and useful further measurements, the most useful first."""
 
     device_type: str
     modes: tuple[ModeOutlook, ...]

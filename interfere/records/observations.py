@@ -84,7 +84,7 @@ class MemoryUsage:
 
 
 class OutcomeKind(StrEnum):
-    """How a planned action, or a job, ended."""
+    """The ways in which a planned action, or a job, may end."""
 
     APPLIED = "applied"
     LOST_RACE = "lost_race"  # another job took the place first
@@ -94,7 +94,7 @@ class OutcomeKind(StrEnum):
 
 @record
 class Outcome:
-    """How a planned action, or a job, ended: read by the planner's ledger."""
+    """The end of a planned action or of a job. The planner's ledger reads it."""
 
     observation_id: str
     job_id: str
@@ -117,9 +117,9 @@ class Outcome:
 
 @record
 class Rollback:
-    """Go back to a point of the log, for all reporters or for one; or take such a rollback back.
+    """Return to an earlier point of the log, for all reporters or for one reporter; or undo an earlier rollback.
 
-    Later entries stay in the log, but nothing is learned from them.
+    Later entries stay in the log, but the model does not learn from them.
     """
 
     observation_id: str
@@ -138,7 +138,7 @@ class Rollback:
 
 @record
 class ReporterWeight:
-    """How much is learned from the later windows of one reporter: 1 as from any, 0 nothing (muted)."""
+    """The weight of later windows of one reporter in learning: 1 like any other reporter, 0 muted."""
 
     observation_id: str
     reporter: str
@@ -214,7 +214,7 @@ class ObservationAnswer:
 
 @record
 class LogEntry:
-    """One entry of the observation log; nothing is learned from an entry that was rolled back."""
+    """One entry of the observation log. The model learns nothing from an entry that was rolled back."""
 
     sequence: int
     observation: Observation

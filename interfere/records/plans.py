@@ -15,7 +15,7 @@ from interfere.sharing_modes import OptionalSharingMode
 
 @record
 class Action:
-    """What to do with one job, and why: the rule behind it, and the same in words.
+    """The action for one job and its reason: the rule behind it, and the same in words.
 
     >>> from interfere import Action, ActionKind
     >>> action = Action(kind=ActionKind.START_SHARED, job_id="j1", device_id="d0", partner_id="j2", slowdown=1.2)
@@ -45,7 +45,7 @@ class Action:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """Every job that it shares its device with."""
+        """The ids of all jobs that share a device with this job."""
         return self.partner_ids or ((self.partner_id,) if self.partner_id else ())
 
     @property
@@ -57,7 +57,7 @@ class Action:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every device that it is about; none when the job waits."""
+        """The ids of all devices of the action; empty when the job waits."""
         return self.device_ids or ((self.device_id,) if self.device_id else ())
 
 
@@ -82,7 +82,7 @@ class Refusal:
 
 
 class SolveStatus(StrEnum):
-    """How good a matching is known to be."""
+    """What is proved about the quality of a matching."""
 
     OPTIMAL = "OPTIMAL"
     BOUNDED = "BOUNDED"
@@ -91,7 +91,7 @@ class SolveStatus(StrEnum):
 
 
 class LevelKind(StrEnum):
-    """What one level of a decision adds up."""
+    """The quantity that one level of a decision sums."""
 
     WAITING_WEIGHT = "waiting_weight"  # start weights of the jobs of one priority that wait
     COST = "cost"  # of the jobs of one priority, or of all
@@ -100,7 +100,7 @@ class LevelKind(StrEnum):
 
 @record
 class PlanLevel:
-    """One level of a decision: each is minimised among the placements that are best at all levels before it."""
+    """One level of a decision. It is minimised among the placements that are optimal at all earlier levels."""
 
     kind: LevelKind
     value: float
@@ -130,7 +130,7 @@ class Plan:
 
     decision_id: str
     model_version: str
-    actions: tuple[Action, ...]  # one per pending job, in its order; then those of residents, where any are allowed
+    actions: tuple[Action, ...]  # one per pending job, in order; then actions for residents, where allowed
     pairs: tuple[Pairing, ...]
     refused: tuple[Refusal, ...]  # at most the first `MAX_REFUSALS` of them
     refused_total: int
@@ -149,7 +149,7 @@ class Plan:
 
 @record
 class Ranking:
-    """One candidate device for one job, as per-pod schedulers need it. Lower cost is better."""
+    """The cost of one candidate device for one job, as per-pod schedulers need it. A lower cost is better."""
 
     device_id: str
     feasible: bool
@@ -163,7 +163,7 @@ class Ranking:
 
 @record
 class RankQuery:
-    """One job and its candidate devices, to be ranked."""
+    """A request to rank the candidate devices of one job."""
 
     job: Job
     devices: tuple[Device, ...]
@@ -198,7 +198,7 @@ class Contribution:
 
 @record
 class PairExplanation:
-    """One job beside its partner, as predicted now, and what moves this prediction, largest first."""
+    """The present prediction for one job beside its partner, and the contributions to it, largest first."""
 
     victim_id: str
     neighbour_id: str
@@ -233,7 +233,7 @@ class Alternative:
 
 @record
 class Explanation:
-    """Why one job got its action in one decision."""
+    """The explanation of one job's action in one decision."""
 
     decision_id: str
     scope: str

@@ -13,7 +13,7 @@ from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 class Source(StrEnum):
-    """Where a prediction comes from."""
+    """The source of a prediction."""
 
     MEASURED = "measured"
     MODEL = "model"
@@ -59,7 +59,10 @@ class MatrixBatch:
 
 @record
 class Prediction:
-    """Slowdowns of p ordered pairs; where a pair abstains, they are NaN and `reason` says why and what helps."""
+    """Predicted slowdowns of p ordered pairs.
+
+    Where the model abstains they are NaN, and `reason` gives the reason and the remedy.
+    """
 
     median: NDArray[np.float64]  # float64[p]
     lower: NDArray[np.float64]  # float64[p], 5 % quantile
@@ -105,7 +108,8 @@ class JobRef:
 
 @record
 class PairQuery:
-    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; without pairs, all of two different jobs.
+    """A request to predict ordered pairs. `pairs` (victim, neighbour) index `jobs`; without it, all pairs of different
+    jobs.
 
     A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside all of them at once.
     """
@@ -150,7 +154,7 @@ class PairAnswer:
 
 @record
 class MatrixQuery:
-    """All victims beside all neighbours; without neighbours, beside the victims themselves."""
+    """A request for the slowdowns of all victims beside all neighbours. Without neighbours, the victims are used."""
 
     victims: tuple[JobRef, ...]
     neighbours: tuple[JobRef, ...] = ()

@@ -15,13 +15,13 @@ class Promise:
     """A planned start, move or preemption, kept for its job until `action.promised_by_s`."""
 
     action: Action
-    decision_ids: tuple[str, ...]  # the decision that made the promise, then those that repeated it
+    decision_ids: tuple[str, ...]  # the decision that made the promise, then the decisions that repeated it
     from_device_id: str = ""  # the device that a resident leaves; empty for a start
     since_s: float = NAN  # time of the decision that made it; the grant of its action holds since then
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Ids of every device that the promise keeps, the one that a resident leaves included."""
+        """The ids of all devices that the promise reserves, including the device that a resident leaves."""
         return (*self.action.places, self.from_device_id) if self.from_device_id else self.action.places
 
 
@@ -68,7 +68,7 @@ def granules_for(memory_bytes: float, granule_bytes: float) -> int:
 
 @record
 class ScopeLedger:
-    """What one scope has promised, accepted and granted.
+    """The promises, accepted deadlines and memory grants of one scope.
 
     `revision` grows by one with every write; it is 0 before the first.
     """

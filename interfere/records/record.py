@@ -42,7 +42,7 @@ def record(cls: type[T] | None = None, *, weakref_slot: bool = False) -> Any:
 
 
 def in_place(group: type[T]) -> T:
-    """A field that holds a record of its own, whose fields stand beside the others in documents and messages."""
+    """Declare a field that holds another record, whose fields are written inline in documents and messages."""
     made: T = field(default_factory=group, metadata={_IN_PLACE: group})
     return made
 
@@ -85,7 +85,7 @@ def compiled_once(function: F) -> F:
 
 
 class RecordField(NamedTuple):
-    """One field of a record, as a converter sees it."""
+    """A field of a record, as converters see it."""
 
     name: str
     path: str  # from the record to the value: "slowdown.risk" for a field of a record that stands in place
@@ -132,7 +132,7 @@ def _type_of_value(hint: Any) -> Any:
 
 
 class FieldReader(NamedTuple):
-    """How one field is read."""
+    """How the value of one field is read."""
 
     name: str
     read: Callable[[Any], Any] | None  # of the value; None where it is taken as it is
@@ -150,9 +150,10 @@ class RecordReader(Generic[T]):
         *,
         unknown: Callable[[Any, Any], Violation] | None = None,
     ) -> None:
-        """`readers`: by the key of a value. `absent`: the values of fields that have none, where they are no defaults.
+        """Prepare the reader of a record type.
 
-        `unknown`: the violation of a value that has no reader; None where such values are left out.
+        `readers`: how to read each value, by its key. `absent`: values for absent fields that differ from their
+        defaults. `unknown`: makes the violation for a value without a reader; None: such values are ignored.
         """
         has_groups = bool(groups_of(record_type))
         self._make: Callable[..., T] = getattr(record_type, "of") if has_groups else record_type  # noqa: B009
@@ -160,7 +161,8 @@ class RecordReader(Generic[T]):
         self._needed = {each.name for each in fields_of(record_type) if each.default is MISSING} - set(absent)
 
     def build(self, values: Collection[tuple[Any, Any]], given: Mapping[str, Any] | None = None) -> T:
-        """The record of these values and of those that are `given`. Raises InvalidInputError with every violation."""
+        """Return the record built from these values and the `given` ones. Raises InvalidInputError with all
+        violations."""
         named = {**self._absent, **given} if given else self._absent.copy()
         reader_of = self._readers.get
         try:
@@ -177,9 +179,9 @@ class RecordReader(Generic[T]):
         return self._inspect(values, self._absent | dict(given or {}))
 
     def _inspect(self, values: Collection[tuple[Any, Any]], named: dict[str, Any]) -> T:
-        """The same, slower: all violations are collected, those of records inside this one first.
+        """Build the record slowly, collecting all violations; violations inside nested records come first.
 
-        What cannot be read takes its default, so that the rules between fields are looked at too.
+        A value that cannot be read is replaced by its default, so that rules between fields are checked too.
         """
         inspection = Inspection()
         unreadable = set()

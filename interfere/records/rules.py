@@ -13,7 +13,7 @@ from interfere.sharing_modes import OptionalSharingMode
 
 
 class RuleKind(StrEnum):
-    """Every rule, and the parameters that it carries; `job_id` is always the job that the rule is about."""
+    """The kinds of rules, and the parameters of each kind. `job_id` is always the job that the rule is about."""
 
     # --- the job may not start on a device, with or without co-located jobs -------------------------------------------
     POOL = "pool"  # the device is in none of the job's pools: pools, pool; without a device_type: no device is
@@ -61,7 +61,7 @@ class RuleKind(StrEnum):
 
 
 class MemoryBasis(StrEnum):
-    """Where the memory demand of a job is known from."""
+    """The source of a job's memory demand."""
 
     PEAK = "peak"  # the measured peak of the job or of its profile
     GRANT = "grant"  # the grant that the job asks for

@@ -18,7 +18,7 @@ class ModelDomain:
 
 @record
 class TrainingTableSummary:
-    """One table the model was trained on."""
+    """A summary of one table that the model was trained on."""
 
     table: str
     rows: int
@@ -27,7 +27,7 @@ class TrainingTableSummary:
 
 @record
 class ModelScore:
-    """One score of the comparison that was published with the model."""
+    """One score of the comparison of models that was published with the model."""
 
     split: str
     model: str
@@ -37,7 +37,7 @@ class ModelScore:
 
 @record
 class ReporterState:
-    """How far one reporter is trusted."""
+    """The weight and the agreement of one reporter."""
 
     reporter: str
     windows: int  # of its windows of pairs that count; older ones fade
@@ -72,7 +72,7 @@ class ModelInfo:
     model: str
     matrix_model: str  # always `model` since pairs and matrices have one answer
     matrix_limit_pairs: int  # most distinct ordered pairs of a matrix or a decision; 0: no limit
-    selected_by: str  # "gate", or "request" where the model was named by whoever trained it
+    selected_by: str  # "gate", or "request" where the user who trained it named the model
     card: str  # the model card, Markdown
     fingerprint: str
     created_at: str
@@ -108,7 +108,7 @@ class ServedModels:
 
 @record
 class ModelChange:
-    """The version that answers from now on, and the one that answered before."""
+    """The version that answers from now on, and the version that answered before."""
 
     version: str
     previous_version: str

@@ -23,7 +23,7 @@ class Scale:
     is_log: bool
 
     def place(self, value: float) -> float:
-        """Where a value lies; one beyond an end lies at that end."""
+        """Return the position of a value. A value beyond an end of the axis is placed at this end."""
         inside = min(self.high, max(self.low, value))
         if self.is_log:
             share = math.log(inside / self.low) / math.log(self.high / self.low)
@@ -39,7 +39,10 @@ class Scale:
 
 
 def scale_of(axis: Axis, values: Iterable[float], begin: float, end: float) -> Scale:
-    """The scale that holds the values and the reference lines, and 0 where it is linear and has no ends of its own."""
+    """Return a scale that covers the values and the reference lines.
+
+    A linear scale without given ends also covers 0.
+    """
     known = [value for value in (*values, *(line for line, _ in axis.lines)) if math.isfinite(value)]
     if axis.is_log:
         known = [value for value in known if value > 0] or [1.0]

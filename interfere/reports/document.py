@@ -21,7 +21,7 @@ class Code(str):
     __slots__ = ()
 
 
-Words = str | tuple[str, ...]  # a text, or pieces of it of which some are `Code`
+Words = str | tuple[str, ...]  # a text, or its pieces, some of them `Code`
 
 
 def with_code(text: str) -> Words:
@@ -35,7 +35,7 @@ def words_text(words: Words) -> str:
 
 
 class Tone(StrEnum):
-    """What a sentence or a cell is to its reader."""
+    """The meaning of a sentence or a cell to its reader."""
 
     PLAIN = "plain"
     LEAD = "lead"  # the first sentence below a title
@@ -113,7 +113,7 @@ class Estimate(NamedTuple):
 
     @property
     def has_interval(self) -> bool:
-        """Are both ends known?"""
+        """Whether both ends of the interval are known."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
@@ -207,7 +207,7 @@ class Colour(StrEnum):
 
 
 class Mark(StrEnum):
-    """How a series is drawn."""
+    """The shape in which a series is drawn."""
 
     DOT = "dot"
     DIAMOND = "diamond"
@@ -220,7 +220,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What belongs together in a figure."""
+    """A group of marks in a figure that share a name, a mark and a colour."""
 
     name: str
     mark: Mark = Mark.DOT
@@ -252,7 +252,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One drawing of several on the same axes: the points of each series."""
+    """One of several drawings on the same axes, with the points of each series."""
 
     title: str = ""
     points: tuple[tuple[Point, ...], ...]
@@ -289,7 +289,7 @@ class RowPlot:
 
 
 class Absence(StrEnum):
-    """Why a cell of a heat map has no value."""
+    """The reason why a cell of a heat map has no value."""
 
     UNSTABLE = "unstable"
     INFEASIBLE = "infeasible"

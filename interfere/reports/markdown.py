@@ -59,7 +59,7 @@ def _words(words: Words) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """A table alone."""
+    """Return a table alone as Markdown."""
     rules = ("---:" if column.form is not None else "---" for column in table.columns)
     lines = [_row(column.title for column in table.columns), f"|{'|'.join(rules)}|"]
     for row in table.rows:

@@ -17,7 +17,7 @@ VOID_ELEMENTS = frozenset({"br", "img", "meta"})
 
 
 def join(parts: Iterable[str], between: str = "") -> Html:
-    """The parts one after the other; those that are plain text are escaped."""
+    """Concatenate the parts. Plain text is escaped."""
     return Html(_escaped(between).join(map(_escaped, parts)))
 
 

@@ -17,7 +17,7 @@ SHORT_HOURS = 0.1  # below it, hours are written as minutes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberFormat:
-    """How the numbers of a column, an axis or a tile are written."""
+    """The format of the numbers in a column, an axis or a tile."""
 
     quantity: str  # unit of the stored number, as programs read it: s, bytes, fraction, or nothing for a pure number
     digits: Callable[[float], str]  # of a finite number, without a common unit
@@ -58,7 +58,7 @@ def percent(digits: int = 0, *, sign: bool = False) -> NumberFormat:
 
 
 def hours(digits: int = 2) -> NumberFormat:
-    """Seconds as hours."""
+    """Format seconds as hours."""
     return fixed(digits, "h", quantity="s", scale=1 / 3600)
 
 

@@ -33,7 +33,7 @@ MAX_TITLED_POINTS = 2000  # of a panel: beyond, single points have no titles
 
 
 def line_plot(plot: LinePlot) -> tuple[Html, ...]:
-    """One drawing for each panel, all on the same axes."""
+    """Draw one drawing per panel, all on the same axes."""
     points = [point for panel in plot.panels for series in panel.points for point in series]
     wide = len(plot.panels) == 1 and not plot.is_square
     width, height = (WIDTH, 260.0) if wide else (PANEL_WIDTH, PANEL_WIDTH if plot.is_square else PANEL_HEIGHT)
@@ -47,9 +47,10 @@ def line_plot(plot: LinePlot) -> tuple[Html, ...]:
 
 
 def _reach(points: Sequence[Point], axis: Axis) -> list[float]:
-    """The values that an axis holds: every point, and ends of intervals up to as far beyond as all points reach.
+    """Return the values that an axis must cover: all points, and the ends of intervals cut at a limit.
 
-    Few repeats can give an interval so long that it would flatten all others.
+    The limit is three times the largest absolute value, or on a log axis a factor of two beyond the points. Few repeats
+    can give an interval so long that it would flatten all other marks.
     """
     values = [point.y for point in points if math.isfinite(point.y)]
     ends = [end for point in points for end in (point.low, point.high) if math.isfinite(end)]
@@ -64,7 +65,7 @@ def _reach(points: Sequence[Point], axis: Axis) -> list[float]:
 
 
 def cut_off_intervals(plot: LinePlot | RowPlot) -> int:
-    """How many intervals are longer than the drawing."""
+    """Return how many intervals extend beyond the drawing."""
     if isinstance(plot, LinePlot):
         points, axis = [point for panel in plot.panels for series in panel.points for point in series], plot.y
     else:
@@ -157,7 +158,7 @@ def row_plot(plot: RowPlot) -> Html:
 
 
 def _bars_of(series: Sequence[Series], row: PlotRow) -> int:
-    """How many bars stand below each other in a row."""
+    """Return how many bars a row has."""
     return sum(bool(values) and each.mark is Mark.BAR for each, values in zip(series, row.values, strict=True))
 
 
@@ -283,7 +284,7 @@ def _line_class(axis: Axis, value: float) -> str:
 
 
 def _tick_gap(axis: Axis, scale: Scale) -> float:
-    """Room for the longest label of an axis whose labels stand beside each other."""
+    """Return the space for the longest label of an axis with labels side by side."""
     return CHARACTER * max(len(axis.form.tick(end)) for end in (scale.low, scale.high)) + 14.0
 
 

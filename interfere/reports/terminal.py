@@ -61,7 +61,7 @@ class TerminalDocument:
 
 
 def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[RenderableType]":
-    """What the parts of a section print; a table named as the section gets no title of its own."""
+    """Yield the printable parts of a section. A table with the name of its section gets no title of its own."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -174,7 +174,7 @@ def _length(text: str) -> int:
 
 
 def _pieces(least: Sequence[int], width: int) -> Iterable[list[int]]:
-    """Columns of each piece of a table: the first column, and as many others as fit."""
+    """Return the columns of each piece of a table: the first column, and as many further columns as fit."""
     pieces = [[0]]
     for k in range(1, len(least)):
         inside = [*pieces[-1], k]

@@ -32,7 +32,7 @@ class MatrixPredictor:
     profiles: Profiles = field(default_factory=dict)
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
-        """Why nothing can be predicted on this device type; empty where it can."""
+        """Return the reason why nothing can be predicted on this device type; empty where predictions are possible."""
         return "" if device_type in self.device_types else f"nothing is known of {device_type}"
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
@@ -101,13 +101,13 @@ def mean_beliefs(truth: TruthTable) -> MatrixPredictor:
 
 
 def noisy_beliefs(truth: TruthTable, error: float, seed: int) -> MatrixPredictor:
-    """The truth times exp(error · z), z standard normal, one draw an ordered pair; never below 1."""
+    """Return the truth times exp(error · z), z standard normal, with one draw per ordered pair; never below 1."""
     z = np.random.default_rng(seed).standard_normal(truth.table.shape)
     return beliefs_from(truth, np.fmax(truth.table * np.exp(error * z), 1.0), f"truth ± {error:.0%}")
 
 
 def extend_beliefs(beliefs: MatrixPredictor, workloads: Iterable[str], speeds: Mapping[str, float]) -> MatrixPredictor:
-    """The same beliefs on device types of different speeds, with a profile of every workload on each.
+    """Return the same beliefs for device types of different speeds, with a profile of every workload on each type.
 
     `speeds`: device type -> its speed. A workload that `beliefs` does not know never shares, but its run time on each
     device type is known, which deadlines need.

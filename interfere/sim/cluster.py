@@ -23,7 +23,8 @@ class Truth(Protocol):
         """Slowdown ≥ 1 of a workload beside another; NaN where the two must not share."""
 
     def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
-        """Slowdown ≥ 1 of a workload beside two or more others; NaN where they must not share."""
+        """Return the slowdown (≥ 1) of a workload beside two or more neighbours; NaN where the workloads must not
+        share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a scheduler decides at one moment. Stops are applied first: a job stopped and started in one decision
-    moves."""
+    """The decisions of a scheduler at one moment. Stops are applied first: a job that is stopped and started moves."""
 
     starts: Sequence[Start] = ()
     stops: Sequence[str] = ()  # running jobs that go back to the queue
@@ -48,7 +48,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """An interval in which a job ran beside the same others, or beside none, on the same devices."""
+    """An interval in which a job ran on the same devices beside the same neighbours, or alone."""
 
     job_id: str
     start_s: float
@@ -66,7 +66,7 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class JobState:
-    """How far one job has come. Schedulers read it.
+    """The progress of one job. Schedulers read it.
 
     `remaining_s` and `served_s` are seconds of work at speed 1, as they were at `accounted_s`.
     """
@@ -85,7 +85,7 @@ class JobState:
     slowdown: float = 1.0
     rate: float = 0.0
     rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
-    device_ids: tuple[str, ...] = ()  # of `devices`: those that it runs on; empty while it waits
+    device_ids: tuple[str, ...] = ()  # ids of the devices that it runs on; empty while it waits
 
     @property
     def partner(self) -> "JobState | None":
@@ -93,7 +93,7 @@ class JobState:
         return self.company[0] if self.company else None
 
     def end_s(self) -> float:
-        """When it ends at its current rate."""
+        """The time at which the job ends at its current rate."""
         return self.accounted_s + self.remaining_s / self.rate
 
 
@@ -129,7 +129,7 @@ class Cluster:
         return self.all_served_s((state,))[0]
 
     def all_served_s(self, states: Sequence[JobState]) -> list[float]:
-        """`served_s` of each of many jobs, faster than one by one."""
+        """Return `served_s` of every job, faster than single calls would."""
         now_s, total_s = self.now_s, list[float]()
         for state in states:
             done_s, left_s = state.rate * (now_s - state.accounted_s), state.remaining_s
@@ -137,13 +137,18 @@ class Cluster:
         return total_s
 
     def unshared_jobs(self) -> list[JobState]:
-        """Running jobs without a partner, in the order in which they came to have none: each may be joined on exactly
-        its devices."""
+        """Return the running jobs without a partner, in the order in which they became so.
+
+        A guest may join such a job on exactly the job's devices.
+        """
         return list(self._unshared.values())
 
     def groups_with_a_seat(self) -> list[tuple[JobState, ...]]:
-        """Running jobs, those on the same devices together, where one more may join them; in the order of their starts.
-        Jobs of a group are in the order in which they joined it."""
+        """Return the groups of running jobs on the same devices that one more job may join, in the order of their
+        starts.
+
+        Within a group, jobs are in the order in which they joined it.
+        """
         groups = {id(group): group for group in map(self._group_of, self.running.values())}
         return [group for group in groups.values() if len(group) < self.seats]
 
@@ -207,7 +212,10 @@ class Cluster:
         self._regroup((*company, state), first=state)
 
     def _company_on(self, start: Start) -> tuple[JobState, ...]:
-        """The running jobs that hold exactly these devices, where there is a seat and all of them may share."""
+        """Return the running jobs that hold exactly these devices.
+
+        Raises ValueError where they leave no free seat, or where the new job must not share with one of them.
+        """
         hosts = self._running_on.get(start.device_ids[0], ())
         if not hosts or len(hosts) >= self.seats or set(start.device_ids) != set(hosts[0].device_ids):
             raise ValueError(f"{start.device_ids} are neither free nor those of jobs that leave a seat")
@@ -305,4 +313,4 @@ class Scheduler(Protocol):
     """Decides at every event: an arrival, an end, a device that appears or leaves, a time it asked for."""
 
     def decide(self, cluster: Cluster) -> Decision:
-        """What starts and stops now. Called once a moment, after all events of that moment."""
+        """Return the jobs that start and stop now. Called once per moment, after all events of that moment."""

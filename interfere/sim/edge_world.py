@@ -106,7 +106,7 @@ def read_draws(path: Path) -> tuple[DeadlineDraws, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSetting:
-    """What the edge of a world is like."""
+    """The parameters of an edge world."""
 
     added: bool = False  # edge nodes are added to the cloud's; else they are some of the world's nodes
     revoked: bool = False  # edge nodes are taken back at random, at `NOTICE_S` notice
@@ -120,11 +120,11 @@ class EdgeSetting:
 def with_edge(
     world: World, *, added: bool = True, share: float = EDGE_SHARE, revocation_seed: int | None = None
 ) -> World:
-    """The world with a pool of edge devices that are present at night, by the world's time of day.
+    """Return the world with a pool of edge devices that are present at night, by the world's time of day.
 
-    `added`: copies of `share` of the nodes are the edge, beside the whole world as the cloud. Else these nodes
-    themselves are the edge, the others the cloud, and jobs that are larger than the cloud are left out.
-    `revocation_seed`: seed of the times at which edge nodes are taken back; None: never before morning. Raises
+    `added`: the edge consists of copies of `share` of the nodes, and the whole world is the cloud. Otherwise these
+    nodes themselves become the edge, the other nodes the cloud, and jobs larger than the cloud are left out.
+    `revocation_seed`: seed of the times at which edge nodes are reclaimed; None: never before morning. Raises
     InvalidInputError where no cloud is left.
     """
     nodes = list(dict.fromkeys(device.device.node for device in world.devices))
@@ -170,7 +170,7 @@ def edge_truth(truth: TruthTable) -> tuple[TruthTable, TruthTable]:
 
 
 def edge_beliefs(beliefs: MatrixPredictor, workloads: Sequence[str]) -> MatrixPredictor:
-    """The same beliefs at the edge too, for these workloads. `beliefs` must be of one device type."""
+    """Return the same beliefs for these workloads at the edge too. `beliefs` must be of one device type."""
     (device_type,) = beliefs.device_types
     return extend_beliefs(beliefs, workloads, {device_type: 1.0, edge_type(device_type): EDGE_SPEED})
 

@@ -14,7 +14,8 @@ from interfere.records import Device
 
 
 class DevicePlaces:
-    """Where each device of a world is: class (pool and type), node and position. Fixed for the life of a cluster."""
+    """The position of each device of a world: class (pool and type), node, and index. Fixed for the life of a
+    cluster."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
         self.classes: dict[tuple[str, str], int] = {}  # (pool, type) -> number
@@ -60,7 +61,8 @@ class FreeDevices:
         return FreeDevices(self._places, devices)
 
     def prefer(self, found: Iterable[Device], key: Callable[[Device], float]) -> tuple[Device, ...]:
-        """As many free devices of each node as were found there, those with the smallest keys."""
+        """Return as many free devices of each node as `found` has there, choosing the devices with the smallest
+        keys."""
         counts = Counter(self._places.positions[device.id][:2] for device in found)
         return tuple(
             device
@@ -112,7 +114,7 @@ class FreeDevices:
         return ()
 
     def node_counts(self) -> "NodeCounts":
-        """How many devices of each node are free, to count on from here."""
+        """Return a counter of the free devices of each node, to which a caller may add devices."""
         return NodeCounts(self._places, [free.by_count for free in self._classes])
 
     def _by_node(self, devices: Iterable[Device]) -> Iterator[tuple[int, int, list["_Entry"]]]:

@@ -36,7 +36,7 @@ OVERLAP_FREEDOM = 1.5  # degrees of freedom to those of batches that do not over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySums:
-    """A quantity summed over the jobs that arrived on each of d days of one world, and what it is divided by."""
+    """Sums by day of arrival, over the d days of one world: the numerator and the denominator of a ratio."""
 
     numerator: Floats  # float64[d]
     denominator: Floats  # float64[d]
@@ -78,7 +78,10 @@ def ends_of_mean(worlds: Sequence[DaySums], bounds: Bounds, subtract: float = 0.
 
 
 def too_short(worlds: Sequence[DaySums]) -> bool:
-    """Is it less than an interval can be made of: no world of `MIN_DAYS`, nor `MIN_TRACES` that together have them?"""
+    """Return whether the data are too short for an interval.
+
+    They are long enough with `MIN_DAYS` days in total, if one world spans `MIN_DAYS` or there are `MIN_TRACES` worlds.
+    """
     days = [int((world.denominator > 0).sum()) for world in worlds]
     long = any(len(world.denominator) >= MIN_DAYS for world in worlds)
     return sum(days) < MIN_DAYS or not (long or len(worlds) >= MIN_TRACES)

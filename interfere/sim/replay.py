@@ -109,7 +109,7 @@ def replay(
 
 
 def _is_void(state: JobState | None, rate_version: int) -> bool:
-    """Was this end foreseen at a rate that no longer holds?"""
+    """Return whether the rate has changed since this end was computed."""
     return state is None or state.rate_version != rate_version
 
 

@@ -25,7 +25,7 @@ SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Fei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Of all jobs of one replay, or of several together."""
+    """The score of all jobs of one replay, or of several replays together."""
 
     jobs: int
     mean_completion_s: float
@@ -58,7 +58,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What one replay came to, so that it can be scored together with others; e jobs of n ended."""
+    """The sums of one replay, from which a score over several replays is computed. `e` of `n` jobs ended."""
 
     completion_s: Floats  # float64[e]
     slowdown: Floats  # float64[e]
@@ -154,7 +154,7 @@ def score_of(totals: Sequence[Totals]) -> Score:
 
 
 def group_slowdowns(replayed: Replayed) -> dict[tuple[str, ...], tuple[float, ...]]:
-    """Two or more jobs that ran beside each other, and no others -> the slowdown of each."""
+    """Return the slowdown of each job, for every set of two or more jobs that ran together without further jobs."""
     slowdowns: dict[tuple[str, ...], dict[str, float]] = {}
     for span in replayed.spans:
         if span.company_ids:
@@ -249,7 +249,7 @@ def _present_s(replayed: Replayed) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayTotals:
-    """Sums over the jobs that arrived on each of d days, from the day of the first job to that of the last."""
+    """Sums over the jobs that arrived on each of d days, from the first job's day to the last job's day."""
 
     completion_s: Floats  # float64[d]: of the jobs that ended
     ended: Floats  # float64[d]: their number
@@ -282,8 +282,11 @@ class DayTotals:
 
 
 def day_totals_of(replayed: Replayed, arrival_s: Floats | None = None) -> DayTotals:
-    """Sums by day of arrival. `arrival_s`: float64[n], where the days of another clock count than that of the replay,
-    as those recorded before arrivals were stretched."""
+    """Return sums by day of arrival.
+
+    `arrival_s`: float64[n], given where days are counted by other arrivals than the replayed ones, such as the recorded
+    arrivals of a stretched trace.
+    """
     if arrival_s is None:
         arrival_s = np.array([job.arrival_s for job in replayed.world.jobs])
     days = (arrival_s // DAY_S).astype(np.int64)

@@ -27,7 +27,7 @@ class TraceWorlds:
     left_out: tuple[tuple[str, int], ...]  # reason, number of jobs
 
     def note(self) -> str:
-        """What is replayed and what is not, in one line."""
+        """Return one line on the jobs that are replayed and the jobs that are left out."""
         jobs = sum(len(world.jobs) for world in self.worlds)
         left_out = "".join(f"; left out: {count} {reason}" for reason, count in self.left_out)
         loads = ", ".join(f"{world.name} {len(world.jobs)} jobs load {world.load:.2f}" for world in self.worlds)
@@ -44,10 +44,10 @@ def worlds_of(
     checkpoint_s: float = 0.0,
     tie_seed: int | None = None,
 ) -> TraceWorlds:
-    """One world per virtual cluster; `clusters` stand in for those of a trace that has none.
+    """Return one world per virtual cluster. `clusters` are used for a trace that has no virtual clusters.
 
-    Jobs submitted in the same second keep the trace's order, or are shuffled by `tie_seed`. A trace that does not say
-    when it began begins at midnight. Raises InvalidInputError where no job is left.
+    Jobs submitted in the same second keep the trace's order, or are shuffled by `tie_seed`. A trace without a start
+    time begins at midnight. Raises InvalidInputError where no job is left.
     """
     places = trace.clusters or clusters
     if not places:
@@ -94,7 +94,7 @@ def worlds_of(
 
 
 def _reason_to_leave_out(job: TraceJob, devices: int | None) -> str:
-    """Why a job cannot be replayed on so many devices; empty where it can."""
+    """Return the reason why a job cannot be replayed on so many devices; empty where it can."""
     if devices is None:
         return "in a virtual cluster without devices"
     if math.isnan(job.duration_s):
@@ -131,8 +131,10 @@ def _arriving(job: SimJob, arrival_s: float) -> SimJob:
 
 
 def scale_to_load(world: World, load: float) -> World:
-    """The same jobs in the same order with arrivals stretched so that exactly this load is offered. Raises
-    InvalidInputError where all arrive at once, or none asks for time."""
+    """Return the same jobs in the same order, with arrivals stretched to offer exactly this load.
+
+    Raises InvalidInputError where all jobs arrive at once, or no job needs time.
+    """
     if not 0 < world.load < math.inf:
         raise InvalidInputError(
             f"{world.name}: its arrivals cannot be stretched to a load",
@@ -156,17 +158,18 @@ def has_ties(world: World) -> bool:
 
 
 def shuffle_ties(world: World, seed: int) -> World:
-    """The same jobs; those that arrive at the same moment in an order drawn by the seed."""
+    """Return the same jobs. Jobs that arrive at the same moment are put in an order drawn by the seed."""
     ranks = np.random.default_rng(seed).random(len(world.jobs)).tolist()
     order = sorted(range(len(world.jobs)), key=lambda k: (world.jobs[k].arrival_s, ranks[k]))
     return replace(world, jobs=tuple(world.jobs[k] for k in order))
 
 
 def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:
-    """Another trace of the same kind: as many days, drawn with replacement, each with its arrivals as they were.
+    """Return another trace of the same kind: as many days, drawn with replacement, with the arrivals of each day
+    unchanged.
 
-    Bursts within a day stay. (Poisson arrivals of the same jobs would not be such a trace: at a load of 0.75 on 16
-    devices they hardly ever wait, where the jobs of Gavel's Philly traces do.)
+    Bursts within a day stay. (Poisson arrivals of the same jobs would not be such a trace. At a load of 0.75 on 16
+    devices, Poisson jobs hardly ever wait, but the jobs of Gavel's Philly traces do.)
     """
     rng = np.random.default_rng(seed)
     by_day: dict[int, list[SimJob]] = {}
@@ -185,7 +188,7 @@ def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:
 
 
 def stretches(world: World, count: int = 3, max_jobs: int = MAX_STRETCH_JOBS) -> list[World]:
-    """The first jobs of each of `count` stretches of equal length, as worlds that begin where their stretch does."""
+    """Return the first jobs of each of `count` stretches of equal length, as worlds that begin with their stretch."""
     length_s = (world.jobs[-1].arrival_s if world.jobs else 0.0) / count + 1e-6
     by_stretch = groupby(world.jobs, key=lambda job: int(job.arrival_s // length_s))
     return [

@@ -45,7 +45,7 @@ class TruthTable:
         return {workload: k for k, workload in enumerate(self.workloads)}
 
     def note(self) -> str:
-        """What was done to the table, in one line."""
+        """Return one line on the changes made to the measured table."""
         measured = len(self.workloads) - self.assumed
         pairs = measured**2
         groups = f"; {len(self.groups)} rows of measured groups" if self.groups else ""
@@ -58,8 +58,10 @@ class TruthTable:
 
 
 def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode = "") -> TruthTable:
-    """The truth in a table. Device type and mode may be left out where the table has only one of each. Raises
-    InvalidInputError where no or several of them match."""
+    """Return the truth in a table. Device type and mode may be left out where the table has only one of each.
+
+    Raises InvalidInputError where no domain, or more than one, matches.
+    """
     rows = [row for row in merge_roles(table.pairs) if not device_type or row.device_type == device_type]
     rows = [row for row in rows if not mode or row.mode == mode]
     domains = sorted({(row.device_type, row.mode) for row in rows})
@@ -96,7 +98,7 @@ def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode =
 
 
 def _measured_groups(table: Table, device_type: str, mode: SharingMode) -> MeasuredGroups:
-    """The groups of a domain; one that was marked unstable is composed of its pairs as if nobody had measured it."""
+    """Return the measured groups of a domain. Unstable groups are left out, and so are composed from their pairs."""
     groups: dict[tuple[str, tuple[str, ...]], float] = {}
     for row in table.groups:
         if (row.device_type, row.mode) != (device_type, mode):
@@ -110,8 +112,11 @@ def _measured_groups(table: Table, device_type: str, mode: SharingMode) -> Measu
 
 
 def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str) -> TruthTable:
-    """The truth with these workloads too, where it lacks them: each beside any workload, and any beside it, slows down
-    as the median or the worst measured pair does. A replay on it is a scenario, not one on measurements."""
+    """Return the truth extended by these workloads, where it lacks them.
+
+    Each is assumed to slow down, and to be slowed down, as the median or the worst measured pair. A replay on this
+    truth is a scenario, not a result from measurements.
+    """
     unknown = tuple(sorted({name for name in workloads if name} - set(truth.workloads)))
     if not unknown:
         return truth
@@ -124,7 +129,7 @@ def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str)
 
 
 class Composition(StrEnum):
-    """How a group that nobody measured is composed of its pairs: the two ends between which measured groups lie.
+    """How the slowdown of an unmeasured group is composed of its pairs. Measured groups lie between the two choices.
 
     On ParvaGPU's A100 three to five copies of a model slow one another down by less than the product and by more than
     the sum; on one CPU core that jobs share in turn the sum is exact where each would use all of it.
@@ -156,7 +161,7 @@ class TableTruth:
         return self._slowdowns.get(device_type, {}).get((victim, neighbour), np.nan)
 
     def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
-        """Slowdown of the victim beside all neighbours; NaN where nothing is known of one of its pairs."""
+        """Return the slowdown of the victim beside all neighbours; NaN where one of its pairs is unknown."""
         measured = self._groups.get(device_type, {}).get((victim, tuple(sorted(neighbours))))
         if measured is not None:
             return measured

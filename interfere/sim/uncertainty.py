@@ -30,7 +30,7 @@ MONTH_DAYS = (28, 31)
 
 
 class NoInterval(StrEnum):
-    """Why a mean has no interval."""
+    """The reason why a mean has no interval."""
 
     FEW_DAYS = f"fewer than {MIN_DAYS} recorded days"
     FEW_TRACES = f"fewer than {MIN_TRACES} traces"
@@ -39,7 +39,7 @@ class NoInterval(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Two ends, and what they are about. NaN where there is none."""
+    """An interval and the population that it describes. The ends are NaN where there is none."""
 
     low: float
     high: float
@@ -105,8 +105,11 @@ def _periods(worlds: Sequence[DaySums], days: int) -> str:
 
 
 def mean_over_traces(traces: Sequence[float], population: str = "traces") -> UncertainMean:
-    """The mean of one figure a trace. Interval: mean ± t · s / √k for k traces, which takes them as independent draws
-    with errors that are about normal (on the scale of log-odds it covers no better). Spread: their percentiles."""
+    """Return the mean of one figure per trace, with interval and spread.
+
+    Interval: mean ± t · s / √k for k traces. It takes the traces as independent draws with roughly normal errors (on
+    the scale of log-odds it covers no better). Spread: percentiles over the traces.
+    """
     from scipy.special import stdtrit
 
     values = np.asarray(traces, dtype=np.float64)

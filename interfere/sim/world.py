@@ -52,10 +52,10 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimDevice:
-    """A device, its speed, when it is present, and what schedulers know of that beforehand.
+    """A device, its speed, its true windows of presence, and the windows that schedulers know beforehand.
 
-    `announced` are the windows that everybody knows; `windows` those that come true. A device that leaves before its
-    announced window is over is taken back: schedulers learn of it `notice_s` before.
+    `announced` are the windows that all schedulers know; `windows` are the windows that come true. A device that leaves
+    before its announced window ends is reclaimed: schedulers learn of it `notice_s` before.
     """
 
     device: Device  # as a snapshot names it, without residents
@@ -86,8 +86,11 @@ class SimDevice:
         return self.windows == ALWAYS or self.present_until_s(now_s) > now_s
 
     def known_windows(self, now_s: float) -> Windows:
-        """The current and the next window as far as a scheduler can know them now; empty for a device that is always
-        present. While a device is taken back, nobody knows when it returns before its next announced window."""
+        """Return the current and the next window as far as a scheduler can know them; empty for a device that is always
+        present.
+
+        While a device is reclaimed, no scheduler knows whether it returns before its next announced window.
+        """
         if self.windows == ALWAYS:
             return ()
         upcoming = tuple(window for window in self.announced or self.windows if window[1] > now_s)[:2]
@@ -101,7 +104,7 @@ class SimDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Jobs in order of arrival and devices. Jobs that arrive together are in the order in which they are queued."""
+    """Devices, and jobs in order of arrival. Jobs that arrive together are in the order in which they are queued."""
 
     name: str
     jobs: tuple[SimJob, ...]
@@ -136,8 +139,10 @@ class World:
 
     @property
     def load(self) -> float:
-        """Offered load: device seconds asked for, divided by the device seconds (times speed) that are available
-        between the first and the last arrival. inf where all jobs arrive at once."""
+        """The offered load: requested device seconds divided by available device seconds (times speed).
+
+        Available seconds count between the first and the last arrival. inf where all jobs arrive at once.
+        """
         if not self.jobs:
             return math.inf
         first_s, last_s = self.jobs[0].arrival_s, self.jobs[-1].arrival_s

@@ -14,7 +14,7 @@ MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
 MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
-MAX_SCOPES = 10_000  # ledgers; those that were decided for longest ago are forgotten beyond that
+MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
 
 class SqliteDecisions:
@@ -66,7 +66,7 @@ class SqliteDecisionAudits:
         self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
-        """Store one audit and delete the oldest beyond the limits; one that is too large is not kept."""
+        """Store one audit, and delete the oldest audits beyond the limits. An audit that is too large is not stored."""
         row = (
             audit.decision_id,
             audit.scope,
@@ -192,7 +192,10 @@ class SqliteLedgers:
     def release_promises(
         self, job_id: str, decision_id: str, *, deadlines: bool
     ) -> tuple[Promise | AcceptedDeadline, ...]:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
+        """Delete the promises of a job that this decision made or repeated, and return them.
+
+        With `deadlines`, the accepted deadlines of the job are deleted too.
+        """
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)

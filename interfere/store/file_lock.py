@@ -19,7 +19,7 @@ class FileLock:
     """Locked from construction until `release`. Raises UnfitError when another process holds the lock."""
 
     def __init__(self, path: Path) -> None:
-        """`path`: of the store, which is created empty, for its owner alone, where it is missing."""
+        """Lock a store. `path`: the store file. A missing file is created empty, readable by its owner only."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         holder = path.with_name(f"{path.name}.lock")  # names the process
         try:

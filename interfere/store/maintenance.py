@@ -23,7 +23,7 @@ BUSY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
-    """What a check found."""
+    """The result of a check of a store."""
 
     path: str
     format: int
@@ -87,7 +87,7 @@ def restore(source: Path, store: Path) -> Path | None:
 
 
 def check(store: Path) -> StoreReport:
-    """What a store holds, and everything that is wrong with it. It may be in use."""
+    """Return the contents of a store and all its faults. The store may be in use."""
     _require_store(store)
     problems: list[str] = []
     rows: dict[str, int] = {}
@@ -163,7 +163,8 @@ def _salvage(store: Path, target: Path) -> None:
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[object, ...]]:
-    """Every row with its rowid that can be read, whatever pages are damaged: by rowid, where a scan fails."""
+    """Yield every readable row with its rowid, even if pages are damaged. Where a scan fails, rows are read by
+    rowid."""
     columns = ", ".join(["rowid", *_columns(connection, table)])
     after = -1
     while True:
@@ -208,8 +209,8 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int], str, str]]:
-    """Rows whose content this release cannot read: (table, rowid), what it is, why."""
-    kinds = {"profile": "''", "observation": "kind"}  # what tells of which type a row is
+    """Return the rows that this release cannot read, as (table, rowid), a description, and the reason."""
+    kinds = {"profile": "''", "observation": "kind"}  # the column that states the type of a row
     for table, kind_column in kinds.items():
         with suppress(sqlite3.DatabaseError):
             rows = connection.execute(f"SELECT rowid, id, content, {kind_column} FROM {table}")  # noqa: S608 - our own names

@@ -149,9 +149,10 @@ class SqliteObservations:
         )
 
     def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """(sequence number, last entry that it leaves as it was) of each rollback and of each undoing, in order.
+        """Return (sequence number, last entry that stays valid) of each rollback and of each undoing of one, in order.
 
-        What was learned before a rollback that is undone is valid again: only what came between the two is not.
+        A rollback that was undone is left out. A state learned before it is valid again; a state learned between the
+        rollback and its undoing is not.
         """
         entries = self._rollback_entries(up_to)
         undone = {entry.undoes for _, entry in entries}
@@ -171,9 +172,10 @@ class SqliteObservations:
         return [(int(seq), from_json(Rollback, content)) for seq, content in rows]
 
     def counts(self, *, up_to: int | None = None) -> dict[str, int]:
-        """Number of entries by kind.
+        """Return the number of entries by kind.
 
-        Progress windows, by far the most, are counted as what the others leave.
+        Progress windows are by far the most entries, so they are counted as the difference between all entries and the
+        other kinds.
         """
         end = MAX_SEQUENCE if up_to is None else up_to
         with self._file.read_connection() as connection:

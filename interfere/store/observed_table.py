@@ -58,7 +58,7 @@ _JobKey = tuple[str, str]  # workload, device type
 
 
 class _RowKey(NamedTuple):
-    """What makes a row of the table."""
+    """The key of a row of the table."""
 
     victim: str
     company: tuple[str, ...]  # sorted
@@ -68,7 +68,7 @@ class _RowKey(NamedTuple):
 
 @dataclass(slots=True)
 class WindowSlowdowns:
-    """What the windows of one job in one company report, oldest first."""
+    """The slowdowns that the windows of one job beside one set of neighbours report, oldest first."""
 
     log_slowdowns: list[float] = field(default_factory=list)
     contradicting: list[bool] = field(default_factory=list)  # told to be outliers when they came
@@ -78,7 +78,7 @@ class WindowSlowdowns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTable:
-    """The table, and the workloads whose rows are missing because nothing is known of them alone."""
+    """The table of observations, and the workloads without rows because nothing is known about them alone."""
 
     table: Table
     without_facts: tuple[str, ...]
@@ -89,16 +89,17 @@ class ObservedTable:
 def observed_table(
     store: Store, profiles: Iterable[JobProfile] = (), *, name: str = SOURCE, up_to: int | None = None
 ) -> ObservedTable:
-    """The table of all log entries up to `up_to`.
+    """Return the table of all log entries up to `up_to`.
 
-    `profiles` are further facts, oldest first, such as those a model was trained on; the store's own come after them.
+    `profiles` are further facts, oldest first, such as those a model was trained on. The store's own facts come after
+    them.
     """
     # 1. Read the windows that count, and the steps per second of each job alone.
     windows, last_sequence = _valid_windows(store, up_to)
     solo_rates = _solo_rates(windows)
     # 2. Group the slowdowns by victim and company.
     slowdowns_by_row = _slowdowns_by_row(windows, solo_rates)
-    # 3. Keep the rows of which all jobs have a profile.
+    # 3. Keep the rows whose jobs all have a profile.
     combined = combine_profiles((*profiles, *store.profiles.all()))
     known_profiles = {(job.workload, job.device_type): job for job in combined.jobs}
     jobs: dict[_JobKey, JobProfile] = {}
@@ -135,7 +136,10 @@ def observed_table(
 
 
 def present_level(passes: WindowSlowdowns) -> list[float]:
-    """Slowdowns of the newest windows that agree with one another; none where only one window speaks, an outlier."""
+    """Return the slowdowns of the newest windows that agree with one another.
+
+    Empty where there is only one window, an outlier.
+    """
     newest_campaign = passes.campaigns[-1]
     of_campaign = [k for k, campaign in enumerate(passes.campaigns) if campaign == newest_campaign]
     logs = np.array([passes.log_slowdowns[k] for k in of_campaign])
@@ -168,7 +172,7 @@ def present_level(passes: WindowSlowdowns) -> list[float]:
 def _slowdowns_by_row(
     windows: Iterable[tuple[Progress, bool]], solo_rates: dict[_JobKey, float]
 ) -> dict[_RowKey, WindowSlowdowns]:
-    """The slowdowns that the windows in company report, by the row of the table that they belong to."""
+    """Return the slowdowns that windows with neighbours report, by the row of the table that they belong to."""
     by_row: dict[_RowKey, WindowSlowdowns] = {}
     for window, is_outlier in windows:
         slowdown = _window_slowdown(window, solo_rates)
@@ -183,7 +187,8 @@ def _slowdowns_by_row(
 
 
 def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress, bool]], int]:
-    """The windows of the log that count, each with whether it was told to be an outlier, and the log's last number."""
+    """Return the valid windows of the log, each with whether it was quarantined as an outlier, and the last sequence
+    number."""
     rollbacks = store.observations.rollbacks(up_to=up_to)
     windows: list[tuple[Progress, bool]] = []
     muted: set[str] = set()
@@ -210,7 +215,8 @@ def _solo_rates(windows: Iterable[tuple[Progress, bool]]) -> dict[_JobKey, float
 
 
 def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> float:
-    """The slowdown of a window: as reported, else solo rate ÷ its own rate; NaN without solo rate or steps."""
+    """Return the slowdown of a window: the reported one, else solo rate ÷ the window's rate; NaN without solo rate or
+    steps."""
     if not math.isnan(window.slowdown):
         return window.slowdown
     solo_rate = solo_rates.get((window.workload, window.device_type), math.nan)
@@ -220,7 +226,7 @@ def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> floa
 def _profile(
     workload: str, device_type: str, known_profiles: dict[_JobKey, JobProfile], solo_rates: dict[_JobKey, float]
 ) -> JobProfile | None:
-    """The known profile, else one that holds the step time alone; None where neither is known."""
+    """Return the known profile, or else a profile with the step time alone; None where both are unknown."""
     profile = known_profiles.get((workload, device_type))
     solo_rate = solo_rates.get((workload, device_type))
     if profile is not None or solo_rate is None:

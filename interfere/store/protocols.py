@@ -35,7 +35,8 @@ class StoredDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionAudit:
-    """What a decision was made from, so that it can be explained later: its request and answer, and what was known."""
+    """The input and output of a decision, kept to explain it later: request, answer, and versions of model, log and
+    profiles."""
 
     decision_id: str
     scope: str
@@ -56,8 +57,11 @@ class ProfileRepository(Protocol):
         """Every profile that can be read, oldest first."""
 
     def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
-        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
-        one: the content of an id never changes."""
+        """Return every id with its profile, oldest first.
+
+        In place of an unreadable profile stands the reason. In place of a known id's profile stands None, since the
+        content of an id never changes.
+        """
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles; the ids of those that were stored."""
@@ -65,7 +69,7 @@ class ProfileRepository(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObservation:
-    """One entry of the observation log. `result` and `reason` are what the server answered when it was reported."""
+    """One entry of the observation log. `result` and `reason` are the server's answer when it was reported."""
 
     sequence: int  # from 1, in the order of arrival
     observation: Observation
@@ -88,7 +92,7 @@ class RolledBackRange(NamedTuple):
 
     sequence: int  # of the rollback
     last_valid: int  # sequence number of the last entry before it that stays valid
-    reporter: str = ""  # whose entries are rolled back; "" for those of all reporters
+    reporter: str = ""  # the reporter whose entries are rolled back; "": all reporters
 
     def covers(self, sequence: int, observation: Observation) -> bool:
         """Whether an entry of the log is rolled back."""
@@ -124,10 +128,10 @@ class ObservationRepository(Protocol):
         """The rollbacks that no entry has undone, in order."""
 
     def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """(sequence number, last entry that it leaves as it was) of each rollback and of each undoing, in order.
+        """Return (sequence number, last entry that stays valid) of each rollback and of each undoing of one, in order.
 
-        A state that was learned before such an entry stays valid only if it ends no later than what is left as it was.
-        An undone rollback is left out: its undoing leaves as it was all that came before the rollback.
+        A state learned before such an event stays valid only if it ends no later than that last entry. An undone
+        rollback is left out; its undoing keeps all entries before the rollback valid.
         """
 
     def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
@@ -160,7 +164,7 @@ class CheckpointRepository(Protocol):
 
 
 class DecisionAuditRepository(Protocol):
-    """What the newest decisions were made from; losing some costs their explanations only."""
+    """Audits of the newest decisions. A lost audit costs only the explanation of its decision."""
 
     def put(self, audit: DecisionAudit) -> None:
         """Store one audit and delete the oldest beyond the limit. One that is stored already is not changed."""
@@ -198,7 +202,10 @@ class LedgerRepository(Protocol):
     def release_promises(
         self, job_id: str, decision_id: str, *, deadlines: bool
     ) -> tuple[Promise | AcceptedDeadline, ...]:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
+        """Delete the promises of a job that this decision made or repeated, and return them.
+
+        With `deadlines`, the accepted deadlines of the job are deleted too.
+        """
 
     def reset(self, scope: str) -> ScopeLedger | None:
         """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""
@@ -213,7 +220,7 @@ class Store(Protocol):
 
     @property
     def audits(self) -> DecisionAuditRepository:
-        """What decisions were made from."""
+        """The audits of decisions."""
 
     @property
     def observations(self) -> ObservationRepository:

@@ -8,14 +8,14 @@ EvictionListener = Callable[[str, int], None]
 
 
 def nobody(what: str, count: int) -> None:
-    """Listen to nothing."""
+    """Ignore the deleted rows."""
 
 
 class NewestRows:
     """Deletes the oldest rows of a table with a growing `seq`, where they are too many or too large together."""
 
     def __init__(self, table: str, columns: tuple[str, ...], *, max_rows: int, max_bytes: int) -> None:
-        """`columns`: those whose sizes count."""
+        """Keep a table within its limits. `columns`: the columns whose sizes count."""
         self._table, self._max_rows, self._max_bytes = table, max_rows, max_bytes
         size = " + ".join(f"length({column})" for column in columns)
         self._sizes = f"SELECT seq, {size} FROM {table} ORDER BY seq DESC"  # noqa: S608 - our own names

@@ -28,12 +28,12 @@ class SqliteStore:
         shared: bool = False,
         on_eviction: EvictionListener = nobody,
     ) -> None:
-        """Open the file, or create it; `read_only` opens it while a server holds it.
+        """Open the store file, or create it. With `read_only`, open it while a server holds it.
 
-        `shared` is for the processes of the server that holds it: they may write, and take no lock of their own.
-        `on_eviction` is told what is deleted to make room.
+        `shared` is for worker processes of the server that holds the file: they may write, and take no lock of their
+        own. `on_eviction` is called with the kind and the number of rows that were deleted to make room.
 
-        Raises UnfitError when the file is in use, not an interfere store, damaged, or cannot be written.
+        Raises UnfitError when the file is in use, is not an interfere store, is damaged, or cannot be written.
         """
         self._lock: FileLock | None = None
         self._on_eviction = on_eviction
@@ -78,9 +78,10 @@ class SqliteStore:
 
 
 def reset_scope(path: Path, scope: str) -> ScopeLedger:
-    """Forget all that was decided for a scope, also while a server has the file open; returns what its ledger held.
+    """Delete all decisions of a scope and return what its ledger held. This also works while a server has the file
+    open.
 
-    Raises NotFoundError where there is no such file, or where it knows of no such scope.
+    Raises NotFoundError where the file does not exist, or does not know the scope.
     """
     if not path.exists():
         raise NotFoundError("no such store", value=path, remedy="name the server's: --store FILE, or --work FOLDER")

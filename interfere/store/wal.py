@@ -16,7 +16,7 @@ _MAGIC = (0x377F0682, 0x377F0683)  # the second: checksums of big-endian words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalState:
-    """What a write-ahead log holds."""
+    """The state of a write-ahead log."""
 
     commits: int = 0  # readable transactions
     lost_commits: int = 0  # acknowledged ones behind damage
@@ -24,7 +24,7 @@ class WalState:
 
 
 def read_wal(store: Path) -> WalState:
-    """The state of the log beside a store; an empty one where there is none. Raises OSError."""
+    """Return the state of the log beside a store; an empty state where there is no log. Raises OSError."""
     path = store.with_name(f"{store.name}-wal")
     if not path.is_file():
         return WalState()
@@ -67,14 +67,14 @@ def _later_frame_fits(content: bytes, start: int, frame_bytes: int, salts: tuple
 
 
 def _guess_commits(content: bytes) -> int:
-    """One where a log with a broken header holds frames at all, of any usual page size."""
+    """Return 1 where a log with a broken header contains frames at any usual page size."""
     return int(
         len(content) > _HEADER.size + _FRAME_HEADER.size + 512 and any(content[_HEADER.size : _HEADER.size + 24])
     )
 
 
 def _checksum(content: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
-    """SQLite's checksum of a multiple of 8 bytes, after that of what comes before."""
+    """Return SQLite's checksum of a multiple of 8 bytes, continued from the checksum of the preceding bytes."""
     first, second = before
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for k in range(0, len(words), 2):

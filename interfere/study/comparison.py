@@ -58,7 +58,7 @@ class Comparison:
 
 
 def with_references(schedulers: Sequence[SchedulerRecord]) -> tuple[SchedulerRecord, ...]:
-    """The schedulers, each after what it is compared with: without sharing, and with two seats."""
+    """Return the schedulers, each after its references: without sharing, and with two seats."""
     found = (each for record in schedulers for each in (record.unshared, record.in_pairs, record) if each is not None)
     return tuple(dict.fromkeys(found))
 
@@ -109,7 +109,7 @@ def trace_tasks(
 
 
 def on_whole_traces(runs: Sequence[ReplayResult], tasks: Sequence[ReplayTask]) -> tuple[ReplayResult, ...]:
-    """Of an interrupted study: the runs on traces of which all tasks are done."""
+    """For an interrupted study, return the runs on traces of which all tasks are done."""
     done = {run.task for run in runs}
     unfinished = {(task.world, task.draw) for task in tasks if task not in done}
     return tuple(run for run in runs if (run.task.world, run.task.draw) not in unfinished)
@@ -177,13 +177,15 @@ def _line(record: SchedulerRecord, by_scheduler: dict[SchedulerRecord, list[Repl
 
 
 def _days(runs: Sequence[ReplayResult]) -> list[DayTotals]:
-    """Of the traces as recorded."""
+    """Return the daily sums of the traces as recorded."""
     return [run.days for run in runs if run.days is not None]
 
 
 def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[float]:
-    """Figures of whole traces, for the spread over them: only where days were redrawn, or traces are shorter than days
-    that tell anything."""
+    """Return the figures of whole traces, from which their spread is computed.
+
+    Empty unless days were redrawn, or the traces have too few days for a spread over days.
+    """
     redrawn = any(run.task.draw for run in runs)
     if not redrawn and sum(len(each.completion_s) for each in _days(runs)) >= MIN_SPREAD_DAYS:
         return []
@@ -191,7 +193,7 @@ def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[floa
 
 
 def _satisfaction(runs: Sequence[ReplayResult]) -> list[float]:
-    """Of each trace; NaN where no job has a deadline."""
+    """Return the deadline satisfaction of each trace; NaN where no job has a deadline."""
     return [run.score.satisfaction for run in runs]
 
 

@@ -21,7 +21,8 @@ MIN_SHARE = 0.01  # of jobs and of GPU hours: below both, a gain of nothing woul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Jobs and GPU hours of a trace: all, those that the truth knows, and of these those on several devices."""
+    """Jobs and GPU hours of a trace: all of them, the part that the truth covers, and of this part the jobs on several
+    devices."""
 
     jobs: int
     known_jobs: int
@@ -50,7 +51,7 @@ class Coverage:
         return asdict(self) | {"job_share": self.job_share, "gpu_h_share": self.gpu_h_share}
 
     def note(self) -> str:
-        """In one line."""
+        """Return the coverage in one line."""
         text = f"truth covers {self.job_share:.1%} of the trace's jobs and {self.gpu_h_share:.1%} of its GPU hours"
         if not self.has_gangs:
             return text

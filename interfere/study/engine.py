@@ -37,7 +37,8 @@ TELL_EVERY_S = 10.0  # within one task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResults(Generic[Task]):
-    """What tasks came to, in the order in which they were given; of an interrupted run those that were done."""
+    """The results of tasks, in the order in which the tasks were given. An interrupted run holds the finished tasks
+    only."""
 
     documents: dict[Task, Document]
     tasks: int  # that were asked for
@@ -47,7 +48,7 @@ class TaskResults(Generic[Task]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """How tasks are run: by which engine, where results are kept, and who is told how far they are."""
+    """Runs tasks: with an engine, a folder for the results, and a function that is called with progress reports."""
 
     engine: Engine | None = None  # None: in this process
     folder: Path | None = None  # None: results are not kept
@@ -73,10 +74,10 @@ class Runner:
         digest: Callable[[], str],
         describe: Callable[[Task, Document], str],
     ) -> TaskResults[Task]:
-        """Run the tasks that the folder does not hold yet, each once, and keep every result as soon as it is known.
+        """Run the tasks without a saved result, each once, and save every result as soon as it is computed.
 
-        `digest`: checksum of the inputs; `describe`: one line about a result. An interrupt from the keyboard ends the
-        run with the results so far; it is raised where there are none.
+        `digest`: checksum of the inputs. `describe`: returns one line about a result. An interrupt from the keyboard
+        ends the run with the results so far; without any results, it is raised.
         """
         wanted = list(dict.fromkeys(tasks))
         saved = None
@@ -119,15 +120,16 @@ def engine_of(workers: int) -> Engine:
 
 
 def in_this_process(work: Work[Inputs, Task], inputs: Inputs, tasks: Sequence[Task]) -> Iterator[tuple[Task, Document]]:
-    """One task after the other."""
+    """An engine that runs one task after the other in this process."""
     for task in tasks:
         yield task, work(inputs, task)
 
 
 def in_processes(workers: int) -> Engine:
-    """An engine of several new processes of this machine, which get the inputs once; leaving it early ends them.
+    """An engine of several new processes of this machine. Leaving the context early ends them.
 
-    They are started afresh, not forked: numerical libraries that run threads do not survive a fork.
+    The processes get the inputs once. They are started afresh, not forked, because numerical libraries with threads do
+    not survive a fork.
     """
 
     def run(work: Work[Any, Any], inputs: Any, tasks: Sequence[Any]) -> Iterator[tuple[Any, Document]]:
@@ -187,19 +189,19 @@ def _interrupt_held_back() -> Iterator[None]:
 
 
 class _Progress:
-    """Counts the tasks that are over, and tells what is left when they are."""
+    """Counts finished tasks, and reports the remaining time after each."""
 
     def __init__(self, kind: str, total: int, resumed: int, runner: Runner) -> None:
         self._kind, self._total, self._done, self._runner = kind, total, resumed, runner
         self._clock = runner.clock or TimeLeft(runner.say, every_s=0.0)
-        # Whoever hands a clock over expects all tasks already, those that are resumed among them.
+        # A caller that passes a clock has already declared all tasks to it, including resumed ones.
         self._clock.expect(kind, -resumed if runner.clock else total - resumed)
         self._told_s = time.monotonic()
         if resumed:
             runner.say(f"{resumed} of {total} were done before, in {runner.folder}")
 
     def ended(self, description: str) -> None:
-        """A task is over."""
+        """Count a finished task, and report the remaining time."""
         self._done += 1
         self._told_s = time.monotonic()
         self._clock.finish(self._kind, f"{self._done} of {self._total}: {description}")

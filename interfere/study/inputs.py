@@ -47,21 +47,21 @@ class FittedBeliefs:
 
 
 class StudyModels(Protocol):
-    """What studies need of models: whoever knows how models are fitted hands it in."""
+    """The functions of models that studies need. A caller that can fit models passes an implementation."""
 
     def fit_beliefs(self, table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
         """Beliefs of a model that never saw a share of the pairs of a table."""
 
     def fill_truth(self, table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
-        """The truth, with pairs that nobody measured as a model predicts them."""
+        """Return the truth, with a model's predictions for pairs that nobody measured."""
 
     def predicted_truth(self, folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
-        """What a model predicts of the workloads whose profiles its folder carries."""
+        """Return a model's predictions for the workloads whose profiles its folder contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What was done to the inputs, each in one line; empty where there is nothing to say."""
+    """Notes on changes to the inputs, one line each; empty where nothing was changed."""
 
     names: str
     truth: str
@@ -73,7 +73,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyInputs:
-    """The replays' inputs (the scenario that was asked for first), and what is to be known about them."""
+    """The inputs of the replays, the requested scenario first, with notes on them."""
 
     trace: str
     replays: ReplayInputs
@@ -88,7 +88,7 @@ class StudyInputs:
 
     @property
     def worlds(self) -> tuple[World, ...]:
-        """The traces as recorded."""
+        """The worlds of the traces as recorded."""
         return self.replays.worlds
 
 
@@ -197,9 +197,10 @@ def _worlds(study: Study, trace: JobTrace, truth: TruthTable) -> TraceWorlds:
 
 
 def given_clusters(trace: JobTrace, gpus: int | None, per_node: int) -> tuple[VirtualCluster, ...]:
-    """One virtual cluster of `gpus` devices in nodes of `per_node`; none where no number is given.
+    """Return one virtual cluster of `gpus` devices in nodes of `per_node` devices; none where no number is given.
 
-    Raises InvalidInputError where the trace has virtual clusters of its own, and where devices do not fill their nodes.
+    Raises InvalidInputError where the trace has virtual clusters of its own, or where the devices do not fill whole
+    nodes.
     """
     if gpus is None:
         return ()
@@ -218,7 +219,7 @@ def given_clusters(trace: JobTrace, gpus: int | None, per_node: int) -> tuple[Vi
 def _beliefs(
     study: Study, table: Table | None, truth: TruthTable, models: StudyModels
 ) -> tuple[MatrixPredictor, MeasuredPairs, str]:
-    """What sharing is decided by, which pairs of it are measurements, and a note about it."""
+    """Return the predictor that decides about sharing, the pairs for which it answers with measurements, and a note."""
     if study.predict == "mean":
         return mean_beliefs(truth), (), "predictions: the mean of all pairs, for every pair"
     if study.predict == "truth":

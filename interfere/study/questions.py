@@ -23,33 +23,33 @@ QUESTIONS = {
 
 
 class Answer(Protocol):
-    """What a study came to, for people and for programs."""
+    """The result of a study, for people and for programs."""
 
     @property
     def interrupted(self) -> bool:
-        """Is it of the replays that were done when the user stopped it?"""
+        """Whether the user stopped the study, so that the answer covers only the finished replays."""
 
     def document(self) -> Document:
-        """The report."""
+        """Return the report."""
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Everything that was found, as one JSON document. `files`: what `write` has written."""
+        """Return all results as one JSON document. `files`: the files that `write` has written."""
 
     def write(self, folder: Path) -> list[Path]:
         """Write the report's files. Raises UnfitError where the folder cannot be written."""
 
 
 class Question(Protocol):
-    """What is asked of a trace."""
+    """A question about a trace."""
 
     def resolved(self, study: Study) -> Study:
         """The study with every default filled in. Raises InvalidInputError for a field that would change nothing."""
 
     def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
-        """What the study is about."""
+        """Return the inputs of the study."""
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """The replays, those first that are worth most where the study is interrupted."""
+        """Return the replays, in order of their value to an interrupted study."""
 
     def answer(
         self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult], *, planned: int, interrupted: bool

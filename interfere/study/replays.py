@@ -33,7 +33,7 @@ MeasuredPairs = tuple[tuple[str, str, str, SharingMode], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """How fast jobs really run together, and what schedulers believe about that."""
+    """The true slowdowns of jobs that run together, and the slowdowns that schedulers believe."""
 
     name: str
     truth: TruthTable
@@ -44,7 +44,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayInputs:
-    """What all tasks of a study share."""
+    """The inputs that all tasks of a study share."""
 
     worlds: tuple[World, ...]  # traces as recorded
     scenarios: tuple[Scenario, ...]
@@ -53,7 +53,7 @@ class ReplayInputs:
     edge: EdgeSetting | None = None  # added once days are drawn and arrivals are stretched
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
     online: bool = False  # do schedulers learn from what the replayed jobs measured so far?
-    days_as_recorded: bool = True  # are days those of the arrivals as recorded, or of those stretched to a load?
+    days_as_recorded: bool = True  # days by recorded arrivals, or else by arrivals stretched to a load
     keep_jobs: bool = False  # keep the fate of every job of the traces as recorded
 
     def digest(self) -> str:
@@ -88,13 +88,13 @@ class ReplayTask:
 
     @property
     def is_recorded(self) -> bool:
-        """Is it of the days as recorded, in the order of the trace?"""
+        """Whether the task replays the days as recorded, in the order of the trace."""
         return self.draw == self.tie == 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayResult:
-    """What one replay came to."""
+    """The result of one replay."""
 
     task: ReplayTask
     world: str
@@ -107,7 +107,7 @@ class ReplayResult:
 
     @property
     def policy(self) -> str:
-        """The scheduler's name."""
+        """The label of the scheduler."""
         return self.task.scheduler.label
 
     @cached_property
@@ -117,7 +117,7 @@ class ReplayResult:
 
 
 def run_replays(inputs: ReplayInputs, tasks: list[ReplayTask], runner: Runner) -> TaskResults[ReplayTask]:
-    """Replay every task."""
+    """Replay every task, and return the results."""
     return runner.run(replay_task, inputs, tasks, digest=inputs.digest, describe=describe)
 
 
@@ -177,7 +177,7 @@ def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
 
 
 def _drawn(inputs: ReplayInputs, task: ReplayTask) -> World:
-    """As recorded for draw 0, else of redrawn days; stretched to the load where one is given."""
+    """Return the worlds as recorded for draw 0, else with redrawn days. A given load stretches the arrivals."""
     recorded = inputs.worlds[task.world]
     drawn = redraw_days(recorded, inputs.seed * 1000 + task.draw) if task.draw else recorded
     return drawn if task.load is None else scale_to_load(drawn, task.load)
@@ -202,7 +202,7 @@ def _scheduler(inputs: ReplayInputs, task: ReplayTask) -> Scheduler:
 
 
 def describe(task: ReplayTask, document: Document) -> str:
-    """One line about a result."""
+    """Return a line about one result."""
     score = score_of([Totals(**document["totals"])])
     draw = f" draw {task.draw}" if task.draw else ""
     tie = f" tie order {task.tie}" if task.tie else ""

@@ -102,7 +102,7 @@ def _encoded(value: object) -> Any:
 
 
 def _decoded(entry: dict[str, Any]) -> Any:
-    """Inverse of `_encoded` for arrays; other objects as they are."""
+    """Return the inverse of `_encoded` for arrays, and any other object unchanged."""
     if entry.keys() != {ARRAY}:
         return entry
     dtype, shape, packed = entry[ARRAY]

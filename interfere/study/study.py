@@ -28,7 +28,8 @@ UNKNOWN = (UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked, of which trace. None, or an empty tuple: the default of the question."""
+    """A question and the trace that it is about. A field that is None or an empty tuple takes the question's
+    default."""
 
     question: str = "replay"  # replay, whatif, or package:Class of a question of one's own
     # --- the trace and its devices
@@ -112,15 +113,18 @@ class Study:
                 )
 
     def given(self) -> set[str]:
-        """The fields that were given: those that are not what they are by themselves."""
+        """Return the names of the fields whose values differ from their defaults."""
         return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
 
 
 def require_acting(
     study: Study, needs: Sequence[tuple[str, bool, bool, str]], other_fields: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse a field that would change nothing: each is told by its name, whether it is given, whether it acts, and
-    what it needs. `other_fields`: fields of other questions, and what they need. Raises InvalidInputError."""
+    """Refuse a field that would change nothing. Raises InvalidInputError.
+
+    `needs` holds for each field its name, whether it is given, whether it has an effect, and what it requires.
+    `other_fields`: fields of other questions, and what they require.
+    """
     given = study.given()
     others = [(name, name in given, False, need) for name, need in (other_fields or {}).items()]
     for name, is_given, acts, need in (*needs, *others):
@@ -144,7 +148,7 @@ def study_facts(study: Study) -> dict[str, Any]:
 
 
 def read_study(path: Path) -> dict[str, object]:
-    """The entries of a study's TOML file; paths that lie beside the file are found there.
+    """Return the entries of a study's TOML file. Relative paths are resolved against the folder of the file.
 
     Raises InvalidInputError for a file that cannot be read.
     """
@@ -160,7 +164,7 @@ def read_study(path: Path) -> dict[str, object]:
 
 
 def parse_setting(text: str) -> tuple[str, object]:
-    """The field and the value in `field=value`, the value as TOML has it, or else as text."""
+    """Return the field and the value of a text `field=value`. The value is read as TOML, or else as plain text."""
     name, sign, value = text.partition("=")
     if not sign:
         raise InvalidInputError("not a setting", value=text, remedy="field=value, for example hide=0.5")

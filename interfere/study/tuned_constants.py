@@ -17,13 +17,13 @@ RECOGNISED_SHARE = 0.05  # of the marks of a trace: 3 of 64
 
 
 class TunedConstant(StrEnum):
-    """What was chosen."""
+    """A constant that was chosen on a trace."""
 
     MAX_PENDING = "the 64 waiting jobs that a decision of matching considers"
     GUESTS_MAY_STAY = "that guests may outlast their hosts"
 
     def acts_in(self, policy: SchedulerRecord) -> bool:
-        """Does the constant act in this policy?"""
+        """Return whether the constant has an effect in this policy."""
         if self is TunedConstant.MAX_PENDING:
             return policy.sharing is Sharing.MATCHING or policy.is_policy
         return bool(policy.sharing) and not policy.is_preemptive
@@ -39,7 +39,7 @@ class TuningTrace:
 
 
 def job_mark(user: str, gpus: int, duration_s: float) -> str:
-    """Eight characters that tell a job from others, whenever it arrives and whatever it is called."""
+    """Return eight characters that identify a job independently of its arrival time and name."""
     return hashlib.sha256(f"{user}|{gpus}|{duration_s:.0f}".encode()).hexdigest()[:8]
 
 
@@ -65,9 +65,9 @@ TUNING_TRACES = (
 def tuned_here(
     worlds: Sequence[World], policies: Sequence[SchedulerRecord], *, guest_may_stay: bool = True
 ) -> dict[str, str]:
-    """Name of the policy -> what of it was chosen on this trace, in words; only policies of which anything was.
+    """Return, for each policy with constants chosen on this trace, a description of these constants.
 
-    `guest_may_stay`: is that default in force?
+    `guest_may_stay`: whether the default that guests may outlast their hosts is in force.
     """
     marks = {
         job_mark(job.user, job.gpus, job.duration_s)
@@ -91,7 +91,7 @@ def tuned_here(
 
 
 def tuned_note(tuned: dict[str, str]) -> str:
-    """One sentence for a report; empty where nothing was chosen on the trace."""
+    """Return a sentence for a report; empty where no constant was chosen on the trace."""
     if not tuned:
         return ""
     by_reason: dict[str, list[str]] = {}

@@ -83,7 +83,7 @@ def comparison_table(title: str, results: Sequence[ModeResult]) -> Table:
 
 
 def explanatory_notes(scenario: PairScenario) -> tuple[str, ...]:
-    """What the columns mean, and what the two timelines are made of."""
+    """Return notes on the meaning of the columns, and on the source of the two timelines."""
     oversized, kernels = scenario.oversized_low_kernels, len(scenario.low.kernels)
     warning = f"{oversized} of {kernels} low kernels are longer than every gap of the high job: filling stops at these"
     measurement = (

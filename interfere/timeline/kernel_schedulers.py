@@ -39,7 +39,7 @@ def run_only(streams: Sequence[StreamState], index: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveScheduler:
-    """One stream after the other, by priority and then in the order given. Gaps stay empty."""
+    """Runs one stream after the other, by priority and then in the given order. Gaps stay empty."""
 
     name: str = "exclusive"
     launch_ahead: int = 1
@@ -121,7 +121,7 @@ class SpatialScheduler:
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """The rates of all streams that are ready."""
+        """Return the rates of all streams that are ready."""
         heads = [state.stream.timeline.kernels[state.head] if state.ready else None for state in streams]
         running = [kernel for kernel in heads if kernel is not None]
         rates = iter(
@@ -131,7 +131,8 @@ class SpatialScheduler:
 
 
 def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> tuple[float, ...]:
-    """Rates in (0, 1] of kernels that run at the same time, from the shares that each uses alone."""
+    """Return rates in (0, 1] of kernels that run at the same time, from the share of the device that each kernel uses
+    alone."""
     compute_rate = min(1.0, 1.0 / total) if (total := sum(sm_frac)) > 0 else 1.0
     demands = [compute_rate * frac for frac in bandwidth_frac]
     free_bandwidth, shares = 1.0, [0.0] * len(demands)
@@ -233,7 +234,7 @@ class _GapFillingArbiter:
         return RateAllocation(run_only(streams, self.running))
 
     def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
-        """Index of the stream whose head fills the gap best, or -1."""
+        """Return the index of the stream whose next kernel fills the gap best, or -1."""
         remaining_gap_s = math.inf
         for state in top_streams:
             gap_s = self.predicted_gap_s[state.index][(state.completed - 1) % len(state.durations_s)]

@@ -95,7 +95,7 @@ class PairScenario:
 
     @property
     def measurement_s(self) -> float:
-        """Time for which both jobs run alone, one after the other, until a scheduler knows their means."""
+        """The time for which both jobs run alone, one after the other, until a scheduler knows their means."""
         return MEASURED_ROUNDS * (1 + FIKIT_OVERHEAD_FRAC) * (self.high.solo_s + self.low.solo_s)
 
     @property
@@ -129,7 +129,7 @@ class PairScenario:
 
 
 class Planner(StrEnum):
-    """What the scheduler that fills gaps knows of the kernels and gaps to come."""
+    """The knowledge that the gap-filling scheduler has of future kernels and gaps."""
 
     IDENTITY = "identity"  # means by kernel identity over measured rounds, as FIKIT
     PLACE = "place"  # means by identity and place in the round: rounds repeat their launches
@@ -151,7 +151,8 @@ def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: 
 
 
 def synthetic_rounds(timeline: Timeline, gap_frac: float, seed: int, *, every: int) -> list[Timeline]:
-    """The rounds of a measurement stage, each with gaps of its own draw, none of them that of `seed` itself."""
+    """Return the rounds of a measurement stage. The gaps of each round are an independent draw; none is the draw of
+    `seed`."""
     seeds = np.random.SeedSequence(seed).generate_state(MEASURED_ROUNDS)
     return [with_synthetic_gaps(timeline, gap_frac, int(draw), every=every) for draw in seeds]
 
@@ -233,9 +234,9 @@ def _default_rounds(high: Timeline, low: Timeline) -> int:
 def replayed_slowdowns(
     profiles: Sequence[JobProfile], mode: KernelScheduler, *, until_s: float = 2.0
 ) -> NDArray[np.float64]:
-    """float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
+    """Return float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
 
-    Beside itself, a job meets a copy that starts in the middle of the round: equal timelines in step never overlap.
+    The copy of a job on the diagonal starts in the middle of the round, because equal timelines in step never overlap.
     """
     timelines = [timeline_from_profile(profile) for profile in profiles]
     slowdowns = np.ones((len(timelines), len(timelines)))

@@ -18,7 +18,7 @@ MAX_PRIORITY = 9  # FIKIT has ten priority queues (Wu 2023)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelIdentity:
-    """What tells kernels apart: name, grid and block; `sm_used` where a format has that instead of a grid (Orion's)."""
+    """The identity of a kernel: name, grid and block. Formats without a grid (Orion's) give `sm_used` instead."""
 
     name: str
     grid: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelStream:
-    """One job on the device: its true timeline, and what a scheduler predicts of it where that differs."""
+    """One job on the device: its true timeline and, where it differs, the timeline that a scheduler predicts."""
 
     timeline: Timeline
     priority: int = 0  # the highest goes first
@@ -130,7 +130,7 @@ class ExecutionSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOutcome:
-    """What one stream achieved, up to its own end or the end of the replay."""
+    """The progress and waiting times of one stream, up to its own end or the end of the replay."""
 
     name: str
     priority: int
@@ -146,7 +146,7 @@ class StreamOutcome:
 
     @property
     def slowdown(self) -> float:
-        """Time beside the other streams ÷ time alone; NaN before any progress."""
+        """The time beside the other streams divided by the time alone; NaN before any progress."""
         return self.elapsed_s / self.alone_s if self.alone_s > 0 else NAN
 
     @property

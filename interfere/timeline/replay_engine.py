@@ -173,7 +173,7 @@ class _ReplayEngine:
                     self._launch(state)
             if self.now_s >= self.until_s or self._all_finished():
                 break
-            # 2. Let the sharing mode decide who runs.
+            # 2. Let the sharing mode decide which streams run.
             allocation = self.arbiter.decide(self.now_s, self.states)
             self._start_and_stop(allocation.rates)
             # 3. Advance to the next event.
@@ -222,7 +222,10 @@ class _ReplayEngine:
                 state.span_start_s = self.now_s
 
     def _fills_gap(self, state: StreamState) -> bool:
-        """Whether the stream runs while all active streams of the highest priority, which it is below, are in a gap."""
+        """Return whether the stream runs while all active streams of the highest priority are in a gap.
+
+        The stream itself must have a lower priority.
+        """
         highest = max(other.stream.priority for other in self.states if other.active)
         return state.stream.priority < highest and not any(
             other.ready for other in self.states if other.active and other.stream.priority == highest
@@ -282,7 +285,7 @@ class _ReplayEngine:
                 state.next_launch_s = gap_end_s if host_waited else max(self.now_s, state.host_ready_s)
 
     def result(self) -> ReplayResult:
-        """What the streams achieved so far."""
+        """Return the outcome of each stream so far."""
         for state in self.states:
             self._end_span(state)
         return ReplayResult(

@@ -105,7 +105,8 @@ def timeline_from_kernel_table(profile: JobProfile) -> Timeline:
 
 
 def with_synthetic_gaps(timeline: Timeline, gap_frac: float, seed: int, *, every: int = 1) -> Timeline:
-    """The same kernels with synthetic gaps that take `gap_frac` of the solo time, one after every `every` kernels.
+    """Return the same kernels with synthetic gaps: one gap after every `every` kernels, `gap_frac` of the solo time in
+    total.
 
     The gaps are drawn independently from an exponential distribution, which has maximum entropy among those of a given
     mean on positive times (Jaynes 1957), and scaled so that their share is exact.

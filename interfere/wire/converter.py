@@ -53,9 +53,9 @@ R = TypeVar("R")
 _PACKAGE = "interfere.v1."
 # The word that stands for an enumeration's unspecified one.
 _UNSPECIFIED: dict[str, Any] = {"SharingMode": DEFAULT_MODE, "ObjectiveKind": ObjectiveKind.WEIGHTED_EXCESS}
-_ZERO_IS_ABSENT = {"Job.gpus"}  # numbers without presence of which 0 means the default
+_ZERO_IS_ABSENT = {"Job.gpus"}  # numbers without presence, where 0 means the default
 _NOT_SENT_AT = {"Device.oversubscription_ratio": 1.0}  # numbers that are left out at this value
-# Records of which a newer server may send more than this release knows: unknown words are absent then.
+# Records in which a newer server may send enum values unknown to this release: these are read as absent.
 _EXTENSIBLE = (Rule, MemoryDemand)
 MAX_REASON = 1_000  # characters that say why an observation was rejected
 
@@ -76,7 +76,7 @@ def from_proto(record_type: type[R], message: Message) -> R:
 
 @compiled_once
 def _writer(record_type: Any, descriptor: Any) -> Callable[[Any], dict[str, Any]]:
-    """What makes the fields of a message, by name, as its constructor takes them."""
+    """Return a function that converts a record to the constructor arguments of its message, by field name."""
     if shape := _SHAPES.get(descriptor.name):
         return shape.write
     sent = [each for each in fields_of(record_type) if each.name in descriptor.fields_by_name]
@@ -96,7 +96,7 @@ def _writer(record_type: Any, descriptor: Any) -> Callable[[Any], dict[str, Any]
 
 
 def _encoder(of: RecordField, field: FieldDescriptor) -> Callable[[Any], Any] | None:
-    """What makes the value of a field; None where it is sent as it is."""
+    """Return a function that encodes the value of a field; None where the value is sent unchanged."""
     encode = _value_encoder(of, field)
     if not field.is_repeated:
         return encode
@@ -135,7 +135,8 @@ def _reader(record_type: Any, descriptor: Any) -> Callable[..., Any]:
 
 @compiled_once
 def _fields_reader(record_type: Any, descriptor: Any) -> Callable[..., Any]:
-    """What makes the record of a message: of the fields that both have, and of values that are given beside it."""
+    """Return a function that builds the record of a message from the fields that both have and from further given
+    values."""
     readers, absent, always = {}, {}, []
     for each in fields_of(record_type):
         field = descriptor.fields_by_name.get(each.name)
@@ -159,7 +160,8 @@ def _fields_reader(record_type: Any, descriptor: Any) -> Callable[..., Any]:
 
 
 def _absent_value(of: RecordField, field: FieldDescriptor) -> Any:
-    """The value of a field that was not sent; MISSING for the default, or where it has to be read all the same."""
+    """Return the value of a field that was not sent. MISSING means the default, or that the field must be read
+    anyway."""
     if field.is_repeated:
         return of.collection() if of.collection and of.default is MISSING else MISSING
     if field.message_type is not None:
@@ -232,7 +234,7 @@ def words(kind: Iterable[Any], enum: EnumDescriptor) -> dict[int, Any]:
 
 
 class _Shape(NamedTuple):
-    """How a message is made and read whose fields are not those of its record."""
+    """The conversion of a message whose fields differ from the fields of its record."""
 
     write: Callable[[Any], dict[str, Any]]
     read: Callable[[Any], Any]

@@ -59,7 +59,7 @@ def _observation(document: object) -> Observation:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """All of a plan, under the names of its fields; of rules only the parameters that their kind carries."""
+    """Return all fields of a plan by name. Rules contain only the parameters of their kind."""
     document = to_document(plan)
     for part in (*document["actions"], *document["refused"]):
         part["rule"] = _present_parameters(part["rule"])
@@ -67,7 +67,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """All of an explanation, under the names of its fields; of rules only the parameters that their kind carries."""
+    """Return all fields of an explanation by name. Rules contain only the parameters of their kind."""
     document = to_document(explanation)
     for part in (document["action"], *document["refused"]):
         part["rule"] = _present_parameters(part["rule"])
@@ -83,7 +83,7 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
-    """One entry a pair, its jobs by name."""
+    """Return one entry per pair, with its jobs by name."""
     prediction = answer.prediction
     rows = zip(
         answer.victim.tolist(),
@@ -140,7 +140,7 @@ def log_document(log: ObservationLog) -> dict[str, Any]:
 
 
 def _about(observation: Observation) -> str:
-    """One line for people."""
+    """Return a line for people."""
     if isinstance(observation, Progress):
         beside = " beside " + ", ".join(observation.company) if observation.company else " alone"
         has_slowdown = not math.isnan(observation.slowdown)

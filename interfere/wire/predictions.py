@@ -147,5 +147,5 @@ def matrix_answer_from_proto(message: pb.PredictMatrixResponse) -> MatrixAnswer:
 
 
 def _optional(value: float) -> float | None:
-    """None for an absent number, which protobuf leaves out."""
+    """Return None for an absent number, since protobuf leaves absent fields out."""
     return value if np.isfinite(value) else None

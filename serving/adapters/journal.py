@@ -51,7 +51,8 @@ class Journal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyReport:
-    """One workload beside one company on one device type. Slowdowns are medians over pods."""
+    """The slowdowns of one workload beside one set of neighbours on one device type. Slowdowns are medians over
+    pods."""
 
     workload: str
     company: tuple[str, ...]
@@ -63,7 +64,7 @@ class CompanyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalReport:
-    """What a journal says about some days."""
+    """Summary of a journal over a span of days."""
 
     days: float
     decided: int  # pods with a decision that names a device
@@ -94,8 +95,11 @@ def read_journal(path: Path, since_s: float = 0.0) -> list[Entry]:
 
 
 def summarise(entries: Iterable[Entry]) -> JournalReport:
-    """Sum a journal up. The measured slowdown of a pod beside a company is the median of its step times there ÷ the
-    median step time of its workload alone on that device type."""
+    """Summarise a journal.
+
+    The measured slowdown of a pod beside a company is the median of its step times there, divided by the median step
+    time of its workload alone on that device type.
+    """
     entries = list(entries)
     by_kind: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -130,7 +134,7 @@ def summarise(entries: Iterable[Entry]) -> JournalReport:
 
 
 def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, float]]]:
-    """Predicted and measured slowdown of every pod, by what it ran beside."""
+    """Return predicted and measured slowdowns of every pod, by its workload, its neighbours and the device type."""
     solo: dict[tuple[str, str], list[float]] = {}
     shared: dict[tuple[Situation, str], list[Entry]] = {}
     for window in windows:

@@ -14,7 +14,7 @@ class AdapterMetrics:
     """Counters and gauges, each under `interfere_SCHEDULER_`. Thread-safe."""
 
     def __init__(self, scheduler: str, more: Mapping[str, str]) -> None:
-        """`more`: names of the metrics that this scheduler alone has, and what they say."""
+        """Declare the metrics. `more`: help texts, by name, of the metrics that only this scheduler has."""
         self._prefix = f"interfere_{scheduler}_"
         self._help = {
             "rounds_total": "Rounds by result.",

@@ -46,7 +46,8 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedJob(Generic[J]):
-    """What became of a job with a decision, from the scheduler alone. Unix seconds; 0 where it did not happen."""
+    """The history of a job with a decision, as its scheduler reports it. Times are Unix seconds; 0: the event did not
+    happen."""
 
     job: J
     decision_id: str
@@ -63,7 +64,8 @@ class DecidedJob(Generic[J]):
 def outcomes(
     decided_jobs: Iterable[DecidedJob[J]], prefix: str, residencies: Iterable[Residency[J]] = ()
 ) -> tuple[Outcome, ...]:
-    """What became of jobs as outcomes (applied, lost race, ended). `prefix`: scheduler and cluster."""
+    """Return the events of decided jobs as outcomes (applied, lost race, ended). `prefix`: name of scheduler and
+    cluster."""
     residency_of = {
         residency.job.history_id: residency
         for residency in sorted(residencies, key=lambda residency: residency.start_s)
@@ -100,7 +102,7 @@ def outcomes(
 
 
 class Reporter(Generic[J]):
-    """Remembers residencies and what was reported of them."""
+    """Remembers the residencies of jobs, and which observations of them were already reported."""
 
     def __init__(self, scheduler: str, cluster: str, rules: WindowRules, marks: MarkSource[J], journal: Journal):
         self._scheduler, self._prefix, self._rules = scheduler, f"{scheduler}/{cluster}", rules
@@ -200,7 +202,7 @@ class Reporter(Generic[J]):
         self._journalled = {key for key in self._journalled if key[0] in present}
 
     def _is_first(self, job: J, kind: str) -> bool:
-        """Whether the journal has no such entry of the job yet; it is taken to have one from now on."""
+        """Return whether the journal has no such entry of the job yet, and record the entry as present."""
         key = job.history_id, kind
         is_first = key not in self._journalled
         self._journalled.add(key)

@@ -40,8 +40,11 @@ def first_reason(checks: Mapping[str, bool]) -> str:
 
 
 def horizon(devices: Sequence[Device], settings: AdapterSettings) -> int:
-    """How many jobs, the first of the queue, are decided in one request: `lookahead` for every free seat, and so few
-    that their pairs fit into it. Of n jobs and the residents of m half-full devices these are n²/2 + n m pairs."""
+    """Return how many jobs from the head of the queue are decided in one request.
+
+    They are `lookahead` jobs for every free seat, reduced until their pairs fit into one request. n jobs and the
+    residents of m half-full devices make n²/2 + n m pairs.
+    """
     free_seats = sum((device.seats or DEFAULT_SEATS) - len(device.residents) for device in devices)
     singles = sum(len(device.residents) == 1 for device in devices)
     return max(0, min(free_seats * settings.lookahead, int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles))

@@ -45,14 +45,16 @@ class Reading(Generic[J, C]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedChanges(Generic[J, C]):
-    """What is carried out of a plan, and the changes that do so."""
+    """The decisions that a scheduler carries out of a plan, and the changes of jobs that carry them out."""
 
     decisions: tuple[Decision[J], ...]
     changes: tuple[C, ...]
 
 
 class SchedulerPort(Protocol[J, P, C]):
-    """A scheduler as the round sees it. `J`, `P`, `C`: its own records of a job, of a decision problem, of a change.
+    """A scheduler as a round of the adapter sees it.
+
+    `J`, `P` and `C` are the scheduler's own records of a job, of a decision problem and of a change.
 
     Every method may raise InterfereError; the next round then reads what was done.
     """
@@ -69,7 +71,8 @@ class SchedulerPort(Protocol[J, P, C]):
         """The decision problem of one scope; what the changes of an earlier scope take is taken."""
 
     def planned_changes(self, problem: P, plan: Plan | None) -> PlannedChanges[J, C]:
-        """What to carry out of the plan; None where nothing was asked. Changes no job yet."""
+        """Return the changes that carry out a plan, without applying them. The plan is None where no decision was
+        requested."""
 
     def apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
         """Carry out changes in order; those that the scheduler did not take. In a dry run nothing is changed."""
@@ -102,8 +105,10 @@ class Advisor(Generic[J, P, C]):
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
 
     def round(self) -> Round[J, C]:
-        """One round. Raises InterfereError where the scheduler or the server does not answer; the next round completes
-        whatever was interrupted."""
+        """Run one round. Raises InterfereError where the scheduler or the server does not answer.
+
+        The next round completes whatever was interrupted.
+        """
         # 1. Read the scheduler, and repair what an earlier round left half done.
         reading = self.port.read()
         self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)
@@ -240,8 +245,11 @@ def group_by_situation(offered: Iterable[Device]) -> Situations:
 def best_of_nodes(
     client: PolicyClient, job: Job, situations: Situations, nodes: Sequence[str], limits: Limits
 ) -> dict[str, Ranking]:
-    """For every node that has one, the ranking of its best situation for the job. Empty where nobody can say: the
-    scheduler goes on as if it had not asked. `nodes` admit the job, so pools do not matter."""
+    """Return, for every node with a situation, the ranking of its best situation for the job.
+
+    Empty where the server gives no answer: the scheduler continues as if it had not asked. `nodes` already admit the
+    job, so pools do not matter.
+    """
     if not situations.devices:
         return {}
     try:

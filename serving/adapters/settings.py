@@ -74,7 +74,7 @@ class AdapterSettings:
             raise InvalidInputError.from_violations(bad)
 
     def own_violations(self) -> Sequence[Violation]:
-        """What is wrong with the settings of this scheduler alone."""
+        """Return the violations of settings that only this scheduler has."""
         return ()
 
     def limits(self, *more: ActionKind) -> Limits:
@@ -138,7 +138,7 @@ def _typed_values(kind: Any, row: Mapping[str, object], path: str, bad: list[Vio
 
 
 def _typed(kind: Any, value: object, path: str, bad: list[Violation]) -> Any:
-    """One value as its field's type."""
+    """Return a value converted to the type of its field."""
     if get_origin(kind) is tuple:
         rows = value if isinstance(value, list | tuple) else [value]
         records = [_record(get_args(kind)[0], row, f"{path}[{k}]", bad) for k, row in enumerate(rows)]
@@ -152,7 +152,7 @@ def _typed(kind: Any, value: object, path: str, bad: list[Violation]) -> Any:
 
 
 def _mismatch(kind: Any, value: object) -> tuple[str, str] | None:
-    """What is wrong with the type of a value, and its remedy; None where nothing is."""
+    """Return how a value differs from the type of its field, with a remedy; None where the type is right."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
     is_map = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
@@ -173,7 +173,7 @@ def _name(kind: Any) -> str:
 
 
 def _record(kind: Any, row: object, path: str, bad: list[Violation]) -> Any:
-    """One record of a list of tables; None where it is none."""
+    """Return one record of a list of tables; None where the entry is not a record."""
     if not isinstance(row, dict):
         bad.append(Violation(field=path, what="must be a table", value=repr(row), remedy="write [[devices]]"))
         return None

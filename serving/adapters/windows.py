@@ -23,7 +23,7 @@ GUARD_S = 1.0  # times of starts and ends are cut to whole seconds
 
 
 class AdvisedJob(Protocol):
-    """What the round must know of a scheduler's own record of a job."""
+    """The properties that a round reads from a scheduler's own record of a job."""
 
     @property
     def id(self) -> str:
@@ -31,7 +31,7 @@ class AdvisedJob(Protocol):
 
     @property
     def workload(self) -> str:
-        """What it runs, as its user named it; empty where the user did not."""
+        """The name of the workload, as the user of the job gave it; empty where the user gave none."""
 
     @property
     def run_id(self) -> str:
@@ -47,7 +47,7 @@ J = TypeVar("J", bound=AdvisedJob)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One device, as windows name it. Without a known `device_type` nothing is measured there."""
+    """One device, as windows name it. Without a known `device_type`, no progress on it is measured."""
 
     device_id: str
     device_type: str = ""
@@ -150,8 +150,10 @@ class ColocationWindow(Generic[J]):
 def colocation_windows(
     residencies: Sequence[Residency[J]], rules: WindowRules, now_s: float
 ) -> tuple[ColocationWindow[J], ...]:
-    """All windows that are complete, not too old, and whose co-located jobs are known. A job on several devices has
-    none."""
+    """Return all windows that are complete, recent enough, and of which all co-located jobs are known.
+
+    A job on several devices has no windows.
+    """
     devices_of = Counter(residency.job.run_id for residency in residencies)
     on_device: dict[str, list[Residency[J]]] = {}
     for residency in residencies:
@@ -181,7 +183,7 @@ def _windows_of_residency(
 
 
 class MarkSource(Protocol[J]):
-    """Where the steps of jobs come from."""
+    """A source of progress marks, which state the steps that jobs have made."""
 
     def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
         """Recent marks of a residency, oldest first; none where nothing is known."""
@@ -191,25 +193,28 @@ class MarkSource(Protocol[J]):
 
 
 class CombinedMarks(Generic[J]):
-    """Of each residency the marks of the first source that has any. Implements MarkSource."""
+    """Several mark sources as one. For each residency, the first source with any marks counts. Implements
+    MarkSource."""
 
     def __init__(self, *sources: MarkSource[J]) -> None:
         self._sources = sources
 
     def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
-        """As `MarkSource.marks`."""
+        """Return the marks of a residency from the first source that has any."""
         return next(filter(None, (source.marks(residency, now_s) for source in self._sources)), ())
 
     def complete_until_s(self, now_s: float) -> float:
-        """As `MarkSource.complete_until_s`; now where there is no source."""
+        """Return the time until which the marks of all sources are complete; now where there is no source."""
         return min((source.complete_until_s(now_s) for source in self._sources), default=now_s)
 
 
 def progress(
     window: ColocationWindow[J], source: MarkSource[J], rules: WindowRules, prefix: str, now_s: float
 ) -> Progress | None:
-    """Progress of the job in the window; None where it has too few marks. Processes of one job step together, so the
-    writer of the most steps represents it."""
+    """Return the progress of the job in the window; None where it has too few marks.
+
+    The processes of one job step together, so the writer with the most steps represents the job.
+    """
     begin_s, end_s, place = window.start_s, window.end_s, window.residency.place
     if company_marks := [mark for each in window.company for mark in source.marks(each, now_s)]:
         times_s = [mark.unix_s for mark in company_marks if begin_s <= mark.unix_s <= end_s]

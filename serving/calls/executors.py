@@ -17,7 +17,7 @@ from interfere.serving.calls.receiving import Receiver, UnreadCall, unread_call
 
 SMALL_BYTES = 2**20  # a snapshot of 1,000 devices is 130 KB
 MESSAGES_AT_ONCE = 4  # of the largest size; each takes some times its bytes once it is parsed
-MEMORY_RETRY_S = 1.0  # hint to those who are refused
+MEMORY_RETRY_S = 1.0  # hint to refused callers
 
 
 class LargeRequests:
@@ -29,7 +29,8 @@ class LargeRequests:
         self.bytes = 0
 
     def take(self, size: int) -> None:
-        """Count a request until it is released. Raises LimitError where too many bytes are there already."""
+        """Count a request until it is released. Raises LimitError where the counted requests have too many bytes
+        already."""
         if size <= SMALL_BYTES:
             return
         with self._mutex:
@@ -51,7 +52,7 @@ class LargeRequests:
 
 CONTROL_THREADS = 2  # of a release of gRPC whose calls wait in threads; refusals have one of their own, as they flood
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds
-RETRY_S = 0.2  # hint to whoever is refused because a queue is full: most calls take milliseconds
+RETRY_S = 0.2  # hint to callers refused because a queue is full: most calls take milliseconds
 WRITE_THREADS = 2  # one writes, one reads the next request
 WATCH_THREADS = 2  # send the first status of a health watch; a client that does not read holds one
 MAX_WATCHES = 1_000  # open health watches; they hold no thread
@@ -64,7 +65,7 @@ class BoundedExecutor(ThreadPoolExecutor):
     """A thread pool that knows how many of its tasks run or wait."""
 
     def __init__(self, name: str, *, threads: int, capacity: int | None = None) -> None:
-        """`capacity`: tasks that may run or wait; None for any number."""
+        """Limit the queue. `capacity`: tasks that may run or wait; None for any number."""
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._capacity, self._load, self._mutex = capacity, 0, threading.Lock()
 
@@ -104,7 +105,7 @@ class RefusalExecutor(BoundedExecutor):
 
 
 class Admission(NamedTuple):
-    """What all calls pass before they get a thread."""
+    """The checks that every call passes before it gets a thread."""
 
     receiver: Receiver
     large_requests: LargeRequests
@@ -123,7 +124,7 @@ class CallExecutor(BoundedExecutor):
         self._admission = admission
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the task; where it is a call, once its request is there. The future of a call ends at once."""
+        """Run the task. A call runs once its request has arrived. The future of a call ends at once."""
         if (call := unread_call(fn, args)) is None:
             return super().submit(fn, *args, **kwargs)
         self._admission.receiver.receive(call, self._run, self._admission.refusals.refuse)
@@ -147,7 +148,8 @@ class CallExecutor(BoundedExecutor):
 
 
 class ControlExecutor(CallExecutor):
-    """Answers calls of microseconds in the thread that takes them from the network: they wait for no other thread."""
+    """Runs control calls, which take microseconds, in the thread that receives them, so that they wait for no other
+    thread."""
 
     def _begin(self, call: UnreadCall, request: Any) -> Future[Any]:
         call.respond_with(call.behaviour, request)

@@ -18,7 +18,7 @@ SERVICE_UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # protoc writes no types for services
-    """Statuses by name; `set` tells those who watch."""
+    """Health statuses by service name. `set` notifies the clients that watch a name."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -26,7 +26,10 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # pr
         self._watchers: dict[Send, str] = {}
 
     def set(self, name: str, status: int) -> None:
-        """Change a status and tell the watchers of the name, in a thread of its own: one of them may not read."""
+        """Change a status and notify the watchers of the name.
+
+        A separate thread notifies them, because a watcher that does not read would block the caller.
+        """
         with self._mutex:
             self._statuses[name] = status
             watchers = [send for send, watched in self._watchers.items() if watched == name]

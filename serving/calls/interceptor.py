@@ -49,7 +49,7 @@ class CallInterruption:
 _log = logging.getLogger(__name__)
 POLICY_SERVICE = "interfere.v1.PolicyService"
 HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
-START_S = 1.0  # hint to whoever calls while the server starts
+START_S = 1.0  # hint to callers while the server starts
 LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 
 Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
@@ -64,7 +64,7 @@ class _UnaryMethod(NamedTuple):
     before: Handler  # the interceptor is open
 
     def admit(self, *, is_open: bool) -> Handler:
-        """The handler that runs a call, or one that refuses it."""
+        """Return the handler that runs a call, or a handler that refuses it."""
         if not is_open:
             return self.before
         return self.refused if self.executor.full else self.admitted
@@ -97,7 +97,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """The handler on the executor of its kind of work, or one that refuses where that is full."""
+        """Return a handler on the executor for this kind of work, or a refusing handler where the executor is full."""
         name = handler_call_details.method
         if name in self._unary_methods:
             return self._unary_methods[name].admit(is_open=self._is_open)
@@ -163,7 +163,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         return call
 
     def _parse(self, content: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
-        """The request. Raises InvalidInputError for bytes that are no such message, or one that is out of bounds."""
+        """Return the parsed request. Raises InvalidInputError for bytes that are not such a message, or that exceed its
+        bounds."""
         if deserialize is None:
             return content
         try:
@@ -185,7 +186,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def _refusing(
         self, kind: str, service: str, method: str, error: InterfereError
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        """What refuses a call with an error."""
+        """Return a handler that refuses a call with an error."""
 
         def refuse(_: Any, context: grpc.ServicerContext) -> Any:
             self._refusals.note(method)
@@ -287,7 +288,7 @@ def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
 
 
 class _OccasionalLog:
-    """Logs that calls failed in one way, at most once a minute, with how many since."""
+    """Logs one kind of failed call at most once a minute, with the number of failures since the last line."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count, self._next_s, self._mutex = what, 0, 0.0, threading.Lock()

@@ -37,7 +37,7 @@ class Listening(NamedTuple):
     def end(self) -> None:
         """Cancel all calls, and return once they have ended or a moment later.
 
-        `stop(None)` would wait for ever where a call of which a message is still being sent misses its cancellation.
+        `stop(None)` would wait for ever for a call whose cancellation arrives while a message is being sent.
         """
         self.server.stop(0).wait(INTERRUPTION_S)
 

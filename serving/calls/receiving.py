@@ -37,7 +37,7 @@ SUPPORTED = all(
 
 
 class UnreadCall(NamedTuple):
-    """What gRPC hands to the executor of a call with one request, which is not received yet."""
+    """A call with one request that gRPC hands to the executor before it has received the request."""
 
     run: Callable[..., None]  # in the context of the call
     respond: Callable[..., None]  # takes the other fields; it asks `receive` for the request
@@ -61,7 +61,7 @@ def unread_call(task: Callable[..., Any], arguments: tuple[Any, ...]) -> UnreadC
 
 
 class _Receipt:
-    """One request that is being received."""
+    """One request that the server is still receiving."""
 
     __slots__ = ("call", "give_up", "since_s")
 
@@ -140,7 +140,7 @@ class Receiver:
 
 
 def _go_on(receipt: _Receipt, received: Callable[[UnreadCall, Any], None]) -> None:
-    """Hand over the request that has arrived; where the caller ended the call without one, say so."""
+    """Hand over the request that has arrived, or report that the caller ended the call without a request."""
     state = receipt.call.state
     with state.condition:
         request, state.request = state.request, None

@@ -14,7 +14,7 @@ from interfere.errors import LimitError
 from interfere.time_budget import check_interruption
 
 POLL_S = 0.02
-RETRY_S = 0.5  # hint to those who are refused: a usual decision takes tenths of a second
+RETRY_S = 0.5  # hint to refused callers: a usual decision takes tenths of a second
 
 
 class _Scope:
@@ -30,7 +30,8 @@ class DecisionTurns:
     """Grants turns to decisions. Thread-safe."""
 
     def __init__(self, *, at_once: int = 2, max_waiting: int = 48) -> None:
-        """`at_once`: decisions computed at the same time; `max_waiting`: requests of one scope, running ones too."""
+        """Limit decisions. `at_once`: decisions computed at the same time. `max_waiting`: requests of one scope,
+        running requests included."""
         self._slots, self._max_waiting = threading.Semaphore(at_once), max_waiting
         self._mutex = threading.Lock()
         self._scopes: dict[str, _Scope] = {}
@@ -72,6 +73,6 @@ class DecisionTurns:
 
 
 def _wait(acquire: Callable[..., bool]) -> None:
-    """Acquire, unless interrupted."""
+    """Acquire a turn, unless interrupted."""
     while not acquire(timeout=POLL_S):
         check_interruption()

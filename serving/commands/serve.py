@@ -95,7 +95,7 @@ def serve(
         "pid": os.getpid(),
     }
     if as_json:
-        typer.echo(json.dumps(ready))  # one line: whoever starts a server reads until the first newline
+        typer.echo(json.dumps(ready))  # one line: a program that starts a server reads until the first newline
     else:
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in ready.items() if value is not None]
         emit(ready, escape("\n".join(lines)), as_json=False)

@@ -14,7 +14,7 @@ MAX_CORRECTIONS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedState:
-    """What was learned from the log up to one of its entries. Nothing in it changes: any thread may read it."""
+    """The state learned from the log up to one of its entries. It is immutable, so that any thread may read it."""
 
     model: OnlineModel
     last_sequence: int  # of the log's newest entry; 0 without any
@@ -24,12 +24,12 @@ class LearnedState:
     relearning: bool = False  # the log is learned again beside: a rollback or a profile is not in the model yet
 
     def summary(self) -> OnlineState:
-        """Counts: stored observations and what they taught."""
+        """Return counts of stored observations, and of what the model learned from them."""
         return online_summary(self.model, self.counts, relearning=self.relearning)
 
 
 def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning: bool = False) -> OnlineState:
-    """Counts of stored observations by kind, and what they taught the model."""
+    """Return counts of stored observations by kind, and of what the model learned from them."""
     summary = model.summary()
     reporters = tuple(
         ReporterState(

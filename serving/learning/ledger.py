@@ -69,10 +69,11 @@ class ObservationLedger:
         writer: AbstractContextManager[bool] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`new_model` makes a model that has learned nothing; `max_entries` of the log are kept.
+        """Keep at most `max_entries` of the log. `new_model` makes a model that has learned nothing.
 
-        `writer`: the lock that callers of all but readers hold; with it a long log is learned again beside all calls,
-        and `on_replaced` is called, with the lock held, when the result is published. Without it they wait.
+        `writer` is the lock that every caller except a reader holds. With it, a long log is learned again in the
+        background, and `on_replaced` is called under the lock when the result is published. Without it, the callers
+        wait.
         """
         self._max_entries = max_entries
         self._book, self._metrics = book, metrics
@@ -108,7 +109,7 @@ class ObservationLedger:
     # --- learning again ---------------------------------------------------------------------------------------------
 
     def catch_up(self, *, relearning: bool = False) -> None:
-        """Learn what others appended to the log since.
+        """Learn the entries that other processes appended to the log since the last call.
 
         `relearning`: another process learns the log again and will store the result; the present model waits for it.
         """
@@ -132,10 +133,11 @@ class ObservationLedger:
     def use_profiles(
         self, profiles: ProfileCatalogue, *, changed: Sequence[JobProfile], relearning: bool = False
     ) -> None:
-        """Resolve workloads with another catalogue; what was observed of jobs that it profiles first is learned again.
+        """Use another catalogue of profiles, and learn again the observations of jobs that this catalogue profiles for
+        the first time.
 
-        `changed`: the profiles that this catalogue has and the one before had not, or the other way round.
-        `relearning`: another process learns the log again, as in `catch_up`.
+        `changed`: the profiles in which the new and the old catalogue differ. `relearning`: another process learns the
+        log again, as in `catch_up`.
         """
         before, self._fold.profiles = self._fold.profiles, profiles
         state = self._model.state
@@ -151,7 +153,8 @@ class ObservationLedger:
         self._publish()
 
     def _learn_again(self) -> None:
-        """Learn the log again: at once where that takes milliseconds, else beside the present model."""
+        """Learn the log again: at once where it takes milliseconds, else in the background while the present model
+        answers."""
         self._times_learned_again += 1
         self._is_outdated = False
         if self._relearning and (
@@ -175,7 +178,7 @@ class ObservationLedger:
             self._fold.recent.add(self._last_sequence, self._model.state)
 
     def close(self) -> None:
-        """Learn nothing again."""
+        """Stop the thread that learns the log again."""
         if self._relearning:
             self._relearning.close()
 
@@ -250,7 +253,8 @@ class ObservationLedger:
         return tuple(answers)
 
     def prune(self) -> None:
-        """Forget the oldest entries of a log that is too long; what they taught is in the stored state."""
+        """Delete the oldest entries of a log that is too long. What the model learned from them stays in the stored
+        state."""
         if self._is_relearning or sum(self._counts.values()) <= self._max_entries:
             return
         with contextlib.suppress(UnavailableError):
@@ -306,7 +310,8 @@ class ObservationLedger:
         return answer, learned.error_ratio
 
     def _refusal(self, observation: Observation) -> str:
-        """Why a memory usage, a rollback or the undoing of one cannot be taken in; "" where it can."""
+        """Return the reason why a memory usage, a rollback or the undoing of a rollback is refused; "" where it is
+        accepted."""
         if isinstance(observation, MemoryUsage):
             return impossible_usage(observation)
         if not isinstance(observation, Rollback):

@@ -44,17 +44,20 @@ class RecentStates:
         return None
 
     def forget_before(self, sequence: int) -> None:
-        """Forget the states after earlier entries: some of those that followed them are no longer in the log."""
+        """Forget the states after earlier entries, because some entries that followed them are no longer in the log."""
         self._states = tuple(each for each in self._states if each[0] >= sequence)
 
     def clear(self) -> None:
-        """Forget all states: what they were learned from has changed. `release` frees their memory."""
+        """Forget all states, because the log or the profiles they were learned from have changed. `release` frees their
+        memory."""
         self._void = [*self._void, *self._states]
         self._states = ()
 
     def release(self, pause: Callable[[], None]) -> None:
-        """Free the memory of forgotten states, one after another: all of them at once take up to a tenth of a second,
-        in which no other thread runs."""
+        """Free the memory of forgotten states one after another.
+
+        Freeing all at once takes up to a tenth of a second, in which no other thread runs.
+        """
         while self._void:
             self._void.pop()
             pause()
@@ -136,7 +139,10 @@ class LogFold:
     def _stored_model(
         self, upto: int, rewrites: Sequence[tuple[int, int]], *, after: int
     ) -> tuple[OnlineModel, int] | None:
-        """The model of the newest valid stored state at most at an entry, and where it ends; None where none is."""
+        """Return the model of the newest valid stored state up to an entry, and that state's entry.
+
+        None where there is no such state.
+        """
         for stored in self._checkpoints.find(self._key(), up_to=upto):
             if stored.sequence <= after:
                 return None
@@ -167,7 +173,7 @@ class LogFold:
     # --- stored states ----------------------------------------------------------------------------------------------
 
     def _key(self) -> str:
-        """What a stored state depends on besides the log and the profiles of its workloads."""
+        """Return the key of a stored state: the format and the model version on which the state depends."""
         return f"{online_state.FORMAT} {self._untaught().version}"
 
     def store(self, model: OnlineModel, sequence: int, profiles: ProfileCatalogue) -> None:
@@ -190,9 +196,10 @@ def _is_valid(sequence: int, rewrites: Sequence[tuple[int, int]]) -> bool:
 
 
 def valid_spans(after: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> Iterator[tuple[int, int]]:
-    """The parts (above, up to) of the log that no rollback of all reporters has made invalid.
+    """Return the spans (above, up to) of the log that no rollback of all reporters has made invalid.
 
-    The others need not be read. What a rollback of one reporter made invalid is read, and left out by its reporter.
+    The entries outside these spans need not be read. A rollback of a single reporter makes no span invalid: its entries
+    are read, and skipped by their reporter.
     """
     of_all = [rollback for rollback in rollbacks if not rollback.reporter]
     for rollback in sorted(of_all, key=lambda rollback: rollback.last_valid):
@@ -204,16 +211,16 @@ def valid_spans(after: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> 
 
 
 def is_rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[RolledBackRange]) -> bool:
-    """Whether one of the rollbacks takes this entry out of what is learned."""
+    """Return whether one of the rollbacks excludes this entry from learning."""
     return any(rollback.covers(sequence, observation) for rollback in rollbacks)
 
 
 def read_log(
     book: ObservationRepository, fold: LogFold, learned: LearnedState, at: int | None, limit: int
 ) -> ObservationLog:
-    """The newest entries up to a point (None: the end), and what was known there.
+    """Return the newest entries up to a point (None: the end), and the state that was learned at this point.
 
-    Of an earlier point than that of `learned`, the state is folded. Raises NotFoundError past the end.
+    The state at a point before the end of `learned` is computed again. Raises NotFoundError past the end of the log.
     """
     if at is not None and at > learned.last_sequence:
         raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")

@@ -27,13 +27,15 @@ Replace = Callable[[OnlineModel, int], None]
 
 
 class Relearning:
-    """One thread that learns the log again, as long as that is due. Its methods are called with the lock held."""
+    """A thread that learns the log again while that is due. Its methods must be called with the lock held."""
 
     def __init__(
         self, fold: LogFold, writer: AbstractContextManager[bool], newest: Callable[[], int], replace: Replace
     ) -> None:
-        """`writer` is the lock of whoever changes the log or the profiles; `newest` is the log's last entry, and
-        `replace` is called with the lock held."""
+        """Prepare the thread. `writer` is the lock of all changes to the log or the profiles.
+
+        `newest` returns the log's last entry. `replace` is called with the lock held.
+        """
         self._fold, self._writer, self._newest, self._replace = fold, writer, newest, replace
         self._generation = 0
         self._thread: threading.Thread | None = None

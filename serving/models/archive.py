@@ -24,7 +24,7 @@ _VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # names a folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingState:
-    """What a server remembers of its models over a restart."""
+    """The state of the served models that a server keeps over a restart."""
 
     served: tuple[str, ...] = ()  # versions in the order in which they were served, the present one last
     pinned: bool = False
@@ -81,7 +81,7 @@ class ModelArchive:
         return target
 
     def path(self, version: str) -> Path:
-        """Where a version is kept."""
+        """Return the path where a version is kept."""
         return self._folder / version
 
     def find(self, version: str) -> Path:

@@ -100,7 +100,8 @@ class ModelHost:
         metrics: Metrics,
         learn_beside: Callable[[Path], None] = lambda _: None,
     ) -> None:
-        """`watched`: the folder that training publishes into. `learn_beside`: lets another process learn the log."""
+        """Serve models. `watched`: the folder into which training publishes. `learn_beside`: lets another process learn
+        the log."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()
@@ -216,7 +217,7 @@ class ModelHost:
 
 
 def signature_of(folder: Path) -> Signature | None:
-    """What changes with every publication; None where nothing is published."""
+    """Return a signature of the folder that changes with every publication; None where nothing is published."""
     try:
         status = (folder / "manifest.json").stat()
     except OSError:

@@ -14,7 +14,8 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowing:
-    """What a worker has to know before it computes: at least this much of the log, these profiles, this model."""
+    """The state that a worker must have before it computes: the model, the profiles, and at least this much of the
+    log."""
 
     model_folder: Path
     model_version: str
@@ -47,7 +48,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A refusal as it travels on the wire, or the traceback of an error that nobody foresaw."""
+    """A refusal in wire form, or the traceback of an unexpected error."""
 
     code: str = ""
     status: bytes = b""

@@ -24,7 +24,7 @@ def learn_in_process(store_path: Path, model_folder: Path) -> None:
 
 
 def main() -> None:
-    """Learn and store."""
+    """Learn the log, and store the result."""
     os.nice(NICENESS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     store = SqliteStore(Path(sys.argv[1]), shared=True)

@@ -17,10 +17,10 @@ ARENAS = 2  # heaps; Python's own small objects live in neither
 
 
 def return_freed_memory() -> None:
-    """Let large blocks go back to the system when they are freed, and share few heaps among all threads.
+    """Make the allocator return large freed blocks to the system, and let all threads share few heaps.
 
-    Call it before threads start. What the environment sets (MALLOC_ARENA_MAX, ...) stays; without glibc, nothing
-    changes.
+    Call this before threads start. Settings of the environment (MALLOC_ARENA_MAX, ...) take precedence. Without glibc
+    it does nothing.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -34,8 +34,10 @@ def return_freed_memory() -> None:
 
 
 def leave_out_what_stays() -> None:
-    """Let the collector of cycles leave out what is loaded now: it would look through 60,000 objects again and again,
-    30 ms each time, in which no thread runs. Call it once per process, when everything is loaded.
+    """Exclude the objects that are loaded now from garbage collection (gc.freeze).
+
+    The collector would traverse 60,000 objects again and again, 30 ms each time, in which no thread runs. Call this
+    once per process, when everything is loaded.
     """
     gc.collect()
     gc.freeze()

@@ -41,7 +41,7 @@ class WorkerPool:
     def __init__(
         self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
     ) -> None:
-        """Start the workers; they are ready a second later. `knowing`: what they have to know now."""
+        """Start the workers, which are ready about a second later. `knowing`: the state that they must have now."""
         self._command = [
             sys.executable,
             "-P",
@@ -155,7 +155,10 @@ class WorkerPool:
 
 
 def _exchange(worker: _Worker, ask: Ask) -> tuple[Any, InterfereError | None]:
-    """What the worker answers, None where it ended or has to; and the error where nobody waits for the answer."""
+    """Send a request to a worker. Returns its answer, and the error that interrupted the caller's wait, if any.
+
+    The answer is None where the worker ended or has to be ended.
+    """
     incoming, outgoing = _pipes(worker)
     interruption, kill_at_s = None, math.inf
     try:
@@ -177,7 +180,7 @@ def _exchange(worker: _Worker, ask: Ask) -> tuple[Any, InterfereError | None]:
 
 
 def _pipes(worker: _Worker) -> tuple[IO[bytes], IO[bytes]]:
-    """What the worker writes, and what it reads."""
+    """Return the pipe that the worker writes to, and the pipe that it reads from."""
     return cast(IO[bytes], worker.stdout), cast(IO[bytes], worker.stdin)
 
 

@@ -88,10 +88,11 @@ class Worker:
 
 
 class _Computation:
-    """What SIGUSR1 interrupts: the server sends it where nobody waits for the answer any longer.
+    """The computation of one answer, which SIGUSR1 interrupts. The server sends this signal when no caller waits any
+    longer.
 
-    The signal raises wherever Python is then, and every search raises when it asks next: one that was inside a callback
-    of a solver, which no exception may cross, has not heard the first.
+    The signal handler raises an exception at once. A solver callback may swallow it, because no exception may cross the
+    solver. Therefore every search also checks for the interruption.
     """
 
     def __init__(self) -> None:
@@ -146,7 +147,7 @@ def _read(incoming: IO[bytes], put: Callable[[Ask], None]) -> None:
 
 
 class _Mailbox:
-    """One request at a time from the reading thread to the computing one."""
+    """Hands one request at a time from the reading thread to the computing thread."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()

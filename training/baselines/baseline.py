@@ -52,7 +52,7 @@ class PartialBaseline(Protocol):
     """A fitted baseline that lacks the inputs of some rows and predicts the mean there."""
 
     def has_inputs(self, rows: PairRows) -> NDArray[np.bool_]:
-        """bool[p]: rows predicted by its own rule; the others get the mean."""
+        """Return bool[p]: whether the rule of the baseline predicts the row. The mean predicts all other rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,8 @@ def with_mean_fallback(name: str, dataset: Dataset, rule: Rule) -> FittedRule:
 
 
 def fit_per_domain(name: str, dataset: Dataset, fit: Callable[[Dataset], Rule]) -> FittedRule:
-    """One rule per domain, as the published methods fit one per device; an unknown domain gets the rule of all rows."""
+    """Fit one rule per domain, as the published methods fit one per device. An unknown domain uses a rule fitted on all
+    rows."""
     overall_rule = fit(dataset)
     domain_rules = {int(d): fit(dataset.take(dataset.rows.domain == d)) for d in np.unique(dataset.rows.domain)}
 

@@ -155,7 +155,7 @@ class ThreeClassTree:
         tree.fit(inputs[known], class_labels(dataset)[known])
 
         def predicted_class(rows: PairRows, columns: tuple[int, ...]) -> NDArray[np.int64]:
-            """int64[p]: class of the job that the columns describe, -1 where they are absent."""
+            """Return int64[p]: the class of the job that the columns describe; -1 where the columns are absent."""
             inputs = column_values(rows, columns)
             known = np.isfinite(inputs).all(axis=1)
             classes = np.full(len(rows), -1)

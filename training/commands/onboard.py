@@ -141,7 +141,7 @@ def _train(
 
 
 def _summary(measured: "Measured", answers: "Sequence[OnboardedPair]", trained: "TrainingResult | None") -> list[Part]:
-    """What is known of every job, as people read it."""
+    """Return the slowdowns and errors of every job as text for people."""
     from interfere.training.onboarding import suggestion_text
 
     rows = tuple(

@@ -38,13 +38,12 @@ TRAINING_SPLITS: Mapping[str, int | None] = {"pair": None, "job": None, "family"
 
 
 def select_champion(evaluations: Sequence[Evaluation]) -> str:
-    """Name of the model with the lowest MAE, averaged over the splits; of equal models the simpler one.
+    """Return the name of the model with the lowest MAE, averaged over the splits. Among equal models the simplest wins.
 
-    A model that is not in the catalogue comes after those that are.
+    Models outside the catalogue count as the least simple.
 
-    The ensemble is selected unless another model is better by more than `ENSEMBLE_PREFERENCE`: it is the one whose
-    weights adapt to jobs unlike those seen, which these splits hardly test, and smaller differences among six models
-    are noise.
+    The ensemble is selected unless another model is better by more than `ENSEMBLE_PREFERENCE`. Its weights adapt to
+    jobs unlike the training jobs, which these splits hardly test, and smaller differences among six models are noise.
     """
     evaluated = dict.fromkeys(evaluation.model for evaluation in evaluations)
     names = sorted(evaluated, key=lambda name: list(MODELS).index(name) if name in MODELS else len(MODELS))
@@ -62,7 +61,8 @@ def evaluate_for_training(
 
 
 def training_validations(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> list[CrossValidation]:
-    """What a training cross-validates. Raises UnfitError where the rows do not allow the splits `pair` and `job`."""
+    """Return the cross-validations of a training. Raises UnfitError where the rows do not allow the splits `pair` and
+    `job`."""
     return possible_validations(dataset, models, TRAINING_SPLITS, seed, required=REQUIRED)
 
 
@@ -104,9 +104,9 @@ def select_on_training_rows(dataset: Dataset, models: Sequence[ModelSettings], s
 def nested_validations(
     dataset: Dataset, models: Sequence[ModelSettings], seed: int, about: str = ""
 ) -> list[CrossValidation]:
-    """What selects a model on training rows alone, without any test row; nothing where there is no choice.
+    """Return the cross-validations that select a model on training rows alone. Empty where there is only one model.
 
-    `INNER_FOLDS` folds of each of the `TRAINING_SPLITS` that the rows allow.
+    They are `INNER_FOLDS` folds of each of the `TRAINING_SPLITS` that the rows allow.
     """
     splits = dict.fromkeys(TRAINING_SPLITS, INNER_FOLDS) if len(models) > 1 else {}
     return possible_validations(dataset, models, splits, seed, about=about)
@@ -119,13 +119,13 @@ def selected_model(found: Sequence[Evaluations], models: Sequence[ModelSettings]
 
 
 HELD_OUT = "held_out"  # name of the split in the scores
-GATE, REQUEST = "gate", "request"  # who selected a champion
+GATE, REQUEST = "gate", "request"  # what selected a champion
 SplitScore = tuple[str, str, Scores]  # (split, model, scores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """All models of one training, by name, and what is known of them."""
+    """All models of one training by name, with their validations and scores."""
 
     dataset: Dataset  # the rows that every model is fitted on
     settings: Mapping[str, ModelSettings]
@@ -133,12 +133,12 @@ class Candidates:
     evaluations: tuple[Evaluation, ...]  # out of fold, of every model
     scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     champion: str
-    selected_by: str  # "gate", the rule of `select_champion`, or "request", whoever trains
+    selected_by: str  # "gate", the rule of `select_champion`, or "request", the user who trains
     seed: int
 
     @property
     def champion_model(self) -> FittedModel:
-        """The fitted champion."""
+        """The fitted model of the champion."""
         return self.fitted[self.champion]
 
     @property

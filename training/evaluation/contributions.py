@@ -78,7 +78,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableContribution:
-    """What one table does to the predictions of trusted rows of the others."""
+    """The effect of one table on the predictions of trusted rows of all other tables."""
 
     table: str
     rows: int  # of the table
@@ -87,13 +87,13 @@ class TableContribution:
 
     @property
     def effect(self) -> str:
-        """`helps`, `harms`, or why neither can be said."""
+        """`helps`, `harms`, or the reason why the effect is unknown."""
         if not self.tests:
             return f"cannot be judged: under {MIN_TESTS} trusted rows in other tables"
         return "helps" if self.error.high < 0 else "harms" if self.error.low > 0 else "neither helps nor harms clearly"
 
     def text(self) -> str:
-        """One line for people."""
+        """A line about the effect, for people."""
         line = f"table {self.table} ({self.rows} rows) {self.effect}"
         if not self.tests:
             return line
@@ -106,7 +106,7 @@ class TableContribution:
 def table_contributions(
     dataset: Dataset, names: Sequence[str], model: ModelSettings, seed: int, clock: TimeLeft | None = None
 ) -> tuple[TableContribution, ...]:
-    """One entry per table that has rows, where there are two; `dataset` as built, without translations.
+    """Return one entry per table with rows, if there are at least two such tables. `dataset` has no translated rows.
 
     Each table is a task of `clock`, of the kind `TABLE_TASK`.
     """

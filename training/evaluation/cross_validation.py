@@ -25,7 +25,7 @@ from interfere.training.models.protocols import FittedModel, ModelSettings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-IN_THIS_PROCESS = Runner()  # nothing is kept, nobody is told
+IN_THIS_PROCESS = Runner()  # keeps no results, reports no progress
 FOLDS_FOLDER = Path("runs") / "folds"  # of the workspace, where an interrupted cross-validation goes on from
 UNFIT = "unfit"  # key in the document of a fold whose training rows do not suffice; no name of a model
 
@@ -49,7 +49,8 @@ class FoldScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One model on one split. `t` tests: in the `job` split a row is tested once for each of its jobs."""
+    """The predictions of one model on one split. `t`: number of tests. The split `job` tests a row once for each of its
+    jobs."""
 
     split: str
     model: str
@@ -83,19 +84,19 @@ class CrossValidation:
     seed: int = 0
     count: int | None = None  # of folds, as in `folds`
     required: bool = True  # is it an error where the training rows of a fold do not suffice for a model?
-    about: str = ""  # of which table and facts, for people
+    about: str = ""  # the table and the facts, in words
     folds: tuple[Fold, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folds", folds(self.dataset, self.split, self.seed, self.count))
 
     def text(self) -> str:
-        """What is validated, in words."""
+        """A description of the validation, in words."""
         about = f"{self.about}, " if self.about else ""
         return f"{about}{self.split} split, seed {self.seed}"
 
     def fold_text(self, fold: int) -> str:
-        """One fold, in words."""
+        """Describe one fold in words."""
         return f"{self.text()}, fold {fold + 1} of {len(self.folds)}"
 
     def digest(self) -> str:
@@ -307,7 +308,8 @@ def cross_fold_interval(
 
 
 def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, unlike_folds: bool) -> ScoredRows:
-    """Predictions for the rows `index` beside their measurements; rows of two domains or tables are never compared.
+    """Return the predictions for the rows `index` with their measurements. Rows of two domains or tables are never
+    compared.
 
     With `unlike_folds`, predictions of two folds are not ranked together either. A choice among partners is always made
     within one fold, whose predictions come from one fitted model.
@@ -328,7 +330,7 @@ def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints
 
 
 def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
-    """int64[t]: the job of each test row that no training row shows; the victim where both were seen."""
+    """Return int64[t]: the job of each test row that occurs in no training row; the victim where both jobs occur."""
     train, test = dataset.rows.take(fold.train), dataset.rows.take(fold.test)
     seen = np.concatenate([train.victim, train.neighbour])
     neighbour_is_new = np.isin(test.victim, seen) & ~np.isin(test.neighbour, seen)

@@ -29,7 +29,7 @@ MAX_LISTED = 10  # pairs and columns in the text report; the document has all
 
 
 class Expectation(StrEnum):
-    """What an observed pair is compared with."""
+    """The expected slowdown of an observed pair."""
 
     MEASURED = "measured before"
     PREDICTED = "predicted"
@@ -37,7 +37,7 @@ class Expectation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDrift:
-    """One column of encoded jobs in the base tables and in the new one."""
+    """The drift of one column of encoded jobs between the base tables and the new table."""
 
     column: str
     statistic: float  # largest difference of the two distribution functions
@@ -47,7 +47,7 @@ class ColumnDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairDrift:
-    """One observed ordered pair beside its expectation."""
+    """One observed ordered pair and its expected slowdown."""
 
     victim: str
     neighbour: str
@@ -64,7 +64,7 @@ class DriftReport:
     """Columns by ascending p, pairs by descending deviation."""
 
     columns: tuple[ColumnDrift, ...]
-    pairs: tuple[PairDrift, ...]  # without those that have no expectation
+    pairs: tuple[PairDrift, ...]  # only pairs with an expectation
     unexpected: int  # number of observed pairs without an expectation
     bias: float  # median of log(observed ÷ expected); NaN without pairs
 

@@ -71,7 +71,7 @@ def ablate_facts(tables: Sequence[Table], fact_sets: Sequence[FactSet] = tuple(F
 
 
 def _without_static(table: Table) -> Table:
-    """The table without what was traced; a job of which nothing else is known keeps its trace."""
+    """Return the table without facts from static traces. A job with no other facts keeps its static facts."""
     rows = [part for row in table.profiles for part in split_static(row)]
     measured = {(row.workload, row.device_type) for row in rows if row.source != STATIC}
     kept = [row for row in rows if row.source != STATIC or (row.workload, row.device_type) not in measured]

@@ -34,7 +34,7 @@ BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderboardRow:
-    """One model over all seeds."""
+    """The scores of one model over all seeds."""
 
     name: str
     baseline: bool
@@ -214,13 +214,14 @@ def evaluate_named_tables(
 
 
 def leaderboards_report(leaderboards: Sequence[Leaderboard]) -> Document:
-    """All leaderboards, and what their columns mean."""
+    """Return the report of all leaderboards, with the meaning of their columns."""
     sections = (leaderboard.section() for leaderboard in leaderboards)
     return Document("Leaderboards", (*sections, Sentence(f"{LEGEND}.", tone=Tone.NOTE)))
 
 
 def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str, Any]]:
-    """One document per table and split, on the most facts; those on fewer facts are inside, under `fewer_facts`."""
+    """Return one document per table and split, for the largest set of facts. The scores on fewer facts are under
+    `fewer_facts`."""
     documents: dict[tuple[str, str], dict[str, Any]] = {}
     for leaderboard in leaderboards:
         key = leaderboard.data, leaderboard.split
@@ -234,9 +235,9 @@ def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str,
 def score_published_on_poor_profiles(
     leaderboards: Sequence[Leaderboard], count: int | None, runner: Runner
 ) -> list[tuple[tuple[str, str], str, tuple[PoorProfileScore, ...]]]:
-    """((data, split), title, scores) of the published model of every leaderboard on unseen jobs and all facts.
+    """Return ((data, split), title, scores) of the published model of every leaderboard on unseen jobs and all facts.
 
-    With the first seed; without those whose published model reads no facts.
+    Only the first seed counts. Leaderboards whose published model reads no facts are left out.
     """
     scored = []
     for leaderboard in leaderboards:

@@ -16,7 +16,7 @@ LEGEND = (
     "coverage of their own slowdown and of what they do to others"
 )
 ERROR, SHARE, PERCENT = fixed(4), fixed(3), fixed(2, "%", quantity="percent")
-SCORE_COLUMNS = (  # field of `Scores`, and its column; a terminal shows those that fit
+SCORE_COLUMNS = (  # field of `Scores`, and its column; a terminal shows the columns that fit
     ("mae", Column("MAE", ERROR)),
     ("mae_se", Column("±", ERROR, is_detail=True)),
     ("rmse", Column("RMSE", ERROR, is_detail=True)),

@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 class Side(StrEnum):
-    """Whose slowdown a row measures, seen from the job that is new."""
+    """Whether a row measures the new job's own slowdown or the slowdown of its neighbours."""
 
     OWN = "own"
     OTHERS = "others"
@@ -38,7 +38,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceCosts:
-    """What the choice of a partner costs each job: measured slowdowns, one entry per job and group."""
+    """The cost to each job of the choice of a partner: measured slowdowns, one entry per job and group."""
 
     job: Ints
     chosen: Floats  # float64[models, jobs]: of the partner that each model prefers
@@ -73,7 +73,7 @@ def rows_of_side(side: Side, victim: Ints, subject: Ints) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """All scores of one model on one split. NaN where the rows do not allow one."""
+    """All scores of one model on one split. A score is NaN where the rows do not allow it."""
 
     rows: int
     mae: float  # mean |y - ŷ|
@@ -229,10 +229,10 @@ def spearman(rows: ScoredRows) -> float:
 
 
 def regret(rows: ScoredRows, group: Ints) -> float:
-    """Mean over (group, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
+    """Return the mean over (group, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
 
-    j runs over partners (at least 3) measured both ways; c is the partner with the largest ŷ_ic + ŷ_ci. Where several
-    partners share it, v_ic is their mean: what a random choice among them gives.
+    j runs over partners (at least 3) measured in both directions. c is the partner with the largest ŷ_ic + ŷ_ci. Where
+    several partners tie, v_ic is their mean, as for a random choice among them.
     """
     # 1. Collect (measured, predicted) v_ij of each job's partners.
     keys = list(zip(group.tolist(), rows.victim.tolist(), rows.neighbour.tolist(), strict=True))
@@ -276,7 +276,7 @@ def _side_scores(rows: ScoredRows, interval: PredictionInterval | None) -> dict[
 
 
 def _speed_error(rows: ScoredRows) -> Floats:
-    """|y - ŷ|."""
+    """Return the absolute error of speed, |y - ŷ|."""
     return np.abs(speed(rows.measured_log) - speed(rows.predicted_log))
 
 

@@ -83,7 +83,8 @@ def _job_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) ->
 
 
 def _family_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
-    """Only families that were measured beside another one are hidden: the others have no row that could test them."""
+    """Return folds that hide families. Only families measured beside another family are hidden, since others give no
+    test row."""
     family_of = [family or name for name, family in zip(dataset.workloads, dataset.families, strict=True)]
     names = sorted({name for pair in _family_pairs(dataset, family_of) if len(pair) == 2 for name in pair})
     members = {name: [k for k, family in enumerate(family_of, 1) if family == name] for name in names}
@@ -97,7 +98,7 @@ def _family_folds(dataset: Dataset, rng: np.random.Generator, count: int | None)
 
 
 def _family_pairs(dataset: Dataset, family_of: Sequence[str]) -> set[frozenset[str]]:
-    """The families of both jobs, for every row; one name where they are equal."""
+    """Return the set of families of both jobs for every row. A pair within one family is a set of one name."""
     ids = zip(dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), strict=True)
     return {frozenset((family_of[i - 1], family_of[j - 1])) for i, j in ids}
 
@@ -191,6 +192,6 @@ SPLITTERS: Mapping[str, Splitter] = {
     "sparse40": _sparse_folds(40),
 }
 SPLITS = tuple(SPLITTERS)
-SELECTION_SPLITS = ("pair", "job")  # that `evaluate` reports unless it is told otherwise
+SELECTION_SPLITS = ("pair", "job")  # the splits that `evaluate` reports by default
 SPLITS_OF_UNSEEN_JOBS = frozenset({"job", "family"})  # each fold hides all rows of its jobs
 SPLITS_OF_UNLIKE_FOLDS = frozenset({"job", "family", "neighbour", "device"})  # each fold hides other jobs or devices

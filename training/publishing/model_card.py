@@ -55,9 +55,9 @@ def model_card(
     compositions: Sequence[DomainComposition] = (),
     beliefs: Sequence[str] = (),
 ) -> Document:
-    """The card, without dates and paths: equal data and seed give an equal card.
+    """Return the model card. It has no dates and paths, so that equal data and seed give an equal card.
 
-    `notice`: what the licence of the training data asks to be told. `beliefs`: a line on each table with few pairs.
+    `notice`: the text that the licence of the training data requires. `beliefs`: a line on each table with few pairs.
     """
     return Document(
         f"Slowdown predictor: {champion}",
@@ -108,7 +108,7 @@ def _matrix_text(limit: MatrixLimit | None) -> str:
 
 
 def _trial_note(dataset: Dataset) -> list[Sentence]:
-    """That a model of CPU cores is for trying out."""
+    """Return a note that a model of CPU cores is meant for trying out the program."""
     if {d.device_type for d in dataset.domains} != {CPU_CORE.name}:
         return []
     text = "Two processes shared one core in time slices. These figures say nothing about a GPU."
@@ -151,7 +151,8 @@ def _warnings(warnings: Sequence[str]) -> list[Sentence]:
 
 
 def _beliefs_section(lines: Sequence[str]) -> list[Section]:
-    """What predicts the pairs of tables of which few were measured; none without such tables."""
+    """Return the section about tables with few measured pairs and the beliefs that predict them; empty without such
+    tables."""
     text = (
         "Their pairs are predicted by the model above together with a belief: a Gaussian process over the measured "
         "pairs, which starts from what a model predicted before any was measured. Weights are inverse to mean squared "
@@ -161,7 +162,7 @@ def _beliefs_section(lines: Sequence[str]) -> list[Section]:
 
 
 def _groups_section(compositions: Sequence[DomainComposition]) -> list[Section]:
-    """How well groups of three and more are predicted; none without measured ones."""
+    """Return the section on the accuracy for groups of three and more; empty without measured groups."""
     if not compositions:
         return []
     error = fixed(4)
@@ -196,7 +197,8 @@ def _groups_section(compositions: Sequence[DomainComposition]) -> list[Section]:
 
 
 def _composition_text(domain: DomainComposition) -> str:
-    """The parameters of one domain, where they come from, and how well they do beside those of before."""
+    """Return the composition parameters of one domain in words, with their source and their accuracy beside the earlier
+    ones."""
     source = (
         f"of table `{domain.table}`, whose pairs the model has not learned: fitted, and scored below, on that table's "
         "own pairs, while intervals stay as they were, since the model's pairs were measured elsewhere"

@@ -67,7 +67,7 @@ def publish(target: Path, publication: Publication, dataset: Dataset, tables: Se
 
 
 def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
-    """What each source says of each job, ordered by job: the server combines them with what is registered."""
+    """Return the profiles of each source, grouped by job. The server combines them with the registered profiles."""
     return sorted(known_profiles(tables).profiles, key=lambda profile: (profile.workload, profile.device_type))
 
 
@@ -154,8 +154,11 @@ def _feasibility_content(model: Feasibility) -> dict[str, Any]:
 
 
 def _arrays(publication: Publication, dataset: Dataset) -> bytes:
-    """`arrays.npz`: encoded workloads by domain, measured rows (if they are published) with the champion's
-    predictions of them unseen, partner counts, intervals of single pairs, completion and space of the jobs."""
+    """Return the arrays of `arrays.npz`.
+
+    They are the encoded workloads by domain, the measured rows (if published) with the champion's out-of-fold
+    predictions, partner counts, intervals of single pairs, and completion and space of the jobs.
+    """
     latest, space, completion = dataset.latest_index(), publication.space, publication.completion
     latest = latest[~dataset.aligned[latest]] if publication.measured_pairs else latest[:0]
     rows = dataset.take(latest)

@@ -170,12 +170,12 @@ def require_registry(work: Path, tracking: str | None) -> None:
 
 
 def champion_folder(work: Path) -> Path:
-    """Where the champion of a workspace is published."""
+    """Return the folder where the champion of a workspace is published."""
     return work / "models" / CHAMPION
 
 
 def challenger_folder(work: Path) -> Path:
-    """Where the newest model of a workspace is published."""
+    """Return the folder where the newest model of a workspace is published."""
     return work / "models" / CHALLENGER
 
 
@@ -218,7 +218,7 @@ class ListedVersion:
 
     @property
     def registered_at(self) -> str:
-        """When it was registered, UTC."""
+        """The time of registration, UTC."""
         return datetime.fromtimestamp(self.registered_at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -64,9 +64,9 @@ def pair_cost_us(model: FittedModel) -> float:
 
 
 def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
-    """The tables of which the groups alone are learned from; None without any.
+    """Return the tables of which only the groups are learned; None without such tables.
 
-    Raises UnfitError for one without groups, and what `read_source_tables` raises.
+    Raises UnfitError for a table without groups, and the errors of `read_source_tables`.
     """
     source = read_source_tables(paths)
     for table in source.tables:
@@ -87,11 +87,13 @@ def published_compositions(
     present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
     beside: SourceTables | None = None,
 ) -> tuple[DomainComposition, ...]:
-    """The composition of each domain of the training for which one is known; `present`: those of the champion.
+    """Return the composition of groups for each domain of the training that has one. `present`: the champion's
+    compositions.
 
-    `beside` are tables whose groups alone are learned from, together with their own pairs, for domains of which the
-    training's tables hold no groups: what pairs become in company is learned there, the pairs themselves are not, nor
-    how sure the answers are, which rest on pairs that were measured elsewhere.
+    `beside` are tables of which only the groups are learned. They are used for domains without groups in the training's
+    tables, and with the pairs of `beside` itself. From them the composition learns how the slowdowns of pairs combine
+    in a group. It does not learn the pairs, and it does not recalibrate intervals, because the model's pairs were
+    measured elsewhere.
     """
     job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
     own = fit_domain_compositions(candidates.dataset, source.tables, job_split, present)
@@ -178,8 +180,11 @@ def export_matrix_graph(model: FittedModel, dataset: Dataset, encoder: PairEncod
 
 
 def random_jobs(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """(float32[n, F], int64[n]): jobs whose columns are drawn from real jobs, half of them shifted and a tenth absent;
-    and random identities, 0 included."""
+    """Return (float32[n, F], int64[n]): random jobs as columns, and their identities.
+
+    Every column is drawn from the real jobs; half of the drawn values are shifted, and a tenth is absent. Identities
+    are random and may be 0.
+    """
     rng = np.random.default_rng([seed, 11])
     width = len(dataset.job_columns)
     real = dataset.rows.pairs[:, :width]
@@ -243,10 +248,10 @@ def build_publication(
     notice: str = "",
     measured_pairs: bool = True,
 ) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it, but for beliefs and compositions.
+    """Export the champion, and fit all other published parts except beliefs and compositions.
 
-    The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
-    Raises ModelError where an exported graph differs from its model.
+    The card contains the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a
+    pair. Raises ModelError where an exported graph differs from its model.
     """
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
     completion = completion_of_model(champion, dataset)

@@ -77,7 +77,7 @@ def log_training(
     encoder: PairEncoder,
     report: Callable[[str], None],
 ) -> None:
-    """Log what a training found.
+    """Log the results of a training to MLflow.
 
     The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
     scores, feature contributions, folds, and the model itself as an MLflow model.
@@ -92,7 +92,7 @@ def log_training(
 
 
 def log_tables(run: Run, contributions: Sequence[TableContribution], campaigns: Sequence[CampaignRelation]) -> None:
-    """Log which table helps and which harms, and what became of older campaigns; nothing for a single table."""
+    """Log which tables help and which harm, and the result for older campaigns; nothing for a single table."""
     rows = [
         {"table": each.table, "effect": each.effect, "rows": each.rows, "tests": each.tests, **asdict(each.error)}
         for each in contributions
@@ -127,7 +127,7 @@ def _log_models(
     encoder: PairEncoder,
     report: Callable[[str], None],
 ) -> None:
-    """One run per model; the metrics of the champion go to the run of the training too."""
+    """Log one run per model. The metrics of the champion are also logged to the run of the training."""
     for name, settings in candidates.settings.items():
         metrics = {
             f"{split}.{score}": value
@@ -149,9 +149,9 @@ def _log_models(
 def _log_graph(
     run: Run, candidates: Candidates, graph: bytes | None, encoder: PairEncoder, report: Callable[[str], None]
 ) -> None:
-    """Log the model that a run is named after; one that is not published is exported and checked here.
+    """Log the model that a run is named after. An unpublished model is exported and checked here.
 
-    Where that export differs from its model, the run has no model, and what is published goes on.
+    Where its export differs from the model, the run gets no model, and the publication continues.
     """
     model, dataset = candidates.fitted[run.name], candidates.dataset
     try:

@@ -189,7 +189,7 @@ def prepare_workspace(work: Path, tracking: str | None = None) -> None:
 
 
 def is_http_server(tracking: str) -> bool:
-    """Whether the address is that of a server, not of a database."""
+    """Return whether the address is a server's address rather than a database's."""
     return tracking.startswith(("http://", "https://"))
 
 

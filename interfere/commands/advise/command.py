@@ -105,7 +105,7 @@ def _throughput(outlook: "ModeOutlook") -> str:
 
 
 def _measurement(measurement: "ModeMeasurement") -> str:
-    """Return what to measure in words, and what that is expected to gain."""
+    """Return a recommended measurement and its expected gain, in words."""
     gain = measurement.expected_gain
     worth = "nothing is known of it yet" if math.isnan(gain) else f"expected gain of throughput {gain:.3f}"
     what = f"{', '.join(measurement.workloads)} {measurement.kind.value} on {measurement.device_type}"

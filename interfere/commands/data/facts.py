@@ -74,7 +74,7 @@ def facts(
 
 
 def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":
-    """What a server knows: the profiles of its model, then those registered, oldest first."""
+    """Return the profiles on a server: those of its model, then the registered ones, oldest first."""
     from interfere.config import Settings
     from interfere.errors import NotFoundError
     from interfere.predict.model_profiles import shipped_profiles
@@ -110,7 +110,7 @@ def _document(fact: "SourceFact") -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """A number or a text as it is; of a list, how many entries it has."""
+    """Return a number or a text unchanged, and for a list its number of entries."""
     return len(value) if isinstance(value, tuple) else value
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_target_folder(out: Path) -> Path:
-    """Return a folder that may be written. Raises ConflictError before anything is read where it holds other files."""
+    """Return a folder that may be written. Raises ConflictError where it holds other files, before anything is read."""
     from interfere.data.importers.import_writer import check_target
 
     check_target(out)
@@ -27,7 +27,7 @@ Out = Annotated[
 
 
 def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
-    """Write the import and print what came in, what did not, and from which bytes."""
+    """Write the import, and print the imported rows, the rows left out, and the checksums of the source files."""
     from interfere.data.importers.import_writer import write_import
 
     files = write_import(out, imported)
@@ -36,7 +36,7 @@ def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> N
 
 
 def _counts(imported: "ImportResult") -> dict[str, int]:
-    """How many records of each kind came in."""
+    """Return how many records of each kind were imported."""
     if imported.trace is not None:
         return {"jobs": len(imported.trace.jobs)}
     infeasible = sum(not pair.feasible for pair in imported.pairs)
@@ -47,7 +47,7 @@ def _counts(imported: "ImportResult") -> dict[str, int]:
 
 
 def report_document(imported: "ImportResult") -> dict[str, Any]:
-    """What came in, what did not, and from which bytes, as a JSON document."""
+    """Return the imported rows, the rows left out, and the source files as a JSON document."""
     from interfere.data.importers.import_card import compare_with_published
 
     read = [
@@ -62,7 +62,7 @@ def report_document(imported: "ImportResult") -> dict[str, Any]:
 
 
 def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
-    """The same as a table to print."""
+    """Return the import report as a table to print."""
     from interfere.data.importers.import_card import compare_with_published
 
     rows = [("imported", str(count), name) for name, count in _counts(imported).items()]

@@ -29,7 +29,7 @@ GROUP_COUNT = 120  # of each size, unless told otherwise
 
 
 class DeviceType(StrEnum):
-    """What can be measured here."""
+    """The device types that can be measured here."""
 
     CPU = "cpu"
 

@@ -119,7 +119,10 @@ def gpu_of(device_type: str, index: int | None) -> "Gpu | None":
 def _commands(
     line: list[str], spec: Path | None, name: str, step_regex: str, warm_up: dict[str, Any]
 ) -> "tuple[Command, ...]":
-    """Return the one program of the command line, or those of the file. Raises InvalidInputError for both or none."""
+    """Return the program of the command line, or the programs of the file.
+
+    Raises InvalidInputError where both or neither are given.
+    """
     from interfere.profiling.programs.spec import Command, read_commands
 
     if bool(line) == bool(spec):

@@ -39,7 +39,7 @@ def static(
 
 
 def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:
-    """Return what a step costs, and the operators that take most of it."""
+    """Return the cost of a step, and the operators with the largest share of it."""
     memory = (
         (f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
         for name in ("model", "gradient", "optimizer", "activation")

@@ -20,7 +20,7 @@ LONGEST_RUN_S = 86400.0  # beyond a day nobody waits for a comparison
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingScore:
-    """What a pairing costs its jobs; for several pairings, the mean of each figure."""
+    """The cost of a pairing to its jobs. For several pairings, the mean of each figure."""
 
     mean_slowdown: Interval
     worst_victim: float  # the largest slowdown
@@ -47,7 +47,7 @@ class MeasuringTime(NamedTuple):
 
 
 class Verdict(StrEnum):
-    """What a difference and its interval say."""
+    """The conclusion from a difference and its interval."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -115,10 +115,11 @@ def compare(
     knowledge: Knowledge,
     time: MeasuringTime,
 ) -> tuple[tuple[ComparisonRow, ...], tuple[Comparison, ...]]:
-    """Return the rows of the table and the three comparisons: with the mean over all, with greedy, with a random one.
+    """Return the rows of the table and three comparisons: with the mean over all pairings, with greedy, and with a
+    random one.
 
-    Where the pairings were measured again, the comparisons rest on that measurement: the first one chose them, and what
-    is chosen for being small was partly small by chance.
+    Where pairs were measured a second time, the comparisons use this second measurement. The first measurement chose
+    the pairing, and a value chosen for being small is partly small by chance.
     """
     # 1. The rows of the first measurement.
     first = Evidence.FIRST

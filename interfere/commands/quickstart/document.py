@@ -89,7 +89,7 @@ def _lead(findings: Findings) -> str:
 
 
 def _compared(findings: Findings) -> ComparisonRow:
-    """Return the row of the chosen pairing that the comparisons rest on: the second measurement where there is one."""
+    """Return the row of the chosen pairing on which the comparisons rest: the second measurement where there is one."""
     return next((row for row in findings.rows if row.name == "chosen, run again"), findings.rows[0])
 
 
@@ -255,7 +255,7 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:
-    """What else the first job could have got: asked of the server as `interfere explain` does."""
+    """Return the alternatives for the first job, queried from the server as `interfere explain` does."""
     explained = json_value(dict(findings.decision.explained))
     action = explained["action"]
     yield Sentence(f"{action['job_id']} beside {action['partner_id']}: {action['reason']}.")

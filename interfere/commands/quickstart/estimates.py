@@ -31,7 +31,7 @@ USUAL_WEIGHT = 4  # the usual errors weigh as much as so many pairs measured twi
 
 
 class Evidence(StrEnum):
-    """Where an estimate comes from."""
+    """The evidence for an estimate."""
 
     FIRST = "first"  # the first measurement of all pairs
     AGAIN = "again"  # the second measurement of the compared pairings, from nothing
@@ -52,7 +52,7 @@ Weights = Mapping[Term, float]
 
 
 class BetweenRuns(NamedTuple):
-    """How far two runs differ on the same pair, as standard deviations of log slowdown."""
+    """The differences between two runs on the same pair, as standard deviations of log slowdown."""
 
     pair_error: float  # of one pair, beside others of the same run
     shift: float  # of all pairs of a run alike
@@ -121,7 +121,7 @@ def difference(weights: Weights, others: Weights) -> Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """All that one run knows of the slowdowns of its jobs."""
+    """The slowdowns of a run's jobs as far as the run has predicted or measured them."""
 
     predicted: Slowdowns  # of every direction of two different jobs
     first: Slowdowns

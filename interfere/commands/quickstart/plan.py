@@ -26,7 +26,7 @@ SETTINGS, FINISHED = "settings.json", "report.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a run is asked for; a run with equal settings goes on where one was ended."""
+    """The settings of a run. A run with equal settings continues where an earlier run ended."""
 
     workload_set: str
     workloads: tuple[str, ...]
@@ -35,10 +35,10 @@ class RunSettings:
 
 
 class RunPlan:
-    """Counts the stages of a run, and prints for each what is left of it and of the run."""
+    """Counts the stages of a run, and prints the remaining time of each stage and of the run."""
 
     def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
-        """`expected_s` are the stages in order, with the seconds that each takes on a machine with nothing else."""
+        """Start counting. `expected_s` gives the stages in order, with their seconds on an otherwise idle machine."""
         self._expected_s, self._now_s = dict(expected_s), now_s
         self._spent_s = self._planned_s = 0.0  # in the stages that have ended
         self._ended: list[str] = []
@@ -83,7 +83,7 @@ class RunPlan:
 
     @property
     def _pace(self) -> float:
-        """How many times longer than expected the stages take here, so far."""
+        """Return the ratio of actual to expected duration of the stages so far."""
         return max(1.0, self._spent_s / self._planned_s) if self._planned_s else 1.0
 
     @property
@@ -94,10 +94,10 @@ class RunPlan:
 
 
 class RunFolder:
-    """The folder of a run: what each stage found, one JSON file each."""
+    """The folder of a run: the results of each stage, one JSON file each."""
 
     def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
-        """Open the run that was begun here with these settings; where it is finished or another, begin anew.
+        """Open an unfinished run with these settings in this folder, or else begin a new run.
 
         `tables` are folders of measurements that belong to the run.
         """
@@ -109,7 +109,7 @@ class RunFolder:
         self._write(SETTINGS, self._settings)
 
     def once(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the stage found: from its file, or else computed now and written there."""
+        """Return the result of a stage: read from its file, or computed now and written there."""
         kept = self._read(f"{name}.json")
         if kept is None:
             self._write(f"{name}.json", dict(compute()))

@@ -38,7 +38,7 @@ WriteFindings = Callable[["Findings"], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything that one run found, or has found so far."""
+    """The results of one run so far."""
 
     reason_not_measured: str  # empty where the jobs were measured on this machine
     workloads: tuple[str, ...]
@@ -79,7 +79,7 @@ class Findings:
 
 
 def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, write_page: WriteFindings) -> Findings:
-    """Run all stages that have not ended yet. Raises UnfitError where one of them cannot run or fails."""
+    """Run all stages that have not ended yet. Raises UnfitError where a stage cannot run or fails."""
     names, begin_s, reason = settings.workloads, time.monotonic(), stages.reason_not_to_measure()
     held_out, random_pairing = choose_held_out(names, settings.seed), choose_random_pairing(names, settings.seed)
     plan = RunPlan(_expected_seconds(len(names), 0 if reason else settings.longer))
@@ -198,7 +198,7 @@ def _shipped_findings(
 
 
 def _decide(stages: Stages, folder: RunFolder, name: str, model: str, names: Sequence[str]) -> Decision:
-    """Return what a model predicts and decides, asked once a run."""
+    """Return a model's predictions and its decision, requested once a run."""
 
     def ask() -> dict[str, Any]:
         with stages.serve(model) as client:
@@ -211,7 +211,7 @@ def _decide(stages: Stages, folder: RunFolder, name: str, model: str, names: Seq
 def _train(
     stages: Stages, held_out: Sequence[tuple[str, str]], progress: Progress, *, measured: bool
 ) -> dict[str, Any]:
-    """Train with what was measured here, or without it where it is too noisy to learn from."""
+    """Train with the measurements made here, or without them where they are too noisy to learn from."""
     if measured:
         try:
             return {**stages.train(held_out, progress, with_measured=True), "with_measured": True}

@@ -17,7 +17,7 @@ DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a served model predicted and decided: all that the later stages need of it."""
+    """The predictions and the decision of a served model that the later stages need."""
 
     model_version: str
     pairing: Pairing

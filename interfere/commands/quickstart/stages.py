@@ -70,7 +70,10 @@ class Stages(Protocol):
 
     @contextmanager
     def serve(self, model: str) -> Iterator[PolicyClient]:
-        """Serve a model while the block runs, and yield a client of it. What it learnt before, it remembers."""
+        """Serve a model while the block runs, and yield a client of it.
+
+        The server keeps what it learned in earlier runs.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

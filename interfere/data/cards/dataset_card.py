@@ -105,7 +105,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
 
 
 def device_notes(table: Table) -> list[Sentence]:
-    """What must be known of the device before anything else, for each sharing mode of CPU cores."""
+    """Return the most important notes on the device, for each sharing mode of CPU cores."""
     if all(job.device_type != CPU_CORE.name for job in table.jobs):
         return []
     modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
@@ -134,7 +134,7 @@ def quality_table(table: Table) -> doc.Table:
 
 
 def group_counts(table: Table) -> list[str]:
-    """One line for the groups of each size: how many, blocks a row, and their rows by status."""
+    """Return one line for each size of group: the number of groups, the blocks per row, and the rows by status."""
     return [
         f"{figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
         + (f"{_range_text(figures.blocks)} blocks a row, " if figures.blocks else "")
@@ -165,7 +165,7 @@ def group_quality_section(table: Table) -> list[Section]:
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
-    """How the rows of each source were measured."""
+    """Describe how the rows of each source were measured."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))
@@ -185,7 +185,7 @@ def _files(table: Table, *, measured_here: bool) -> Sentence:
 
 
 def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
-    """Machine and day of the pairs and, where they differ, those of the groups."""
+    """Return machine and date of the pair measurements and, where they differ, of the group measurements."""
     pairs_on, pairs_day = _machines(table.pairs or table.groups), _day(table.pairs or table.groups)
     lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(sources)}"]
     groups_on, groups_day = _machines(table.groups), _day(table.groups)

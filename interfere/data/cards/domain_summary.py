@@ -24,7 +24,7 @@ FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """One row compared with the additive fit."""
+    """A row that differs from the additive fit, and by how much."""
 
     pair: PairMeasurement
     expected: float  # slowdown of the fit
@@ -129,7 +129,7 @@ class PairMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """What is known of memory in one domain."""
+    """The known memory facts of one domain."""
 
     capacity_bytes: float  # NaN for an unknown device type
     static_jobs: int  # jobs without a measured peak, whose peak is that of a static trace
@@ -192,12 +192,13 @@ def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
 
 
 def count_censored(table: Table) -> int:
-    """Number of ok rows whose reason says that they are censored: the true value lies beyond the stated one."""
+    """Count the ok rows whose reason marks them as censored: the true value lies beyond the stated one."""
     return sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
 
 
 def with_sorted_rows(table: Table) -> Table:
-    """The table with its rows in the order of their keys, so that the page does not depend on the order in the file."""
+    """Return the table with its rows sorted by key, so that the page does not depend on the order of rows in the
+    file."""
     return replace(
         table,
         jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),
@@ -214,7 +215,8 @@ def with_sorted_rows(table: Table) -> Table:
 
 
 def job_effects(domain: DomainSummary) -> Iterator[tuple[str, float, float]]:
-    """For each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it causes."""
+    """Return for each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it
+    causes."""
     suffered = {effect.name: effect.log_slowdown for effect in domain.fit.victim_effects}
     caused = {effect.name: effect.log_slowdown for effect in domain.fit.neighbour_effects}
     names = (*domain.victims, *(name for name in domain.neighbours if name not in set(domain.victims)))

@@ -118,7 +118,7 @@ def _summary(table: Table) -> str:
 
 
 def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
-    """One row for each domain, linked to its section."""
+    """Return a table with one row per domain, linked to its section."""
     counts = ("jobs", "ok", "unstable", "infeasible", "not measured")
     rows: list[tuple[Cell, ...]] = []
     for k, domain in enumerate(domains):
@@ -148,7 +148,7 @@ def domain_title(domain: DomainSummary) -> str:
 
 
 def _domain_section(domain: DomainSummary, anchor: str) -> Section:
-    """All that the page shows of one domain."""
+    """Return the section of the page on one domain."""
     note = Sentence(
         "Rows: the victim, most slowed first. Columns: the job beside it, most harmful first. Values: time beside the "
         "neighbour ÷ time alone.",
@@ -160,7 +160,7 @@ def _domain_section(domain: DomainSummary, anchor: str) -> Section:
 
 
 def _verdict(domain: DomainSummary) -> Sentence:
-    """Whether the rows agree well enough to train a model on them."""
+    """Return whether the repeated measurements of the rows agree well enough to train a model on them."""
     icc = domain.quality.icc
     if not domain.table.ok_pairs:
         return Sentence("No row of this domain has a slowdown.", lead="Nothing measured.", tone=Tone.BAD)
@@ -212,7 +212,7 @@ def _key_figures(domain: DomainSummary) -> Tiles:
 
 
 def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
-    """Each victim beside each neighbour; never imputed."""
+    """Return the map of every victim beside every neighbour. Missing values are never imputed."""
     cells = {}
     for victim in domain.victims:
         for neighbour in domain.neighbours:
@@ -235,7 +235,7 @@ def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
 
 
 def describe_pair(pair: PairMeasurement) -> str:
-    """One row in words, shown when the pointer is over it."""
+    """Describe one row in words, shown when the pointer is over it."""
     jobs = f"{pair.victim} beside {pair.neighbour}: "
     if pair.status is not PairStatus.OK:
         return f"{jobs}{pair.status.value} ({pair.reason})"
@@ -274,7 +274,7 @@ def _effects(domain: DomainSummary) -> Section:
 
 
 def _intervals(domain: DomainSummary) -> Section:
-    """Every row sorted by slowdown, with its interval where it has one."""
+    """Return a plot of all rows, sorted by slowdown, with their intervals where they have one."""
     pairs = sorted(domain.table.ok_pairs, key=lambda p: (p.slowdown, p.victim, p.neighbour))
     without = len(pairs) - len(domain.pairs_with_interval)
     if without == len(pairs):

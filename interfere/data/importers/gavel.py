@@ -102,7 +102,7 @@ def read_throughputs(path: Path) -> Throughputs:
 def _parse_job(
     path: Path, keys: tuple[str, str], row: dict[str, Any], entries: dict[str, Any], parsed: _ParsedEntries
 ) -> None:
-    """Parse the solo throughput of one job and its entry beside each neighbour."""
+    """Parse the solo throughput of one job, and its entry for each neighbour."""
     device_type, key = keys
     job, gpus = _job_name(path, keys, key)
     if SOLO_KEY not in row:
@@ -261,7 +261,7 @@ class _OrderedPair:
 
 
 def _ordered_pairs(throughputs: Throughputs) -> Iterator[_OrderedPair]:
-    """Each ordered pair once, whether the file has its jobs in one order or in both."""
+    """Return each ordered pair once, whether the file lists its jobs in one order or in both orders."""
     seen = set()
     for entry in throughputs.pairs:
         job, neighbour = entry.job, entry.neighbour

@@ -12,7 +12,7 @@ from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
 
 
 class Treatment(StrEnum):
-    """What the importer did with the rows that a notice counts."""
+    """How the importer treated the rows that a notice counts."""
 
     DROPPED = "dropped"  # not in the output
     FLAGGED = "flagged"  # in the output; read the reason before you trust them
@@ -31,7 +31,7 @@ class Notice:
 
     @property
     def row_ranges(self) -> str:
-        """The rows in words, such as "rows 3-7, 12"; "" where they are unknown."""
+        """Return row numbers in words, such as "rows 3-7, 12"; "" where they are unknown."""
         ranges: list[list[int]] = []
         for row in sorted(set(self.rows)):
             if ranges and row == ranges[-1][-1] + 1:

@@ -82,7 +82,8 @@ def _with_earlier_extras(target: Path, imported: ImportResult) -> tuple[ExtraFac
 
 
 def _card_with_earlier(target: Path, imported: ImportResult) -> str:
-    """The card of the import, followed by those of the other formats whose facts the target keeps."""
+    """Return the card of this import, followed by the cards of imports in other formats whose facts stay in the target
+    folder."""
     card = markdown(import_card(target.name, imported))
     path = target / CARD_FILE
     if imported.trace is not None or not path.is_file() or not (target / JOBS_FILE).exists():

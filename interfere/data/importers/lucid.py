@@ -34,7 +34,7 @@ FORMAT_NOTES = (
 
 @dataclass(slots=True)
 class _PairRows:
-    """What the rows of `colocate_info.csv` add up to."""
+    """Sums over the rows of `colocate_info.csv` for one pair."""
 
     above_one: int = 0
     default_speeds: int = 0

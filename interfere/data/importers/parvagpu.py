@@ -40,7 +40,7 @@ class _Configuration:
 
 @dataclass(slots=True)
 class _Measured:
-    """What the rows of one configuration say."""
+    """The measured values of one configuration."""
 
     family: str
     batch_size: int
@@ -111,7 +111,7 @@ def _group(key: _Configuration, measured: _Measured, copies: int) -> GroupMeasur
 
 
 def _shared_columns(key: _Configuration, measured: _Measured, copies: int) -> dict[str, Any]:
-    """What is said of one copy beside the others, whatever their number."""
+    """Return the columns that describe one copy beside the other copies, whatever their number."""
     shared = measured.throughputs[copies]
     slowdown = measured.throughputs[1] / shared if shared else NAN
     if shared and not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:

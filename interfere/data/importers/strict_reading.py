@@ -79,7 +79,7 @@ def fault(place: str, problem: str, value: object, remedy: str) -> TableError:
 
 
 class Faults:
-    """Collects the faults of files that a user writes, so that all are told at once."""
+    """Collects the faults in files that users write, so that all faults are reported at once."""
 
     def __init__(self) -> None:
         self._errors: list[TableError] = []
@@ -88,7 +88,7 @@ class Faults:
         return len(self._errors)
 
     def read(self, reader: Callable[[], T], default: D) -> T | D:
-        """What `reader` returns; `default` where it raises a TableError, which is kept."""
+        """Return the result of `reader`. Where it raises a TableError, keep the error and return `default`."""
         try:
             return reader()
         except TableError as error:
@@ -100,7 +100,7 @@ class Faults:
         self._errors.append(fault(place, problem, value, remedy))
 
     def raise_all(self) -> None:
-        """Raise one TableError with every fault as a violation; nothing where there is none."""
+        """Raise one TableError with every fault as a violation. Without faults, do nothing."""
         violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
         if len(violations) > 1:
             lines = "".join(f"\n  {violation}" for violation in violations[:MAX_FAULTS_SHOWN])
@@ -113,7 +113,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvRow:
-    """One row of a CSV file. Its methods return a field as the type that is asked for, or raise TableError."""
+    """One row of a CSV file. Its methods return a field converted to the requested type, or raise TableError."""
 
     path: Path
     row_number: int
@@ -164,7 +164,7 @@ class CsvFile:
     rows: tuple[CsvRow, ...]
 
     def unread_columns(self, *read: str) -> tuple[str, ...]:
-        """The named columns that are not among those that an importer reads."""
+        """Return the named columns that an importer does not read."""
         return tuple(column for column in self.columns if column and column not in read)
 
 
@@ -178,13 +178,13 @@ def read_csv(
     free_text: str = "",
     header_remedy: str = AS_PUBLISHED,
 ) -> CsvFile:
-    """All rows of a CSV file with at least the required columns; without `header` it has exactly these.
+    """Return all rows of a CSV file that has at least the required columns; without `header` it has exactly these.
 
-    `final_line_end`: whether the publisher's files end their last row, so that a file without it is truncated.
-    `free_text`: a column that may hold the delimiter without quotes; such a row is read where that column is the last.
-    `header_remedy`: what to do where a column is missing.
+    `final_line_end`: whether the publisher's files end their last row with a line end, so that a file without it is
+    truncated. `free_text`: a column that may contain the delimiter without quotes, which is supported where it is the
+    last column. `header_remedy`: the remedy where a column is missing.
 
-    Raises TableError, which names file and row.
+    Raises TableError with file and row.
     """
     text, source = read_text(path)
     refuse_other_format(path, text, required, delimiter=delimiter, header=header)
@@ -307,7 +307,7 @@ def fail_at_key(path: Path, keys: Sequence[str], problem: str, value: object, re
 
 
 def require_object(path: Path, keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """`value`, which must be a JSON object. Raises TableError."""
+    """Return `value`, which must be a JSON object. Raises TableError."""
     if not isinstance(value, dict):
         fail_at_key(path, keys, "an object expected", value, FETCH_AGAIN)
     return value

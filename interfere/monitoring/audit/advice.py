@@ -47,7 +47,7 @@ class Repairing:
 
 
 class Reason(StrEnum):
-    """Why a pair should be measured."""
+    """The reason why a pair should be measured."""
 
     NEVER_ALONE = "a job of it was never seen alone"
     NEVER_TOGETHER = "never seen together, and it may be better than what is paired now"
@@ -61,7 +61,7 @@ class NextPair:
     device_type: str
     names: Pair
     reason: Reason
-    never_alone: tuple[str, ...]  # of the two, those that must be run alone as well
+    never_alone: tuple[str, ...]  # the workloads of the pair that must be run alone as well
     hours_at_stake: float  # job-hours that its uncertainty is worth
 
 
@@ -98,7 +98,7 @@ def _most_hours(pairs: Sequence[PairCost]) -> frozenset[str]:
 
 
 def can_match() -> bool:
-    """Whether what `interfere.matching` stands on is installed; the bare install is without it."""
+    """Return whether the libraries that `interfere.matching` needs are installed. The bare install lacks them."""
     return find_spec("scipy") is not None
 
 
@@ -119,7 +119,11 @@ class _Knowledge:
         return (*predicted, True) if predicted else None
 
     def pair(self, first: str, second: str) -> tuple[float, float, bool] | None:
-        """Progress lost per hour by both, its deviation, and whether any of it is predicted; None where unknown."""
+        """Return the progress that two jobs together lose per hour, its standard deviation, and whether any part is
+        predicted.
+
+        None where the loss is unknown.
+        """
         both = self.side(first, second), self.side(second, first)
         if both[0] is None or both[1] is None:
             return None

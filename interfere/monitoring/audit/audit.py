@@ -28,7 +28,7 @@ from interfere.monitoring.site_labels import SiteLabels, naming_hint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What sharing devices cost a site in a span of time."""
+    """The cost of sharing devices at a site over a span of time."""
 
     start_s: float
     end_s: float
@@ -40,7 +40,7 @@ class AuditReport:
     windows: int
     pairs: tuple[PairCost, ...]  # the worst first
     groups: tuple[Side, ...]  # workloads beside several others, the most hours first
-    workloads: tuple[WorkloadCost, ...]  # who lost most first
+    workloads: tuple[WorkloadCost, ...]  # the largest loss first
     estimates: tuple[SlowdownEstimate, ...]
     repairings: tuple[Repairing, ...]
     next_pairs: tuple[NextPair, ...]
@@ -56,7 +56,7 @@ class AuditReport:
 
 
 class AuditSums:
-    """What an audit remembers of the cells that it has read."""
+    """Running sums over the cells that an audit has read."""
 
     def __init__(self) -> None:
         self.episodes = EpisodeLog()
@@ -68,7 +68,7 @@ class AuditSums:
         self._series = 0
 
     def add(self, reading: SiteReading) -> None:
-        """Add one cell."""
+        """Add the data of one cell to the sums."""
         self.episodes.add(reading.windows)
         for shared in reading.shared:
             self._seconds[shared.device.type, shared.workloads] += shared.seconds

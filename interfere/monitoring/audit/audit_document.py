@@ -159,7 +159,7 @@ def _interval_plot(pairs: Sequence[PairCost]) -> list[doc.RowPlot]:
 
 
 def _heat_maps(report: AuditReport) -> list[Section]:
-    """One map a device type, of measured slowdowns beside one neighbour."""
+    """Return one map per device type, of measured slowdowns beside one neighbour."""
     rows = tuple(
         PairMeasurement(
             victim=each.victim,

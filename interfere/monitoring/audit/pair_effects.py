@@ -27,7 +27,7 @@ class PairEffects:
     """Predictions of one device type."""
 
     def __init__(self, measured: Sequence[SlowdownEstimate]) -> None:
-        """`measured`: slowdowns beside one neighbour."""
+        """Fit the effects. `measured`: slowdowns beside one neighbour."""
         measured = sorted(measured, key=lambda each: each.log_sd)[:MAX_ROWS]
         self._victims = np.array([each.victim for each in measured])
         self._neighbours = np.array([each.company[0] for each in measured])
@@ -43,7 +43,7 @@ class PairEffects:
         self._weights = self._inverse @ (y - self._mean)
 
     def predict(self, victim: str, neighbour: str) -> tuple[float, float] | None:
-        """Mean and deviation of the log slowdown; None where it is unknown."""
+        """Return mean and standard deviation of the log slowdown; None where it is unknown."""
         if not self._known or not (victim in self._victims or neighbour in self._neighbours):
             return None
         # The covariance with the rows is the same constant for all, and more for the few rows of either side.
@@ -58,7 +58,7 @@ class PairEffects:
         return mean, math.sqrt(max(prior - known, 1e-6))
 
     def _shared(self, victim: str | Texts, neighbour: str | Texts) -> Floats:
-        """What pairs share with each measured row, as shares of the variance."""
+        """Return the variance that a pair shares with each measured row, as a fraction of the prior variance."""
         same_victim, same_neighbour = self._victims == victim, self._neighbours == neighbour
         shares = VICTIM_SHARE * same_victim + NEIGHBOUR_SHARE * same_neighbour
         return np.asarray(shares + PAIR_SHARE * (same_victim & same_neighbour), dtype=np.float64)

@@ -20,7 +20,7 @@ LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the 
 
 
 class Origin(StrEnum):
-    """How a slowdown is known."""
+    """The origin of a slowdown."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -28,7 +28,7 @@ class Origin(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Whether a pair gets more done on one device than its jobs one after the other."""
+    """Whether a pair progresses faster together on one device than its jobs would one after the other."""
 
     KEEP = "sharing pays"
     SEPARATE = "separate"
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one workload lost beside one company."""
+    """The time that one workload lost beside one set of neighbours."""
 
     victim: str
     company: Company
@@ -65,7 +65,7 @@ class PairCost:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The two workloads."""
+        """The names of the two workloads."""
         return self.sides[0].victim, self.sides[1].victim
 
     @property
@@ -81,12 +81,15 @@ class PairCost:
 
     @property
     def joint_throughput(self) -> float:
-        """Progress of both together over that of one job alone; below 1 the pair is faster one after the other."""
+        """The progress of the pair together, over the progress of one job alone.
+
+        Below 1, the jobs finish faster one after the other.
+        """
         return sum(1 / side.slowdown for side in self.sides)
 
     @property
     def verdict(self) -> Verdict:
-        """From the ends of both intervals."""
+        """The verdict on the pair, from the ends of both intervals."""
         if sum(1 / side.upper for side in self.sides) > 1:
             return Verdict.KEEP
         return Verdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else Verdict.UNSURE
@@ -94,7 +97,7 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadCost:
-    """One workload on one device type."""
+    """The cost of sharing to one workload on one device type."""
 
     workload: str
     device_type: str
@@ -109,7 +112,8 @@ class WorkloadCost:
 
     @property
     def moved_by_load(self) -> bool:
-        """Whether its rate varies so much in one and the same company that load or input confounds its slowdowns."""
+        """Whether the workload's rate varies so much beside the same neighbours that load or input confounds its
+        slowdowns."""
         return self.noise_sd > LOAD_SD
 
 
@@ -176,7 +180,7 @@ def _side(
 
 
 def pair_costs(shared: SharedHours, sides: Mapping[tuple[str, str, Company], Side]) -> tuple[PairCost, ...]:
-    """All pairs that shared a device, the one with the most certain large slowdown first."""
+    """Return all pairs that shared a device. The pair whose large slowdown is most certain comes first."""
     pairs = [
         PairCost(
             device_type=device_type,
@@ -200,7 +204,7 @@ def workload_costs(
     sides: Mapping[tuple[str, str, Company], Side],
     estimates: Sequence[SlowdownEstimate],
 ) -> tuple[WorkloadCost, ...]:
-    """All workloads on each device type, the one that lost most first."""
+    """Return all workloads on each device type. The workload that lost most comes first."""
     alone: Counter[tuple[str, str]] = Counter()
     for (device_type, names), seconds in shared.seconds.items():
         for name in names:

@@ -97,7 +97,7 @@ def _common_noise(groups: Iterable[Sequence[Episode]]) -> float:
 
 
 def _residuals(episodes: Sequence[Episode], *, with_jobs: bool) -> tuple[Floats, int]:
-    """Log rates less the effects of company and, `with_jobs`, of job; and their degrees of freedom."""
+    """Return log rates minus the effects of company and, `with_jobs`, of job; and the residuals' degrees of freedom."""
     residual = np.array([episode.log_rate for episode in episodes])
     factors = [np.unique([" ".join(episode.company) for episode in episodes], return_inverse=True)[1]]
     if with_jobs:
@@ -218,7 +218,10 @@ def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: f
 
 
 def _outlier_inflation(y: Floats, column: NDArray[np.int64], common_sd: float) -> Floats:
-    """Factors ≥ 1 on the noise variance: an episode far from the median of its company has noise as large as that."""
+    """Return factors ≥ 1 on the noise variance.
+
+    An episode far from the median of its company gets a noise as large as its distance.
+    """
     distance = np.abs(y - _group_medians(y, column)[column])
     scale = max(common_sd, float(np.median(distance)) / 0.6745)
     return np.where(distance > OUTLIER * scale, (distance / scale) ** 2, 1.0)

@@ -45,7 +45,7 @@ def span(report: AuditReport) -> str:
 
 
 def scope(report: AuditReport) -> str:
-    """How much was seen."""
+    """Return a sentence on the amount of data that the audit has read."""
     share = report.shared_hours / report.busy_hours if report.busy_hours else 0.0
     return (
         f"{count_noun(report.devices, 'device')}, {count_noun(report.jobs, 'job')} of "
@@ -67,7 +67,7 @@ def headline(report: AuditReport) -> str:
 
 
 def total(report: AuditReport) -> str:
-    """What sharing cost in all."""
+    """Return a sentence with the total cost of sharing."""
     low, high = sum(each.lost_lower for each in report.workloads), sum(each.lost_upper for each in report.workloads)
     unknown = sum(each.unknown_hours for each in report.workloads)
     text = f"Sharing cost {hours(report.lost_hours)} of jobs' progress, between {hours(low)} and {hours(high)}."
@@ -83,7 +83,7 @@ def interval(side: Side) -> str:
 
 
 def evidence(side: Side) -> str:
-    """What a side's slowdown rests on."""
+    """Return the evidence for a workload's slowdown, in words."""
     if side.origin is Origin.UNKNOWN:
         return "never seen alone, or no counter"
     if side.origin is Origin.PREDICTED:
@@ -93,12 +93,12 @@ def evidence(side: Side) -> str:
 
 
 def pair_text(names: tuple[str, str]) -> str:
-    """Two workloads."""
+    """Return the names of two workloads, joined by a plus."""
     return f"{names[0]} + {names[1]}"
 
 
 def repairing_text(each: Repairing) -> str:
-    """What another pairing would have cost."""
+    """Return a sentence with the estimated cost if the same jobs had been paired differently."""
     saved, margin = each.lost_before - each.lost_after, 1.96 * each.saved_sd
     return (
         f"On {each.device_type}, paired otherwise, the same jobs would have lost {hours(each.lost_after)} instead of "
@@ -108,7 +108,7 @@ def repairing_text(each: Repairing) -> str:
 
 
 def separate_text(pair: PairCost) -> str:
-    """Why a pair should not share."""
+    """Return a sentence on why a pair should not share."""
     return (
         f"{pair_text(pair.names)}: together they made {pair.joint_throughput:.2f} of the progress of one job alone, so "
         f"one after the other is faster, on the same devices ({hours(pair.device_hours)} together)."
@@ -124,7 +124,7 @@ def next_pair_text(each: NextPair) -> str:
 
 
 def load_note(each: WorkloadCost) -> str:
-    """That a workload's rate is moved by something else."""
+    """Return a note that input or load, rather than its neighbours, changes a workload's rate."""
     return (
         f"{each.workload}: its rate varies by {each.noise_sd:.0%} from one time to the next in the same company, so "
         "load or input confounds what sharing cost it."
@@ -132,7 +132,7 @@ def load_note(each: WorkloadCost) -> str:
 
 
 def notes(report: AuditReport) -> list[str]:
-    """What to know before relying on the report, the most specific first."""
+    """Return the warnings that a reader needs before relying on the report, the most specific first."""
     lines = [report.hint] if report.hint else []
     if not report.progress:
         lines.append("No counter of steps was named (--progress), so nothing is known of what sharing cost.")

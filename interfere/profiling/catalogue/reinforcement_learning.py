@@ -47,7 +47,7 @@ def a3c() -> Traceable:
 
 
 def ppo(batch: int, amp: bool = False) -> Traceable:
-    """One update on a batch, and the batch's share of the collecting.
+    """One PPO update on a batch, with the batch's share of the collection of actions.
 
     A reported step collects 2,048 actions and passes over them ten times.
     """

@@ -26,7 +26,7 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
-    """What one process uses at one moment."""
+    """The resource use of one process at one moment."""
 
     pid: int
     name: str
@@ -37,7 +37,7 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeSample:
-    """What all descendants use at one moment: a line of `samples.jsonl`."""
+    """The resource use of all descendants at one moment: a line of `samples.jsonl`."""
 
     monotonic_s: float
     cpu_s: float  # of all that ever lived
@@ -80,9 +80,9 @@ def reap_children() -> dict[int, int]:
 
 
 def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
-    """What the descendants use now, in total and, with `list_processes`, one by one.
+    """Return the present resource use of the descendants, in total and, with `list_processes`, by process.
 
-    `core` is the core to which they are pinned; None: they are not.
+    `core` is the core to which they are pinned; None: they are not pinned.
     """
     now_s = time.monotonic()
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -140,7 +140,8 @@ def wait_for_core_s(pid: int) -> float | None:
 
 
 def core_busy_s(core: int) -> float | None:
-    """Seconds since boot in which one core was not idle, as the kernel accounts it; None where it does not say."""
+    """Return the seconds since boot in which one core was not idle, by the kernel's accounting; None where it is
+    unknown."""
     with open("/proc/stat") as file:
         for line in file:
             if line.startswith(f"cpu{core} "):
@@ -150,9 +151,10 @@ def core_busy_s(core: int) -> float | None:
 
 
 def end_descendants(grace_s: float, meanwhile: Callable[[], None]) -> list[int]:
-    """End every descendant: SIGTERM, `grace_s` seconds, SIGKILL. Returns the process ids of those still there.
+    """End every descendant: SIGTERM, a wait of `grace_s` seconds, SIGKILL. Returns the ids of processes that still
+    exist.
 
-    `meanwhile` is called again and again, so that the caller can read what the processes print while they end.
+    `meanwhile` is called repeatedly, so that the caller can read the output of the processes while they end.
     """
     # 1. Ask each process once, and wait for all.
     asked: set[psutil.Process] = set()

@@ -55,7 +55,7 @@ SOURCE = "command"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecording:
-    """What was recorded of one run of a command."""
+    """The recording of one run of a command."""
 
     recording: Recording
     private_peak_bytes: float
@@ -63,7 +63,7 @@ class RunRecording:
 
     @property
     def pinning_problem(self) -> str:
-        """Why a run that was pinned to a core does not describe it; empty where it does."""
+        """Return the reason why a run pinned to a core does not represent it; empty where it does."""
         if not self.max_strayed or self.recording.core is None:
             return ""
         return f"{self.recording.name}: {self.max_strayed} of its processes left the core they were pinned to"
@@ -126,7 +126,7 @@ MIN_STEPS = 20  # in every window: the mean of 20 steps that vary by 20 % each i
 MIN_MARKS = 6  # in every window: five intervals between marks, so that output which comes in bursts is found out
 MIN_SLICE_MARKS = 4  # of every command in a slice
 SPARE_STEPS = 2  # of a window: one is cut at either end
-FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # who runs in a window of a block
+FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # the jobs that run in a window of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class ProgramProfiler:
         return SoloMeasurement(profile=profile, steal_frac=measured.steal_frac)
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
-        """Measure one block A · AB · B. A rejected block says why, and holds what was measured until then."""
+        """Measure one block A · AB · B. A rejected block holds its reason, and the measurements until then."""
         started_at_s = time.time()
         slices: list[Slice] = []
         try:
@@ -298,7 +298,7 @@ class ProgramProfiler:
 
 
 def _time_of_success(run: ProgramRun) -> float:
-    """When a run ended with exit code 0; 0 where it did not."""
+    """Return when a run ended with exit code 0; 0 where it did not."""
     return run.exit.monotonic_s if run.exit and run.exit.exit_code == 0 else 0.0
 
 

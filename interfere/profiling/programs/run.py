@@ -33,7 +33,7 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExit:
-    """How the first process of a command ended by itself; `str` gives it as people read it."""
+    """The exit status of the first process of a command. `str` gives it in words."""
 
     monotonic_s: float
     exit_code: int
@@ -50,7 +50,7 @@ class ProgramExit:
 
 
 class ProgramRun:
-    """One start of a command, recorded in `folder`. A context manager."""
+    """A context manager for one run of a command, recorded in `folder`."""
 
     def __init__(self, command: Command, folder: Path, *, core: int | None, grace_s: float) -> None:
         self.command, self.folder, self.core, self.grace_s = command, folder, core, grace_s
@@ -162,7 +162,7 @@ class ProgramRun:
             self._kill_processes()
 
     def samples(self) -> list[dict[str, Any]]:
-        """What the supervisor sampled: the complete lines of `samples.jsonl`."""
+        """Return the supervisor's samples: the complete lines of `samples.jsonl`."""
         try:
             lines = (self.folder / SAMPLES).read_text().split("\n")[:-1]
         except FileNotFoundError:

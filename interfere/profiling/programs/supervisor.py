@@ -46,7 +46,7 @@ class LaunchRequest:
 
     @classmethod
     def from_json(cls, line: bytes) -> Self:
-        """Inverse of `to_json`."""
+        """Read the text that `to_json` wrote."""
         return cls(**json.loads(line))
 
     def to_json(self) -> bytes:
@@ -152,7 +152,7 @@ class Supervisor:
         return bool(chunk)
 
     def _drain_output(self) -> None:
-        """Read the output that is there: a command that prints while it ends would else wait for a reader."""
+        """Read the available output. Otherwise a command that prints while it ends would wait for a reader."""
         if self.output_fd < 0:
             return
         deadline_s = time.monotonic() + POLL_S

@@ -103,9 +103,9 @@ def static_profile(trace: StaticTrace, workload: str, device: str) -> JobProfile
 def attach_static(
     jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory | None] = find_factory
 ) -> AttachedProfiles:
-    """Give static facts to every job for which `lookup` knows a factory, on a device whose peak rates are known.
+    """Add static facts to every job for which `lookup` returns a factory, on a device whose peak rates are known.
 
-    A job that already has kernels or one of these facts keeps what it has: measured and traced facts are never mixed.
+    A job that already has kernels or one of these facts is left unchanged: measured and traced facts are never mixed.
     """
     traces: dict[str, StaticTrace | None] = {}
 

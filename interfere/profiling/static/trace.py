@@ -80,7 +80,7 @@ REMEDIES = (  # (part of torch's message, what helps); the first that fits
 
 
 class MemoryUse(StrEnum):
-    """What a storage holds."""
+    """The contents of a storage in memory, by use."""
 
     MODEL = "model"
     GRADIENT = "gradient"
@@ -108,7 +108,7 @@ class StaticTrace:
 
     @property
     def bytes(self) -> float:
-        """Bytes moved in one reported step: operands of every operator, as if no cache kept them."""
+        """The bytes moved in one reported step: the operands of every operator, without any caching."""
         return self.repeats * sum(cost.bytes * calls for cost, calls in self.calls)
 
 
@@ -186,7 +186,7 @@ def _fake_tensor_mode() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     class SharedMode(FakeTensorMode):
-        """Deep copies of a module (nn.Transformer makes its layers so) stay in this mode instead of copying it too."""
+        """A fake-tensor mode that deep copies share instead of copying (nn.Transformer deep-copies its layers)."""
 
         def __deepcopy__(self, memo: dict[int, Any]) -> "SharedMode":
             return self
@@ -204,7 +204,7 @@ class _StorageTracker:
         self.restart_peaks()
 
     def restart_peaks(self) -> None:
-        """Forget the peaks and the touched storages; what is alive stays."""
+        """Reset the peaks and the set of touched storages. Storages that are alive are kept."""
         self.peak_bytes = Counter(self._live_bytes)
         self.total_peak_bytes, self.touched_bytes = float(sum(self._live_bytes.values())), 0.0
         self._touched.clear()

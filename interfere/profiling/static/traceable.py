@@ -18,7 +18,7 @@ StepFunction = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traceable:
-    """One job to trace. Without optimizers it is inference."""
+    """One job to trace. A job without optimizers is inference."""
 
     modules: "tuple[nn.Module, ...]"
     step: StepFunction

@@ -42,7 +42,7 @@ def expand_names(spec: str) -> tuple[str, ...]:
 
 
 def needs_torch(name: str) -> bool:
-    """Whether a built-in workload runs torch; False for users' own, which import what they need."""
+    """Return whether a built-in workload runs torch. False for users' workloads, which import what they need."""
     return name in BUILT_IN and BUILT_IN[name].framework == "torch"
 
 

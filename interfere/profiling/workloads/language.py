@@ -26,7 +26,7 @@ def _encoder(batch: int, tokens: int) -> Callable[[], Any]:
 
 
 def build_bert_infer() -> Step:
-    """Offline scoring of one batch after the other: always busy."""
+    """Build offline scoring of one batch after another, which keeps the device always busy."""
     infer = _encoder(batch=8, tokens=64)
 
     def step(pause: Pause) -> None:

@@ -37,7 +37,7 @@ class DeadlinePlanner:
     _ledger: ScopeLedger = field(default_factory=lambda: ScopeLedger(scope=SCOPE))
 
     def decide(self, cluster: Cluster) -> Decision:
-        """One plan; the server is not asked while no waiting job could start or has become infeasible."""
+        """Return one plan. The server is not asked while no waiting job could start or has become infeasible."""
         waiting = cluster.waiting.values()
         wake_s = next_infeasible_s(waiting, cluster, self.planner.estimate)
         if not (
@@ -69,7 +69,8 @@ class DeadlinePlanner:
         )
 
     def _can_start_any(self, cluster: Cluster) -> bool:
-        """Is there a waiting job with enough free devices in one pool, or a host of its size that it may join?"""
+        """Return whether any waiting job has enough free devices in one pool, or a host of its size that it may
+        join."""
         max_free = cluster.free.most_of_one_pool()
         waiting = list(cluster.waiting.values())
         if any(state.job.gpus <= max_free for state in waiting):
@@ -93,7 +94,7 @@ class DeadlinePlanner:
         )
 
     def _pending(self, cluster: Cluster) -> list[JobState]:
-        """All waiting jobs with deadlines, and the shortest of the others."""
+        """Return all waiting jobs with deadlines, and the shortest waiting jobs without."""
         with_deadline = [state for state in cluster.waiting.values() if state.job.has_deadline]
         best_effort = [state for state in cluster.waiting.values() if not state.job.has_deadline]
         best_effort.sort(key=lambda state: (state.remaining_s, state.arrival_rank))
@@ -111,7 +112,7 @@ class DeadlinePlanner:
         return replace(job, preemptible=True, weight=0.5 / (1.0 + remaining_s / HOUR_S) ** 0.5)
 
     def _devices(self, cluster: Cluster) -> list[Device]:
-        """All devices with the jobs that run on them and their windows as far as they are known."""
+        """Return all devices with their running jobs, and with the availability windows that are known now."""
         residents: dict[str, list[Job]] = {}
         for state in cluster.running.values():
             job = self._job(state, cluster)

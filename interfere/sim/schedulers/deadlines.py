@@ -20,7 +20,7 @@ def is_infeasible(state: JobState, cluster: Cluster, estimate: Estimate) -> bool
 
 
 def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Estimate) -> float:
-    """When the next of these waiting jobs becomes infeasible; inf where none does."""
+    """Return when the next of these waiting jobs becomes infeasible; inf where none does."""
     moments_s = (state.job.deadline_s - estimate.optimistic_s(state, cluster) + 2 * LATE_S for state in states)
     return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
 
@@ -28,8 +28,10 @@ def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Es
 def find_timely_devices(
     free: FreeDevices, state: JobState, cluster: Cluster, node_gpus: int, estimate: Estimate
 ) -> tuple[Device, ...]:
-    """Free devices on which a job meets its deadline before they leave; any free devices for a job without a deadline.
-    Empty where there are not enough."""
+    """Return free devices on which a job meets its deadline before they leave; empty where there are not enough.
+
+    A job without a deadline gets any free devices.
+    """
     if not state.job.has_deadline:
         return free.find(state.job.gpus, state.job.pools, node_gpus)
     timely, remaining_s = [], estimate.optimistic_s(state, cluster)
@@ -43,5 +45,5 @@ def find_timely_devices(
 
 
 def windows_from(device: SimDevice, now_s: float) -> Windows:
-    """The windows of a device from now on as far as they are known; at least one."""
+    """Return the known windows of a device from now on; at least one."""
     return device.known_windows(now_s) or ALWAYS

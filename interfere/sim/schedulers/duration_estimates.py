@@ -24,16 +24,16 @@ class Estimate(Protocol):
     """Expected run time in seconds at speed 1."""
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """Of the whole job. A job's estimate stays what it was when it was first asked for."""
+        """Return the expected run time of the whole job. The estimate of a job stays as it was when first requested."""
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """Of what the job has left now."""
+        """Return the expected remaining run time of the job, from now on."""
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """`remaining_s` of each of many jobs."""
+        """Return `remaining_s` of every job."""
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """What the job has left at least, as far as the estimate can tell."""
+        """Return a lower bound of the remaining run time, as far as the estimate can give one."""
 
     @property
     def error(self) -> float:
@@ -44,26 +44,26 @@ class Oracle:
     """The duration itself, which no real scheduler knows."""
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """The duration."""
+        """Return the true duration of the job."""
         return state.job.duration_s
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """What is left, checkpoints that are still to be paid included."""
+        """Return the true remaining time, including checkpoints that the job still has to pay for."""
         return max(0.0, state.remaining_s - state.rate * (cluster.now_s - state.accounted_s))
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """The same, faster than one by one."""
+        """Return `remaining_s` of every job, faster than single calls would."""
         now_s = cluster.now_s
         left_s = [state.remaining_s - state.rate * (now_s - state.accounted_s) for state in states]
         return [each_s if each_s > 0.0 else 0.0 for each_s in left_s]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """The same."""
+        """Return the true remaining time."""
         return self.remaining_s(state, cluster)
 
     @property
     def error(self) -> float:
-        """None."""
+        """0, because the oracle makes no error."""
         return 0.0
 
 
@@ -77,26 +77,27 @@ class NoisyDurations:
 
     @property
     def error(self) -> float:
-        """As given."""
+        """The standard error that this estimate was given."""
         return self._error
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """The duration with its error."""
+        """Return the duration with its error."""
         if state.job.id not in self._totals_s:
             z = np.random.default_rng([self._seed, zlib.crc32(state.job.id.encode())]).standard_normal()
             self._totals_s[state.job.id] = state.job.duration_s * math.exp(self._error * float(z))
         return self._totals_s[state.job.id]
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """The estimate less the work that is done, which is known; checkpoints that are still to be paid are added."""
+        """Return the estimate minus the work done, which is known, plus checkpoints that the job still has to pay
+        for."""
         return self._remaining_s(self.total_s(state, cluster), state, cluster)
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """One by one."""
+        """Return `remaining_s` of every job."""
         return [self.remaining_s(state, cluster) for state in states]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """The same at the `OPTIMISTIC_QUANTILE` of the run time."""
+        """Return the remaining run time if the job's total were at the `OPTIMISTIC_QUANTILE` of its distribution."""
         return self._remaining_s(self.total_s(state, cluster) * self._optimistic, state, cluster)
 
     def _remaining_s(self, total_s: float, state: JobState, cluster: Cluster) -> float:
@@ -120,7 +121,7 @@ class History:
         self._spans_read = 0
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """The group's mean; never zero."""
+        """Return the mean run time of the most similar group; never zero."""
         if state.job.id not in self._estimates:
             self._read_spans(cluster)
             self._estimates[state.job.id] = next(
@@ -130,22 +131,25 @@ class History:
         return self._estimates[state.job.id]
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """A job that has run longer than its estimate is expected to run as long again: lifetimes have heavy tails
-        (Harchol-Balter and Downey, ACM TOCS 1997)."""
+        """Return the estimate minus the time served.
+
+        A job that has run longer than its estimate is expected to run as long again, because lifetimes have heavy tails
+        (Harchol-Balter and Downey, ACM TOCS 1997).
+        """
         total_s, served_s = self.total_s(state, cluster), cluster.served_s(state)
         return total_s - served_s if total_s >= served_s else served_s
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """One by one."""
+        """Return `remaining_s` of every job."""
         return [self.remaining_s(state, cluster) for state in states]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """The same: a group's mean says nothing about its spread."""
+        """Return `remaining_s`, because a group's mean says nothing about its spread."""
         return self.remaining_s(state, cluster)
 
     @property
     def error(self) -> float:
-        """Unknown."""
+        """0, although the error of this estimate is unknown."""
         return 0.0
 
     def _read_spans(self, cluster: Cluster) -> None:

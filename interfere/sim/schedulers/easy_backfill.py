@@ -43,8 +43,10 @@ class BackfillReservation:
         cluster: Cluster,
         node_gpus: int,
     ) -> tuple[Device, ...]:
-        """Devices for a later job that does not delay the head: those found where it ends in time, else devices that
-        are not reserved; empty where there are none."""
+        """Return devices for a later job such that it does not delay the head of the queue; empty where there are none.
+
+        A job that ends in time gets the devices in `found`, any other job devices that are not reserved.
+        """
         speed = min(cluster.devices[device.id].speed for device in found)
         if self._ends_in_time(self.estimate.remaining_s(state, cluster) / speed, cluster):
             return found
@@ -58,13 +60,17 @@ class BackfillReservation:
         slowdowns: tuple[float, float],
         cluster: Cluster,
     ) -> bool:
-        """May a guest join a host? `slowdowns`: predicted, of the guest and of the host."""
+        """Return whether a guest may join a host without delaying the reservation.
+
+        `slowdowns`: predicted slowdowns of the guest and of the host.
+        """
         return self.allows_group((guest, host), device_ids, slowdowns, cluster)
 
     def allows_group(
         self, members: Iterable[JobState], device_ids: Iterable[str], slowdowns: Iterable[float], cluster: Cluster
     ) -> bool:
-        """May jobs share devices? `slowdowns`: predicted, of each."""
+        """Return whether jobs may share devices without delaying the reservation. `slowdowns`: the predicted slowdown
+        of each."""
         device_ids = tuple(device_ids)
         if self.device_ids.isdisjoint(device_ids):
             return True
@@ -79,8 +85,10 @@ class BackfillReservation:
 
 
 class ExpectedEnds:
-    """When each running job is expected to end at its present rate, sorted, and kept up to date from one decision to
-    the next: a job's expected end changes only with its rate, or once it has passed."""
+    """The sorted times at which running jobs are expected to end at their present rates.
+
+    They are kept up to date between decisions: a job's expected end changes only with its rate, or once it has passed.
+    """
 
     def __init__(self, estimate: Estimate) -> None:
         self.estimate = estimate
@@ -149,7 +157,7 @@ def reserve(
     ):
         coming.add(device.device for _, _, devices in released for device in devices)
         if found := coming.find(head.job.gpus, head.job.pools, node_gpus):
-            reserved = coming.prefer(found, lambda device: device.id in free)  # those that come free later first
+            reserved = coming.prefer(found, lambda device: device.id in free)  # devices freed later come first
             device_ids = frozenset(device.id for device in reserved)
             return BackfillReservation(shadow_s=end_s, device_ids=device_ids, estimate=ends.estimate)
     return None

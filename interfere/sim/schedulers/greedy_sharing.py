@@ -34,7 +34,7 @@ class PairSlowdowns(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """Added slowdown of the two together."""
+        """Return the added slowdown of the two jobs together."""
         return self.guest + self.host - 2
 
 
@@ -63,7 +63,7 @@ class GreedySharing:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Starts in order; a job that finds no host leaves all hosts to the next."""
+        """Return starts in order. A job that finds no host leaves all hosts to the next job."""
         starts: list[Start] = []
         pairs = allowed_pairs(
             waiting,
@@ -113,14 +113,16 @@ class GreedySharing:
 
 
 def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
-    """Is a guest expected to end no later than its host, both slowed down by each other?"""
+    """Return whether a guest is expected to end no later than its host, given the slowdown of both."""
     guest_s, host_s = estimate.remaining_s(state, cluster), estimate.remaining_s(host.state, cluster)
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
 def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
-    """Would guest and host, beside each other until the end, meet their deadlines before their devices leave? A host
-    that misses its deadline anyway has none to miss; jobs without a deadline may take any time."""
+    """Return whether guest and host, sharing until the end, meet their deadlines before their devices leave.
+
+    A host that misses its deadline anyway counts as a job without a deadline, which may take any time.
+    """
     devices = [cluster.devices[device_id] for device_id in host.device_ids]
     speed = min(device.speed for device in devices)
     leave_s = min(windows_from(device, cluster.now_s)[0][1] for device in devices) + LATE_S
@@ -145,7 +147,10 @@ def allowed_pairs(
     max_slowdown: float = math.inf,
     min_joint_throughput: float,
 ) -> AllowedPairs:
-    """All waiting workloads beside all hosts' workloads whose predicted medians are within the cap and pay."""
+    """Return the pairs of a waiting and a host workload that are worth sharing.
+
+    The predicted medians of both slowdowns must be within the cap, and the joint throughput must reach its minimum.
+    """
     allowed: AllowedPairs = {}
     guest_workloads = dict.fromkeys(state.job.workload for state in waiting)
     for device_type in dict.fromkeys(host.device_type for host in hosts):

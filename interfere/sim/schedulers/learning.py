@@ -23,7 +23,8 @@ class LearningScheduler:
         self.observations = 0
 
     def decide(self, cluster: Cluster) -> Decision:
-        """Observe, then decide."""
+        """Let the model observe the spans that ended since the last call, then return the wrapped scheduler's
+        decision."""
         for k, span in enumerate(cluster.spans[self._spans_read :], self._spans_read):
             if not span.company_ids or span.end_s - span.start_s < MIN_SPAN_S:
                 continue

@@ -17,14 +17,15 @@ class Order(Protocol):
 
     @property
     def max_key(self) -> float:
-        """No key is larger; inf where keys have no bound."""
+        """An upper bound of all keys; inf where keys have no bound."""
 
     @property
     def jumps(self) -> bool:
-        """Do keys of running jobs jump while they run, so that the order must be asked again?"""
+        """Whether keys of running jobs change in jumps while they run, so that the order must be computed again."""
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """When a job's key next jumps at its current rate (at rate 1 if it starts now); inf where it never does."""
+        """Return when a job's key next jumps at its current rate (rate 1 if it starts now); inf where it never
+        jumps."""
 
 
 def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list[JobState]:
@@ -39,34 +40,34 @@ class Fifo:
     """First come, first served."""
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """0 for every job: ties go by arrival."""
+        """Return 0 for every job, so that arrival decides."""
         return [0.0] * len(states)
 
     @property
     def max_key(self) -> float:
-        """0."""
+        """0, because every job has the same key."""
         return 0.0
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: keys never jump."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never."""
+        """Return inf, because keys never jump."""
         return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestFirst:
-    """By the expected run time of the whole job, or, with `remaining`, of what is left of it."""
+    """Orders jobs by the expected run time of the whole job or, with `remaining`, by the expected remaining time."""
 
     estimate: Estimate = field(default_factory=Oracle)
     remaining: bool = False
     per_gpu: bool = False  # times the number of its devices, as QSSF does
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Seconds, or device seconds."""
+        """Return the expected times in seconds, or in device seconds with `per_gpu`."""
         if self.remaining:
             times_s = self.estimate.all_remaining_s(states, cluster)
         else:
@@ -77,16 +78,16 @@ class ShortestFirst:
 
     @property
     def max_key(self) -> float:
-        """None."""
+        """inf, because keys have no bound."""
         return math.inf
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: keys change continuously."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never: a running job only comes nearer to its end."""
+        """Return inf: the key of a running job only falls."""
         return math.inf
 
 
@@ -96,15 +97,17 @@ TIRESIAS_THRESHOLD_S = 18_000.0
 
 @dataclass(slots=True, kw_only=True)
 class LeastAttained:
-    """Jobs with little service (in device seconds) first, each of the two queues by arrival (Gu et al., NSDI 2019,
-    section 3.2). It remembers who is in the second queue, which no job ever leaves."""
+    """Orders jobs with little service (in device seconds) first. Source: Gu et al., NSDI 2019, section 3.2.
+
+    Each of its two queues is ordered by arrival. No job ever leaves the second queue, so its members are remembered.
+    """
 
     threshold_s: float = TIRESIAS_THRESHOLD_S
     _second: set[str] = field(default_factory=set)  # ids of jobs of this cluster that it saw in the second queue
     _cluster: Cluster | None = None  # that it was last asked about
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """0 for the first queue, 1 for the second."""
+        """Return 0 for jobs in the first queue and 1 for jobs in the second."""
         if cluster is not self._cluster:
             self._cluster, self._second = cluster, set()
         second = self._second
@@ -116,63 +119,63 @@ class LeastAttained:
 
     @property
     def max_key(self) -> float:
-        """Of the second queue."""
+        """The key of the second queue."""
         return 1.0
 
     @property
     def jumps(self) -> bool:
-        """Yes."""
+        """True: a job's key jumps when it falls into the second queue."""
         return True
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """When it falls into the second queue."""
+        """Return when the job falls into the second queue."""
         until_s = self.threshold_s - cluster.served_s(state) * state.job.gpus
         return cluster.now_s + until_s / ((state.rate or 1.0) * state.job.gpus) if until_s > 1e-6 else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarliestDeadline:
-    """By deadline; jobs without one come last."""
+    """Orders jobs by deadline. Jobs without a deadline come last."""
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """The deadlines."""
+        """Return the deadlines of the jobs."""
         return [state.job.deadline_s for state in states]
 
     @property
     def max_key(self) -> float:
-        """None."""
+        """inf, because keys have no bound."""
         return math.inf
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: deadlines do not change."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never."""
+        """Return inf, because deadlines do not change."""
         return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLaxity:
-    """By the time that is left until a job must start to meet its deadline; jobs without one come last."""
+    """Orders jobs by the time left until they must start to meet their deadlines. Jobs without a deadline come last."""
 
     estimate: Estimate = field(default_factory=Oracle)
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Deadline - now - expected remaining run time."""
+        """Return deadline - now - expected remaining run time."""
         return [state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster) for state in states]
 
     @property
     def max_key(self) -> float:
-        """None."""
+        """inf, because keys have no bound."""
         return math.inf
 
     @property
     def jumps(self) -> bool:
-        """No."""
+        """False: keys change continuously."""
         return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Never: it falls alike for all waiting jobs."""
+        """Return inf: the keys of all waiting jobs fall at the same rate."""
         return math.inf

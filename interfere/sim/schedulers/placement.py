@@ -13,7 +13,7 @@ from interfere.sim.schedulers.easy_backfill import BackfillReservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A job that runs, or is about to, and may be joined; on more than two seats with the others beside it."""
+    """A running or starting job with a free seat. On devices with more than two seats, its neighbours are included."""
 
     state: JobState
     device_ids: tuple[str, ...]
@@ -36,12 +36,15 @@ class GuestPlacement(Protocol):
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Starts of waiting jobs, given in order, beside hosts; no more than there are seats, and none that delays the
-        job that the reservation is for."""
+        """Return starts of waiting jobs beside hosts, in the order of `waiting`.
+
+        No device gets more jobs than it has seats, and no start delays the job with the reservation.
+        """
 
 
 def running_hosts(cluster: Cluster) -> list[Host]:
-    """Running jobs that leave a seat: those without a partner, or groups where devices have more than two seats."""
+    """Return the running jobs with a free seat: jobs without a partner, or groups where devices have more than two
+    seats."""
     groups = cluster.groups_with_a_seat() if cluster.seats > DEFAULT_SEATS else zip(cluster.unshared_jobs())
     return [
         Host(state=first, device_ids=first.device_ids, device_type=first.devices[0].device.type, others=tuple(others))

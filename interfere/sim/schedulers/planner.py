@@ -66,7 +66,7 @@ class ServerPlanner:
         ledger: ScopeLedger | None = None,
         promise_deadlines: bool = False,
     ) -> ScopeDecision:
-        """One decision of the server. Without a ledger nothing is remembered: no promise outlives the decision."""
+        """Return one decision of the server. No ledger is kept: no promise outlives the decision."""
         self.decisions += 1
         limits = Limits.of(
             allowed=allowed,
@@ -76,7 +76,7 @@ class ServerPlanner:
             guest_ends_first=self.guest_ends_first,
             promise_deadlines=promise_deadlines,
             promise_ttl_s=0.0,
-            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue says who goes first
+            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue decides
             risk=self.risk,
         )
         snapshot = Snapshot(
@@ -107,12 +107,12 @@ class ServerPlanner:
     def start_actions(
         self, pending: Iterable[Job], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
     ) -> list[Action]:
-        """The starts of one decision that remembers nothing, as the server answers them."""
+        """Return the starts of one server decision that keeps no ledger."""
         plan = self.decide_scope(pending, devices, cluster, allowed).plan
         return [action for action in plan.actions if action.places]
 
     def device(self, cluster: Cluster, device_id: str, residents: Iterable[JobState] = ()) -> Device:
-        """A device as a scheduler sends it to the server, with the jobs that run there."""
+        """Return a device as a scheduler sends it to the server, with its running jobs."""
         return replace(
             cluster.devices[device_id].device,
             mode=self.mode,
@@ -121,7 +121,7 @@ class ServerPlanner:
         )
 
     def has_profiles(self, host: Host) -> bool:
-        """Is something known of the workload of every job of a host on its device type?"""
+        """Return whether the workload of every job of a host has a profile on its device type."""
         return all((state.job.workload, host.device_type) in self.profiles for state in host.residents)
 
     def job(self, state: JobState, cluster: Cluster, weight: float = 1.0) -> Job:
@@ -154,8 +154,11 @@ class PlannedSharing:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """The starts of one plan. Only jobs that could join some host are sent, and hosts that some job could join. The
-        server knows no reservation: starts that break one are not carried out."""
+        """Return the starts of one plan.
+
+        Only jobs that could join some host are sent, and hosts that some job could join. The server knows no
+        reservation, so starts that break the reservation are not carried out.
+        """
         planner = self.planner
         cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
         pairs = allowed_pairs(
@@ -217,9 +220,10 @@ class PlannedGroups:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """The starts of one plan. Starts that break the reservation, or follow one that does, are not carried out."""
+        """Return the starts of one plan. A start that breaks the reservation, and the starts after it, are not carried
+        out."""
         planner = self.planner
-        # 1. Hosts of which the server knows every job, and jobs of the size of some host.
+        # 1. Select hosts whose jobs all have profiles, and waiting jobs of the size of some host.
         hosts = [host for host in hosts if self._may_share(host)]
         sizes = {len(host.device_ids) for host in hosts}
         fitting = (state for state in waiting if state.job.gpus in sizes)
@@ -235,7 +239,7 @@ class PlannedGroups:
             if len(host.device_ids) in sizes
             for device_id in host.device_ids
         ]
-        # 3. One decision; on reserved devices only groups of which everybody ends in time.
+        # 3. Take one decision. On reserved devices, keep only groups whose jobs all end in time.
         actions = planner.start_actions(jobs, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
         ids_on = {device_id: host.device_ids for host in hosts for device_id in host.device_ids}
         return [
@@ -250,7 +254,7 @@ class PlannedGroups:
 
     @staticmethod
     def _keeps(reservation: BackfillReservation, action: Action, cluster: Cluster) -> bool:
-        """Does everybody of a group end by the shadow time, as slowed down as predicted?"""
+        """Return whether all jobs of a group end by the shadow time at their predicted slowdowns."""
         members = [cluster.jobs[job_id] for job_id in (action.job_id, *action.partners)]
         slowdowns = (action.slowdown, *action.slowdown_of_partners.values())
         return reservation.allows_group(members, action.places, slowdowns, cluster)

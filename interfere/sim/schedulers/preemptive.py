@@ -37,7 +37,7 @@ class PreemptiveScheduler:
     _rates_read: int = 0  # of `Cluster.changed_rates`
 
     def decide(self, cluster: Cluster) -> Decision:
-        """Starts and stops."""
+        """Return the starts and stops of this moment."""
         if not cluster.waiting and (self.sharing is None or not cluster.free or not cluster.shared):
             return Decision(wake_s=self._wake_s(cluster, ()))
         draft = _DraftDecision(cluster, self.order)
@@ -85,7 +85,10 @@ class PreemptiveScheduler:
         return shared_s * lost_speed - DEFAULT_MOVE_FACTOR * state.job.checkpoint_s
 
     def _wake_s(self, cluster: Cluster, starting: Iterable[str]) -> float:
-        """When the order next changes by itself; too early where sharing slows a job, which costs one more decision."""
+        """Return when the order next changes by itself.
+
+        Where sharing slows a job the time is too early, which costs one extra decision.
+        """
         if not self.order.jumps:
             return math.inf
         for state in cluster.changed_rates[self._rates_read :]:
@@ -111,17 +114,17 @@ class PreemptiveScheduler:
 
 
 def _turn(victims: Sequence[JobState], device: Device) -> int:
-    """Of the devices of a node, those that are free are taken first, then those of the first victims."""
+    """Return the preference key of a device of a node: -1 for a free device, else the position of its victim."""
     return next((k for k, victim in enumerate(victims) if device.id in victim.device_ids), -1)
 
 
 def _leads_pair(state: JobState) -> bool:
-    """Is a job without a partner, or the one of its pair that arrived first?"""
+    """Return whether the job has no partner, or arrived before its partner."""
     return state.partner is None or state.arrival_rank < state.partner.arrival_rank
 
 
 class _DraftDecision:
-    """Starts and stops decided so far, and what the devices would be like after them."""
+    """The starts and stops decided so far, and the state of the devices after them."""
 
     def __init__(self, cluster: Cluster, order: Order) -> None:
         self.cluster, self._order = cluster, order
@@ -142,8 +145,11 @@ class _DraftDecision:
         return self._order.keys((state,), self.cluster)[0], state.arrival_rank
 
     def next_waiting(self) -> JobState | None:
-        """The next waiting or stopped job in order that may find devices, each once; None where there is none. Those
-        for which there are too few on the way to it are blocked."""
+        """Return the next waiting or stopped job that may find devices; None where there is none. Each job is returned
+        once.
+
+        Jobs that ask for more devices than are left are skipped, and added to `blocked`.
+        """
         while self._waiting:
             _, state = self._waiting.pop()
             if (state.job.gpus, state.job.pools) not in self._too_large:
@@ -152,7 +158,8 @@ class _DraftDecision:
         return None
 
     def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
-        """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
+        """Return free devices for a job, or else devices of later jobs, which are stopped; empty where there are too
+        few."""
         request = (state.job.gpus, state.job.pools)
         if devices := self.free.find(*request, node_gpus):
             return devices
@@ -171,7 +178,8 @@ class _DraftDecision:
     def _take_from(
         self, victims: Sequence[JobState], request: tuple[int, tuple[str, ...]], node_gpus: int
     ) -> tuple[Device, ...]:
-        """Devices for a request, free ones or those of victims, of which it stops as many as it needs."""
+        """Return devices for a request, from free devices and from victims, and stop the victims whose devices are
+        used."""
         free = self.free.copy()
         free.add(device.device for victim in victims for device in victim.devices)
         devices = free.prefer(free.find(*request, node_gpus), partial(_turn, victims))
@@ -179,8 +187,11 @@ class _DraftDecision:
         return devices
 
     def _running_after(self, first: Rank) -> list[tuple[Rank, JobState]]:
-        """Running jobs that come after `first`, with their ranks, the last first; of each pair one job, with the rank
-        of the earlier. Waiting jobs ask in order, so that the first one's answer holds all that later ones need."""
+        """Return the running jobs that come after `first`, with their ranks, the last job first.
+
+        Of each pair one job is listed, with the rank of the earlier job. Waiting jobs ask in order, so that the result
+        for the first one contains all that later ones need.
+        """
         if self._last_first is None:
             (first_key, first_arrival), running = first, list(self.cluster.running.values())
             if first_key >= self._order.max_key:  # by arrival alone: no keys of the others are needed
@@ -221,13 +232,13 @@ class _DraftDecision:
             self.free.add(device.device for device in state.devices)
 
     def start(self, state: JobState, devices: Sequence[Device]) -> None:
-        """A job starts on free devices."""
+        """Start a job on free devices."""
         device_ids = tuple(device.id for device in devices)
         self.starts[state.job.id] = Start(job_id=state.job.id, device_ids=device_ids)
         self.free.remove(devices)
 
     def hosts(self) -> list[Host]:
-        """Jobs that run, or will, without a partner."""
+        """Return the jobs without a partner that run, or will run."""
         hosts = [host for host in running_hosts(self.cluster) if host.state.job.id not in self.stopped]
         for start in self.starts.values():
             device_type = self.cluster.devices[start.device_ids[0]].device.type

@@ -30,7 +30,7 @@ class Backfill(StrEnum):
 
     NONE = ""  # none: head of line
     FIRST_FIT = "first-fit"  # any that fits: nothing is reserved, and a job on many devices may starve
-    EASY = "easy"  # those that do not delay the first job that waits
+    EASY = "easy"  # jobs that do not delay the first waiting job
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,8 +51,11 @@ class QueueScheduler:
         self._ends = ExpectedEnds(self.estimate)
 
     def decide(self, cluster: Cluster) -> Decision:
-        """In order: a job starts on free devices, else beside a host, else it waits, and without backfill all later
-        jobs wait too."""
+        """Drop jobs with infeasible deadlines where `drop` says so, then start waiting jobs in order.
+
+        A job starts on free devices, or else beside a host, or else it waits. Without backfill, all later jobs wait
+        too.
+        """
         if not cluster.waiting:
             return Decision()
         # 1. Drop jobs whose deadline is infeasible.
@@ -108,7 +111,8 @@ class QueueScheduler:
     def _start_with_reservation(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Starts, and the jobs that found no free devices which they may take: `sharing` was offered these."""
+        """Return the starts and the blocked jobs, which found no devices that they may take. `sharing` was offered the
+        blocked jobs."""
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
         unreserved = free
         hosts: list[Host] = []
@@ -147,7 +151,10 @@ class QueueScheduler:
     def _start_in_strict_order(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Starts, and the jobs that found no free devices: `sharing` was offered these one by one, until one stayed."""
+        """Return the starts and the jobs that found no free devices.
+
+        Each such job is offered to `sharing`, until one of them finds no host.
+        """
         free = cluster.free.copy()
         hosts: list[Host] = running_hosts(cluster) if sharing is not None else []
         starts: list[Start] = []

@@ -20,7 +20,7 @@ from interfere.sim.schedulers.queue import Backfill
 
 
 class Queue(StrEnum):
-    """Which waiting job comes first, or who decides instead."""
+    """The order of waiting jobs, or the planner that decides in place of an order."""
 
     FIFO = "fifo"
     SJF = "sjf"  # by the true duration
@@ -36,7 +36,7 @@ class Queue(StrEnum):
 
 
 class Sharing(StrEnum):
-    """Who chooses which jobs share a device."""
+    """How the jobs that share a device are chosen."""
 
     NONE = ""
     GREEDY = "greedy"  # each job in order joins the cheapest host
@@ -109,77 +109,81 @@ class SchedulerRecord:
 
     @property
     def is_policy(self) -> bool:
-        """Does the server decide everything?"""
+        """Whether the server makes all decisions."""
         return self.queue in SERVER_DECIDES
 
     @property
     def is_preemptive(self) -> bool:
-        """Does it stop running jobs?"""
+        """Whether the scheduler stops running jobs."""
         return self.queue in PREEMPTIVE
 
     @property
     def knows_durations(self) -> bool:
-        """Does it know how long jobs will run, as no real scheduler does?"""
+        """Whether the scheduler knows how long jobs will run, which no real scheduler does."""
         by_reservation = self.backfill is Backfill.EASY and self.queue is not Queue.QSSF
         return self.drop or self.is_policy or self.queue in ORACLES or by_reservation
 
     @property
     def plans_groups(self) -> bool:
-        """May devices have other than two seats? The rest shares in pairs only."""
+        """Whether devices may have more than two seats. All other schedulers share in pairs only."""
         by_queue = self.queue in ORDERS and not self.is_preemptive and self.sharing is Sharing.MATCHING
         return not self.drop and not self.rematch and (by_queue or (self.queue is Queue.POLICY and bool(self.sharing)))
 
     @property
     def uses_slices(self) -> bool:
-        """Does `slice_s` change what it decides?"""
+        """Whether `slice_s` changes the scheduler's decisions."""
         return self.rematch or (self.queue in ORDERS and not self.is_preemptive and bool(self.sharing))
 
     @property
     def stops_jobs(self) -> bool:
-        """Does it stop or move running jobs, so that checkpoints are paid?"""
+        """Whether the scheduler stops or moves running jobs, so that jobs pay for checkpoints."""
         return self.is_preemptive or self.rematch
 
     @property
     def uses_whole_nodes(self) -> bool:
-        """Does `whole_nodes` change what it decides?"""
+        """Whether `whole_nodes` changes the scheduler's decisions."""
         return not self.is_policy
 
     @property
     def uses_guest_ends_first(self) -> bool:
-        """Does `guest_ends_first` change what it decides?"""
+        """Whether `guest_ends_first` changes the scheduler's decisions."""
         return bool(self.sharing) and not self.stops_jobs
 
     # --- related schedulers -------------------------------------------------------------------------------------------
 
     @property
     def unshared(self) -> "SchedulerRecord | None":
-        """The same without sharing; None for one that shares nothing."""
+        """The same scheduler without sharing; None for a scheduler that shares nothing."""
         if not self.sharing:
             return None
         return replace(self, sharing=Sharing.NONE, one_gpu=False, seats=DEFAULT_SEATS, rematch=False)
 
     @property
     def two_seats(self) -> "SchedulerRecord":
-        """The same with two jobs at most on a device."""
+        """The same scheduler with at most two jobs on a device."""
         return replace(self, seats=DEFAULT_SEATS)
 
     @property
     def in_pairs(self) -> "SchedulerRecord | None":
-        """What one with more than two seats is compared with; None for others."""
+        """The same scheduler with two seats, as a reference for a scheduler with more; None where it has no more than
+        two."""
         return self.two_seats if self.seats > DEFAULT_SEATS else None
 
     @property
     def one_gpu_only(self) -> "SchedulerRecord | None":
-        """The same where only jobs on one device share; None for one whose jobs on several devices never share."""
+        """The same scheduler where only jobs on one device share.
+
+        None for a scheduler whose jobs on several devices never share.
+        """
         return replace(self, one_gpu=True) if self.sharing and not self.rematch else None
 
     def with_seats(self, seats: int) -> "SchedulerRecord | None":
-        """The same with so many jobs on a device; None for one that shares in pairs only."""
+        """Return the same scheduler with this number of jobs on a device; None for one that shares in pairs only."""
         return replace(self, seats=seats) if self.plans_groups else None
 
     @property
     def deadline_baseline(self) -> "SchedulerRecord":
-        """The scheduler of deadlines that it is compared with: one that shares with one that shares."""
+        """The deadline scheduler that this scheduler is compared with. It shares where this scheduler shares."""
         if not self.sharing:
             return DEADLINE_BASELINE
         return replace(DEADLINE_BASELINE, sharing=Sharing.GREEDY, one_gpu=self.one_gpu)

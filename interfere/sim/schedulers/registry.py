@@ -37,7 +37,7 @@ REMATCHING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
-    """How all schedulers of a replay behave, whatever is believed."""
+    """Options that all schedulers of a replay share, whatever they believe about slowdowns."""
 
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
@@ -50,7 +50,7 @@ class SchedulerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings(SchedulerOptions):
-    """What a scheduler is told beside its record."""
+    """The predictor, the profiles and the limits that a scheduler gets in addition to its record."""
 
     predictor: Predictor
     profiles: Profiles
@@ -61,7 +61,7 @@ class SchedulerSettings(SchedulerOptions):
 
 
 def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
-    """A new scheduler."""
+    """Return a new scheduler for a record."""
     if record.one_gpu:
         settings = replace(settings, max_shared_gpus=1)
     settings = replace(settings, seats=record.seats)
@@ -96,7 +96,7 @@ def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Sche
 
 
 def _told_durations(settings: SchedulerSettings) -> Estimate:
-    """Run times as a scheduler is told them: exact, or with an error."""
+    """Return the run times that a scheduler is given: exact, or with an error."""
     return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
 
 

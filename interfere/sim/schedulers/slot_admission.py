@@ -51,7 +51,7 @@ class SlotAdmission:
     def _admit(
         self, cluster: Cluster, capacity: "_FreeCapacity", admitted: list[JobState]
     ) -> tuple[list[str], list[str]]:
-        """Append new jobs that can be laid out to `admitted`. Returns the ids of those, and of the others."""
+        """Append the new jobs that can be scheduled to `admitted`. Returns the ids of admitted and of refused jobs."""
         promises, drops = [], []
         for state in cluster.waiting.values():
             if state.job.id in self._seen or not state.job.has_deadline:
@@ -125,7 +125,7 @@ class _FreeCapacity:
         return schedule_all([self._demand(state) for state in states], self.profiles)
 
     def can_schedule_after(self, state: JobState, devices: Sequence[Device], others: Sequence[JobState]) -> bool:
-        """Can the other jobs be laid out once this one runs on these devices?"""
+        """Return whether the other jobs can be scheduled once this job runs on these devices."""
         profiles = self.profiles
         self.profiles = [profile.copy() for profile in profiles]
         self.reserve(state, devices)

@@ -89,7 +89,7 @@ def _estimate(mean: UncertainMean) -> Estimate:
 
 
 def _bars(title: str, axis: str, form: NumberFormat, values: Sequence[tuple[str, bool, Estimate]]) -> RowPlot:
-    """One bar for each (policy, whether it shares, value), grey for those that do not share."""
+    """Return one bar for each (policy, whether it shares, value). Bars of policies that do not share are grey."""
     return RowPlot(
         title=title,
         axis=Axis(title=axis, form=form),

@@ -19,7 +19,7 @@ DRAWS_FILE = "deadlines.json"
 
 
 def replay_facts(answer: ReplayFindings, written: Sequence[Path]) -> dict[str, Any]:
-    """Everything but the single jobs, for programs. `written`: the files of the report."""
+    """Return all results except those of single jobs, as a JSON document. `written`: the files of the report."""
     comparison = answer.comparison
     content: dict[str, Any] = {
         "question": study_facts(answer.study),

@@ -36,7 +36,7 @@ class ReplayAnswer(ReplayFindings):
     """The findings, for people and for programs."""
 
     def document(self) -> Document:
-        """The report."""
+        """Return the report."""
         return replay_document(self)
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
@@ -49,12 +49,14 @@ class ReplayAnswer(ReplayFindings):
 
 
 class ReplayQuestion:
-    """Every scheduler on every trace, beside what it is compared with."""
+    """A comparison of every scheduler with its references, on every trace."""
 
     def resolved(self, study: Study) -> Study:
-        """What a pair must gain, how far a job may be slowed down and whether guests must end first is what the server
-        does by default. Replays with deadlines have been without whole nodes from the start: published figures are
-        comparable only so."""
+        """Return the study with its defaults filled in.
+
+        The minimum gain of a pair, the slowdown cap and the rule on which job ends first take the server's defaults.
+        Replays with deadlines do not use whole nodes, so that they stay comparable with published figures.
+        """
         dated = study.deadlines is not None
         resolved = replace(
             study,
@@ -76,7 +78,8 @@ class ReplayQuestion:
         return read_inputs(study, models)
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """Trace by trace, every scheduler; groups of more than two also as the product of their pairs."""
+        """Return the tasks: trace by trace, every scheduler. Groups of more than two jobs are also composed by the
+        product."""
         _check_draws(study, inputs.worlds)
         usual = TIE_DRAWS if study.deadlines is None else 0
         tie_draws = usual if study.tie_draws is None else study.tie_draws
@@ -101,7 +104,10 @@ class ReplayQuestion:
         planned: int,  # noqa: ARG002 - this report tells of whole traces
         interrupted: bool,
     ) -> ReplayAnswer:
-        """The comparison of all schedulers; of those with more than two seats at both ends of what groups may do."""
+        """Return the comparison of all schedulers.
+
+        Where a scheduler has more than two seats, it is compared under both compositions of groups, sum and product.
+        """
         schedulers = _replayed(study, inputs.coverage)
         dated = [world.name for world in inputs.worlds if world.has_deadlines]
         planned_tasks = self.plan(study, inputs)[1] if interrupted else []
@@ -146,7 +152,7 @@ class ReplayQuestion:
 
 
 def _counts(task: ReplayTask, composition: Composition) -> bool:
-    """Is a replay of pairs, or of groups that are composed in this way?"""
+    """Return whether the replay belongs to a comparison: it has pairs only, or composes groups in this way."""
     return task.composition is composition or task.scheduler.seats == DEFAULT_SEATS
 
 
@@ -156,7 +162,8 @@ def _seated(schedulers: Sequence[SchedulerRecord], seats: Sequence[int]) -> tupl
 
 
 def _named(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
-    """The schedulers of the study; where gangs would share, each that shares also with one-GPU jobs only."""
+    """Return the schedulers of the study. Where jobs on several devices would share, each is accompanied by a version
+    that shares one-GPU jobs only."""
     if not coverage.has_gangs or study.most_shared_gpus is not None:
         return study.schedulers
     pairs = ((one.one_gpu_only, one) for one in study.schedulers)
@@ -164,7 +171,7 @@ def _named(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
 
 
 def _replayed(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
-    """These and, without deadlines, what they are compared with."""
+    """Return the named schedulers and, without deadlines, the reference schedulers that they are compared with."""
     named = _named(study, coverage)
     return with_references(named) if study.deadlines is None else tuple(dict.fromkeys(named))
 

@@ -30,7 +30,7 @@ from interfere.study.study import Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFindings:
-    """The comparison, and what is to be known about it."""
+    """The comparison of schedulers, with the facts that a reader needs to judge it."""
 
     study: Study  # resolved, with the schedulers that were replayed
     coverage: Coverage
@@ -139,7 +139,7 @@ class PolicyTable:
     legend: str
 
     def table(self) -> Table:
-        """One row for each policy."""
+        """Return the table with one row per policy."""
         return Table(
             title=self.title,
             columns=(Column("policy"), *(column for column, _ in self.columns)),
@@ -170,8 +170,11 @@ def replay_document(answer: ReplayFindings) -> Document:
 
 
 def policy_tables(comparison: Comparison, product: Comparison | None = None) -> list[PolicyTable]:
-    """One table for each group of traces that there is, schedulers of deadlines best first; then those of seats,
-    `product`: the comparison in which groups are the product of their pairs."""
+    """Return one table for each group of traces that exists, then tables of the schedulers with more than two seats.
+
+    Schedulers of deadlines are sorted best first. `product`: the comparison in which groups slow down by the product of
+    their pairs.
+    """
     best_first = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
     groups = [
         PolicyTable(title=STABLE, lines=comparison.stable, columns=COLUMNS, legend=LEGEND),
@@ -200,7 +203,7 @@ def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
 
 
 def populations(comparison: Comparison) -> list[str]:
-    """What the intervals and spreads of each group of traces are over."""
+    """Return, for each group of traces, the population that its intervals and spreads describe."""
     texts = []
     for title, lines in (
         (STABLE, comparison.stable),
@@ -217,8 +220,11 @@ def populations(comparison: Comparison) -> list[str]:
 
 
 def verdicts(answer: ReplayFindings) -> list[str]:
-    """Which policy ends jobs soonest on average, or meets most deadlines: of all policies, and of those that could be
-    run in practice. A policy of which something was chosen on this very trace is not named."""
+    """Return sentences that name the best policy by mean completion time and by deadlines met.
+
+    Each is given among all policies, and among policies that could run in practice. Policies with a constant chosen on
+    this very trace are excluded.
+    """
     stable = [line for line in answer.comparison.stable if line.policy not in answer.tuned]
     deadlines = [line for line in answer.comparison.deadlines if line.policy not in answer.tuned]
     unknown = [line for line in stable if not line.scheduler.knows_durations]

@@ -28,7 +28,7 @@ SAME_SHARE = 0.01  # greedy within this of matching: the cheaper one is recommen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Sharing under one queue, against the same queue without."""
+    """The effect of sharing under one queue, compared with the same queue without sharing."""
 
     queue: str
     sharing: Sharing  # greedy or matching
@@ -55,13 +55,14 @@ class Effect:
 
     @property
     def is_plain(self) -> bool:
-        """Is it as measured and as asked for, without a cap, two jobs a device?"""
+        """Whether the effect is without assumptions and caps, with two jobs a device."""
         measured = not self.gangs_share and not self.is_other_scenario
         return measured and math.isinf(self.max_slowdown) and self.seats == DEFAULT_SEATS
 
 
 def effects_of(results: Sequence[ReplayResult], inputs: StudyInputs) -> tuple[Effect, ...]:
-    """One effect for each kind of task with sharing; stable and overloaded worlds apart at their own load."""
+    """Return one effect for each kind of task with sharing. Stable and overloaded worlds are separate at their own
+    load."""
     overloaded = {k for k, world in enumerate(inputs.worlds) if is_overloaded(world)}
     groups: dict[_Kind, list[ReplayResult]] = {}
     for result in results:
@@ -86,7 +87,7 @@ def effects_of(results: Sequence[ReplayResult], inputs: StudyInputs) -> tuple[Ef
 
 
 class _Kind(NamedTuple):
-    """What the results of one effect have in common."""
+    """The properties that the results of one effect share."""
 
     scheduler: SchedulerRecord
     load: float | None
@@ -97,7 +98,7 @@ class _Kind(NamedTuple):
 
 
 def is_overloaded(world: World) -> bool:
-    """Is a world offered more than it can serve as recorded?"""
+    """Return whether the recorded jobs of a world need more than its devices can serve."""
     return world.load >= 1
 
 
@@ -109,7 +110,8 @@ def _effect(
     *,
     overloaded: bool,
 ) -> Effect:
-    """`references`: on the same traces without sharing; `pairs`: with two seats a device."""
+    """Return one effect. `references`: the same traces without sharing. `pairs`: the same traces with two seats a
+    device."""
     task, scheduler = results[0].task, results[0].task.scheduler
     recorded = [result for result in results if not result.task.draw]
     others = [other for other in references if not other.task.draw]
@@ -158,12 +160,14 @@ class PlacementComparison:
 
     @property
     def difference(self) -> float:
-        """Of matching to greedy, as a share; negative where matching ends jobs sooner."""
+        """The mean completion time under matching relative to greedy placement, as a share. Negative: matching ends
+        jobs sooner."""
         return self.matching_s / self.greedy_s - 1
 
 
 def placement_comparisons(effects: Sequence[Effect]) -> tuple[PlacementComparison, ...]:
-    """For each queue and load at which both were replayed, on worlds with stable load."""
+    """Compare matching with greedy placement at each queue and load with replays of both, on worlds with stable
+    load."""
     plain = [effect for effect in effects if effect.is_plain and not effect.overloaded]
     greedy = {(effect.queue, effect.target_load): effect for effect in plain if effect.sharing is Sharing.GREEDY}
     pairs = [

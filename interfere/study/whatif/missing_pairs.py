@@ -20,7 +20,7 @@ MAX_WORKLOADS = 24  # with the most GPU hours: 576 ordered pairs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingPair:
-    """An unordered pair without a measurement, and what measuring it is worth."""
+    """An unordered pair without a measurement, and the value of measuring it."""
 
     names: tuple[str, str]
     gpu_h: float  # in which jobs would meet as this pair
@@ -30,7 +30,7 @@ class MissingPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingTruth:
-    """How much of the hours in which jobs would meet is not measured, and what to measure first."""
+    """The share of co-location hours whose pairs are not measured, and the pairs to measure first."""
 
     unmeasured_share: float  # of the GPU hours of all pairs
     pairs: tuple[MissingPair, ...]
@@ -42,8 +42,11 @@ def missing_truth(
     hours: Mapping[str, float],
     count: int,
 ) -> MissingTruth:
-    """`tried`: unordered pairs with a row of measurements, infeasible ones included; where there are none, the truth is
-    what a model predicts. `hours`: GPU hours of each workload of the trace, most first."""
+    """Return the share of hours without measured pairs, and the pairs to measure first.
+
+    `tried`: unordered pairs with a row of measurements, including infeasible ones. Empty where the truth is a model's
+    prediction. `hours`: GPU hours of each workload of the trace, most first.
+    """
     names = list(hours)
     shares = np.array(list(hours.values()))
     together = np.outer(shares, shares) / max(float(shares.sum()), 1e-12)

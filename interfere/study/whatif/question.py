@@ -45,15 +45,15 @@ class WhatIfAnswer(WhatIfFindings):
     """The findings, for people and for programs."""
 
     def document(self) -> Document:
-        """The report."""
+        """Return the report."""
         return whatif_document(self)
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Everything that was found."""
+        """Return all results as one JSON document."""
         return whatif_facts(self, next(iter(files), None))
 
     def write(self, folder: Path) -> list[Path]:
-        """The page."""
+        """Write the report as a page."""
         return [write_html_page(folder / PAGE, self.document())]
 
 
@@ -98,7 +98,7 @@ class WhatIfQuestion:
         planned: int,
         interrupted: bool,
     ) -> WhatIfAnswer:
-        """What sharing changes, what is not known, and what to measure."""
+        """Return the effect of sharing, the unknown part of it, and the pairs to measure."""
         effects = effects_of(results, inputs)
         jobs = sum(len(world.jobs) for world in inputs.worlds)
         notes = (inputs.notes.names, inputs.notes.truth, inputs.notes.trace, _tuned_note(study, inputs))

@@ -60,7 +60,7 @@ LOAD_SERIES = (
 
 
 def whatif_document(answer: WhatIfFindings) -> Document:
-    """The report: what is known, the answer, what it rests on, and what to measure."""
+    """Return the report: the known facts, the answer, its evidence, and the pairs to measure."""
     text, tone = wording.verdict(answer)
     is_sure = answer.coverage.gpu_h_share >= SURE_SHARE and not answer.is_predicted and not answer.left_out
     interrupted = Sentence(
@@ -215,7 +215,7 @@ def _load_plot(answer: WhatIfFindings, effects: list[Effect]) -> LinePlot:
 
 
 def effect_label(effect: Effect) -> str:
-    """How jobs are placed, in words."""
+    """Return a label for the placement of jobs."""
     words: list[str] = [effect.sharing]
     if effect.gangs_share:
         words.append("gangs (assumed)")
@@ -265,13 +265,16 @@ def _by_queue(answer: WhatIfFindings) -> Section:
 
 
 def seats_label(effect: Effect) -> str:
-    """How many jobs share a device, and how groups were composed of pairs."""
+    """Return a label for the number of jobs on a device and the composition of groups from pairs."""
     overloaded = ", overloaded" if effect.overloaded else ""
     return f"{effect.seats}{f', by {effect.composition}' if effect.seats > DEFAULT_SEATS else ''}{overloaded}"
 
 
 def _by_seats(answer: WhatIfFindings) -> list[Section]:
-    """The effects of more than two seats, each queue and load led by that of two; none where nobody asked."""
+    """Return a section on more than two seats. In each queue and load the effect of two seats comes first.
+
+    Empty where the study did not ask for more seats.
+    """
 
     def place(effect: Effect) -> tuple[bool, float, str]:
         return effect.overloaded, effect.target_load or 0.0, effect.queue

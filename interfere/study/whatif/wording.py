@@ -23,7 +23,7 @@ GROUPS = (
 
 
 def coverage_text(answer: WhatIfFindings) -> str:
-    """How much of the trace the slowdowns cover: what a reader must know before any gain."""
+    """Return a sentence on the share of the trace that the slowdowns cover. A reader needs it before any gain."""
     coverage = answer.coverage
     source = "The model predicts slowdowns of" if answer.is_predicted else "Measured slowdowns cover"
     text = f"{source} {coverage.job_share:.1%} of the jobs and {coverage.gpu_h_share:.1%} of the GPU hours"
@@ -40,7 +40,7 @@ def coverage_text(answer: WhatIfFindings) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """With its sign."""
+    """Return a share as a percentage with its sign."""
     return "" if math.isnan(share) else f"{100 * share:+.{digits}f} %"
 
 
@@ -57,8 +57,10 @@ def change_text(change: UncertainMean | None) -> str:
 
 
 def main_effects(answer: WhatIfFindings) -> list[Effect]:
-    """Greedy placement under each queue at the trace's own load, of stable worlds; where all are overloaded, at the
-    highest load that was asked for."""
+    """Return the effects of greedy placement in stable worlds, under each queue at the trace's own load.
+
+    Where all worlds are overloaded, return the effects at the highest load of the study.
+    """
     plain = [effect for effect in answer.effects if effect.is_plain and effect.sharing is Sharing.GREEDY]
     own = [effect for effect in plain if effect.target_load is None and not effect.overloaded]
     if own:
@@ -101,7 +103,7 @@ def verdict(answer: WhatIfFindings) -> tuple[str, Tone]:
 
 
 def population_text(answer: WhatIfFindings) -> str:
-    """What intervals and spreads are about."""
+    """Return a sentence on the populations that the intervals and spreads describe."""
     changes = [effect.change for effect in main_effects(answer) if effect.change is not None]
     if not changes:
         return ""
@@ -133,7 +135,7 @@ def placement_text(comparisons: Sequence[PlacementComparison]) -> str:
 
 
 def scenario_text(answer: WhatIfFindings) -> str:
-    """What the workloads without truth could change."""
+    """Return a sentence on how much the workloads without truth could change the answer."""
     if not answer.unknown or answer.is_predicted:
         return ""
     queue = answer.study.schedulers[0].label
@@ -161,7 +163,7 @@ def pair_name(names: tuple[str, str]) -> str:
 
 
 def notes(answer: WhatIfFindings) -> list[str]:
-    """What a reader should know before relying on it."""
+    """Return the warnings that a reader needs before relying on the report."""
     oracle = [record.label for record in answer.study.schedulers if record.knows_durations]
     texts = [
         *answer.notes,

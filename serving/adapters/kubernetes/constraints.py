@@ -26,7 +26,7 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
 
 
 def selector_terms(selector: Any) -> SelectorTerms:
-    """The terms of a NodeSelector, each as its (key, operator, values); none where it is no selector."""
+    """Return the terms of a NodeSelector, each as its (key, operator, values); empty for anything but a selector."""
     return tuple(
         tuple(
             (str(each.get("key")), str(each.get("operator")), tuple(map(str, list_at(each, "values"))))
@@ -72,7 +72,7 @@ def _holds(labels: Mapping[str, str], key: str, operator: str, values: Sequence[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeResources:
-    """What a node can still take; NaN where it does not say."""
+    """Free CPU and host memory of a node. NaN where the node does not state an amount."""
 
     cpu: float
     memory_bytes: float
@@ -83,14 +83,14 @@ class FreeResources:
         return not (wanted.cpu > self.cpu or wanted.memory_bytes > self.memory_bytes or self.pods < 1)
 
     def after(self, wanted: Constraints) -> "FreeResources":
-        """What is left beside such a pod."""
+        """Return the resources that are left once a pod with these constraints runs on the node."""
         return FreeResources(
             cpu=self.cpu - wanted.cpu, memory_bytes=self.memory_bytes - wanted.memory_bytes, pods=self.pods - 1
         )
 
 
 def free_resources(nodes: Iterable[Node], taken: Iterable[tuple[str, Constraints]]) -> dict[str, FreeResources]:
-    """What each node can still take beside the pods on it, given as (node, constraints)."""
+    """Return the free resources of each node, given the pods on it as (node name, constraints)."""
     free = {node.name: FreeResources(cpu=node.cpu, memory_bytes=node.memory_bytes, pods=node.pods) for node in nodes}
     for node_name, constraints in taken:
         if node_name in free:
@@ -101,7 +101,10 @@ def free_resources(nodes: Iterable[Node], taken: Iterable[tuple[str, Constraints
 def pools(
     kinds: Iterable[Kind], nodes: Sequence[Node], gpus: Iterable[Gpu], free: Mapping[str, FreeResources]
 ) -> tuple[dict[tuple[str, GpuSource], str], dict[Kind, tuple[str, ...]]]:
-    """The pool of each (node, source), and the pools that each kind of pod may use; none where it fits nowhere."""
+    """Return the pool of each (node, source), and the pools that each kind of pod may use.
+
+    A kind of pod that fits on no node has no pools.
+    """
     kinds = list(dict.fromkeys(kinds))
     sources = {(gpu.node, gpu.source) for gpu in gpus}
     admitted: dict[tuple[str, GpuSource], frozenset[int]] = {}

@@ -49,7 +49,7 @@ def controller_metrics() -> AdapterMetrics:
 
 
 class Controller:
-    """One replica."""
+    """One replica of the controller."""
 
     def __init__(self, settings: KubernetesSettings, api: ClusterApi, client: PolicyClient, *, dry_run: bool = False):
         self.stop, self.metrics, self._settings, self._api = threading.Event(), controller_metrics(), settings, api
@@ -117,7 +117,8 @@ class Controller:
             _log.warning("the DeviceClass is not known: %s", " ".join(str(error).split()))
 
     def _release(self) -> None:
-        """Replicas release one after the other where they can: the leader at once."""
+        """Release pods from the gate. The leader starts at once and the other replicas later, so that they do not
+        compete."""
         if not self._lease.held:
             self.stop.wait(RELEASE_EVERY_S / 3)
         done = release_pods(self._api, self._settings, self.metrics, time.time())
@@ -199,7 +200,7 @@ class Lease:
         return True
 
     def _body(self, row: JsonObject) -> JsonObject:
-        """The lease in this replica's name; what others wrote of it stays, its resourceVersion too."""
+        """Return the lease in this replica's name. Fields written by other clients and the resourceVersion are kept."""
         now, spec = timestamp(time.time()), row.get("spec") or {}
         is_renewal = spec.get("holderIdentity") == self._holder
         return {

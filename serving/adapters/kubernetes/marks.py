@@ -85,7 +85,7 @@ class SpoolSender:
         self._spool, self._resolve, self._timeout_s, self._offset = spool, resolve, timeout_s, 0
 
     def send(self) -> bool:
-        """Send what is new; whether a replica took all of it."""
+        """Send the lines that were appended since the last call. Returns False only where no replica accepted them."""
         try:
             with self._spool.open("rb") as file:
                 file.seek(self._offset)

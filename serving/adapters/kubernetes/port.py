@@ -41,7 +41,7 @@ from interfere.serving.adapters.round import PlannedChanges, Reading, decisions_
 from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.kubernetes")
-GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # which GPUs there are, and who holds them
+GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # objects that state which GPUs exist and which pods hold them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
@@ -70,7 +70,7 @@ class KubernetesPort:
         self._state = ClusterState(pods=(), nodes=(), gpus=())
 
     def read(self) -> Reading[Pod, PodChange]:
-        """Read the cluster. Raises UnavailableError where what is known of it is old."""
+        """Read the cluster. Raises UnavailableError where the watched state of the cluster is out of date."""
         self._cluster.check_current(self._settings.stale_s)
         self._now_s = time.time()
         self._state = cluster_state(self._settings, *(self._cluster.read(path) for path in PATHS))
@@ -94,8 +94,11 @@ class KubernetesPort:
         self._metrics.set("gated_pods", gated)
 
     def problem(self, scope: str) -> ClusterProblem:  # noqa: ARG002 - the cluster is the only one
-        """The decision problem of the cluster. A port that only observes asks about it when a pod is new, and treats
-        pods that were bound before a round saw them pending as if they were pending still."""
+        """Return the decision problem of the cluster.
+
+        A port that only observes requests a decision when a pod is new. It treats pods that were bound before a round
+        saw them pending as if they were still pending.
+        """
         unadvised = frozenset(
             pod.uid
             for pod in self._state.pods
@@ -163,7 +166,7 @@ def runs(state: ClusterState, now_s: float) -> Iterator[Run[Pod]]:
 
 
 def decided_jobs(state: ClusterState, now_s: float) -> Iterator[DecidedJob[Pod]]:
-    """What became of pods with a decision."""
+    """Return the history of every pod that has a decision."""
     for pod in state.pods:
         if pod.note(names.DECISION):
             yield DecidedJob(
@@ -176,5 +179,5 @@ def decided_jobs(state: ClusterState, now_s: float) -> Iterator[DecidedJob[Pod]]
 
 
 def end_reason(pod: Pod) -> str:
-    """Why a pod ended, in the words of the other adapters."""
+    """Return the reason why a pod ended, in the words that all adapters use."""
     return _END_REASONS.get(pod.end_reason, pod.end_reason.lower() or "ended")[:200]

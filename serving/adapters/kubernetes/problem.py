@@ -48,8 +48,11 @@ def _node_of(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
 
 
 def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) -> tuple[Action, ...]:
-    """The actions, of which those wait whose node has no CPU or host memory left beside the pods that the actions
-    before them send there: matching knows GPUs alone, and a nodeSelector cannot be taken back."""
+    """Replace a start by a wait where its node has too little CPU or host memory left.
+
+    The actions are taken in order, and each start reduces what the later starts find. The check is needed because
+    matching considers GPUs alone, and because a nodeSelector cannot be taken back.
+    """
     free, pods = dict(problem.free), problem.candidates_by_id
     kept = []
     for action in actions:
@@ -67,8 +70,11 @@ def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) ->
 def build(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
 ) -> ClusterProblem:
-    """The decision problem now. `hypothetical`: uids of bound pods that are treated as if they were still pending, to
-    say where they would have been placed."""
+    """Return the present decision problem.
+
+    `hypothetical`: uids of bound pods that are treated as pending, so that the plan says where they would have been
+    placed.
+    """
     # 1. Who may be advised.
     claims, left, default_bytes = state.claims_by_key, Counter[str](), default_share(state.gpus).bytes
     advised: list[tuple[Pod, Job]] = []
@@ -118,7 +124,7 @@ def build(
 
 
 def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
-    """Why a pod with a workload is not advised; empty where it is."""
+    """Return the reason why a pod with a workload gets no advice; empty where it gets advice."""
     gating = settings.mode is Mode.GATE
     is_fixed = not pod.gated and (pod.source is not GpuSource.DRA or claim is None or claim.reserved)
     checks = {
@@ -140,20 +146,21 @@ def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocations:
-    """What is held of devices, by device."""
+    """Capacity that claims hold on devices, by device."""
 
     consumed: Mapping[DeviceKey, Mapping[str, float]]  # of each capacity, in all
     ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
     unknown: frozenset[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
 
     def is_excluded(self, gpu: Gpu) -> bool:
-        """Whether another device, such as a partition of it, holds counters that the GPU would need."""
+        """Return whether another allocated device, such as a partition of this GPU, holds counters that the GPU would
+        need."""
         others = ((gpu.driver, gpu.dra_pool, name) for name in gpu.excluded_by)
         return gpu.key not in self.consumed and any(other in self.consumed for other in others)
 
 
 def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()) -> Allocations:
-    """The allocations of all claims but those of the pods whose uids are ignored."""
+    """Return the allocations of all claims, except those of pods whose uids are in `ignored`."""
     running, ended, left_out = set[str](), set[str](), set[str]()
     for pod in state.pods:
         if pod.claim:
@@ -211,7 +218,7 @@ def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
 def offered_gpus(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
 ) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """The GPUs with a free seat, as large as what is left of them, and the jobs on each."""
+    """Return the GPUs with a free seat, reduced to their free capacity, and the jobs on each GPU."""
     usable = {node.name for node in state.nodes if node.usable}
     default_bytes, held = default_share(state.gpus).bytes, read_allocations(state, hypothetical)
     pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
@@ -277,8 +284,11 @@ def _resident(
 
 
 def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) -> Gpu | None:
-    """The GPU without what claims of ended pods still hold, and with as many seats as its capacities allow; None where
-    nothing is left. `unallocated`: residents whose claims are not allocated yet."""
+    """Return the GPU reduced by the capacity that claims of ended pods still hold, with the seats that its capacities
+    allow.
+
+    None where nothing is left. `unallocated`: residents whose claims are not allocated yet.
+    """
     ended = held.ended.get(gpu.key, ())
     seats, memory_name = gpu.seats - len(ended), gpu.memory_name.rpartition("/")[2]
     memory_bytes = gpu.memory_bytes - sum(dict(device.consumed).get(memory_name, 0.0) for device in ended)
@@ -293,7 +303,7 @@ def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) ->
 
 
 def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """Of devices that exclude one another the one in use, else the largest."""
+    """Among devices that exclude one another, keep the one in use, or else the one with the most memory."""
     if not any(gpu.excluded_by for gpu, _ in offered):
         return offered
     chosen: set[tuple[str, str, str]] = set()
@@ -305,7 +315,7 @@ def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryShare:
-    """What a claim asks for where its pod names no memory."""
+    """The memory that a claim requests where its pod names no memory."""
 
     bytes: float  # NaN where no ResourceSlice states the memory
     capacity: str  # its name in claims for any GPU; empty where drivers name it differently

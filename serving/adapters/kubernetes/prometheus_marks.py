@@ -64,7 +64,10 @@ class PrometheusMarks:
         return [mark for mark in known if residency.start_s <= mark.unix_s <= min(residency.end_s, now_s)]
 
     def _by_pod(self, series: Sequence[SampleSeries]) -> dict[Key, list[Mark]]:
-        """One writer a run: a process that restarted counts from zero again, and a gap may hide that."""
+        """Return the progress marks of each pod, with a separate writer for each run of its process.
+
+        A process that restarts counts from zero again, and a gap in the series may hide the restart.
+        """
         of_pod: dict[Key, list[SampleSeries]] = {}
         for each in series:
             key = each.labels.get("namespace", ""), each.labels.get("pod", "")

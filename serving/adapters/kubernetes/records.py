@@ -16,7 +16,7 @@ JsonObject = dict[str, Any]
 
 
 class GpuSource(StrEnum):
-    """How a cluster makes a GPU known, which is also how a pod is sent to it."""
+    """How a cluster publishes a GPU. This also determines how a pod is sent to the GPU."""
 
     DRA = "dra"  # a ResourceSlice; the pod's claim selects the device
     HAMI = "hami"  # an annotation of the node; an annotation of the pod selects the device
@@ -24,7 +24,7 @@ class GpuSource(StrEnum):
 
 
 class PodState(StrEnum):
-    """What the adapter did with a pod; written as an annotation."""
+    """The adapter's state of a pod, written to the pod as an annotation."""
 
     WAITING = "waiting"
     PLACED = "placed"
@@ -33,7 +33,7 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """A capacity of a device beside its memory, and what a claim of the adapter consumes of it."""
+    """A capacity of a device other than memory, and the amount of it that one claim of the adapter consumes."""
 
     name: str  # without the driver's domain
     published_name: str  # as the ResourceSlice writes it
@@ -79,7 +79,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node: whether new pods may start there, and what they may ask for."""
+    """A node: whether new pods may start there, and which resources it offers."""
 
     name: str
     labels: Labels = ()
@@ -97,7 +97,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """What restricts the nodes of a pod. Two pods of equal constraints may go to the same nodes."""
+    """The constraints that limit the nodes of a pod. Pods with equal constraints may go to the same nodes."""
 
     node_selector: Labels = ()
     affinity_terms: SelectorTerms = ()
@@ -155,16 +155,16 @@ class Pod:
 
     @property
     def claim_key(self) -> str:
-        """Namespace and name of the claim that it names; empty where it names none."""
+        """Namespace and name of the claim that the pod names; empty where it names no claim."""
         return f"{self.namespace}/{self.claim}" if self.claim else ""
 
     def note(self, name: str) -> str:
-        """One annotation, or the label of that name; empty where there is none."""
+        """Return the annotation of this name, or else the label of this name; empty where there is neither."""
         return dict(self.notes).get(name, "")
 
     @property
     def workload(self) -> str:
-        """What it runs, as its user named it."""
+        """The name of the workload, as the user of the pod gave it."""
         return self.note(names.WORKLOAD)
 
     @property
@@ -211,7 +211,7 @@ class Claim:
     owner_uid: str = ""  # uid of the pod that it was created for
     reserved: bool = False  # allocated, or reserved for a pod
     deleting: bool = False
-    devices: tuple[AllocatedDevice, ...] = ()  # without those that it only administers
+    devices: tuple[AllocatedDevice, ...] = ()  # without devices with admin access only
 
     @property
     def key(self) -> str:

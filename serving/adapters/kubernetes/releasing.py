@@ -42,7 +42,10 @@ class Released:
 def release_reason(
     pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float, *, every: bool = False
 ) -> str:
-    """Why a pod must be left to Kubernetes now; empty where it need not. `every`: whatever the adapter holds."""
+    """Return the reason why a pod must be left to Kubernetes now; empty where there is none.
+
+    `every`: release every pod that the adapter holds.
+    """
     if not pod.pending:
         return ""
     if every and (pod.gated or _is_selective(claim)):
@@ -102,7 +105,10 @@ def releases(
 def release_pods(
     api: ClusterApi, settings: KubernetesSettings, metrics: AdapterMetrics, now_s: float, *, every: bool = False
 ) -> Released:
-    """One pass: list, and release what must be. Raises UnavailableError where the API server is away."""
+    """List the gated pods once, and release the pods that must not wait longer, or with `every` all of them.
+
+    Raises UnavailableError where the API server does not answer.
+    """
     pods = [read_pod(row) for row in api.list(PODS, fields="status.phase=Pending")[0]]
     gated = [pod for pod in pods if pod.gated or pod.note(names.STATE)]
     changes: tuple[PodChange, ...] = ()
@@ -122,7 +128,8 @@ def release_pods(
 
 
 def _listed(api: ClusterApi, path: str) -> list[JsonObject] | None:
-    """A collection that a release can do without; None where it cannot be listed: the gates go all the same."""
+    """List a collection that a release can do without; None where it cannot be listed, since the gates are removed
+    anyway."""
     try:
         return api.list(path)[0]
     except InterfereError as error:
@@ -133,8 +140,10 @@ def _listed(api: ClusterApi, path: str) -> list[JsonObject] | None:
 def release_for_good(
     api: ClusterApi, settings: KubernetesSettings, metrics: AdapterMetrics, configuration: str
 ) -> Released:
-    """Delete the webhook configuration, so that no new pod is gated, and release every pod. Raises UnfitError where
-    pods stay gated: what would release them later must not be removed yet."""
+    """Delete the webhook configuration, so that no new pod is gated, and release every pod.
+
+    Raises UnfitError where pods stay gated: the controller that would release them later must not be removed yet.
+    """
     with contextlib.suppress(NotFoundError):
         api.call("DELETE", f"{WEBHOOKS}/{configuration}")
     released = 0

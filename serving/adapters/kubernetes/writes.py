@@ -22,7 +22,7 @@ MAX_REASON = 900  # characters; an Event's message holds 1,024
 
 
 class WriteKind(StrEnum):
-    """What one write does."""
+    """The kinds of writes to the API server."""
 
     CREATE_CLAIM = "create_claim"
     DELETE_CLAIM = "delete_claim"
@@ -32,7 +32,7 @@ class WriteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One call of the API server."""
+    """One write call to the API server."""
 
     kind: WriteKind
     namespace: str
@@ -141,8 +141,11 @@ def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float
 def claim_writes(
     pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare
 ) -> list[Write]:
-    """Create the pod's claim for a GPU, or for any; one that nobody holds yet is replaced, since its spec is fixed.
-    A claim that somebody holds, or that is not the adapter's, is never deleted."""
+    """Return the writes that create the pod's claim for one GPU, or for any GPU.
+
+    A claim that no pod holds yet is replaced, because the spec of a claim is fixed. A claim that a pod holds, or that
+    the adapter did not create, is never deleted.
+    """
     if claim is not None and (claim.reserved or not claim.ours):
         return []
     target = gpu.id if gpu else names.ANY_DEVICE
@@ -159,7 +162,7 @@ def claim_writes(
 
 
 def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare) -> JsonObject:
-    """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
+    """Return a ResourceClaim of one device with a share of its memory. A given GPU is selected by its uuid."""
     wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
     exactly: dict[str, Any] = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
     if gpu is not None:
@@ -187,8 +190,11 @@ def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: M
 
 
 def device_selector(gpu: Gpu) -> str:
-    """The CEL expression that one device alone fulfils. It is evaluated on every device of the class, and an attribute
-    that one of them lacks would be an error that fails the whole allocation."""
+    """Return a CEL expression that is true for one device only.
+
+    The expression is evaluated on every device of the class. It must not fail on a device that lacks an attribute,
+    because one error would fail the whole allocation.
+    """
     driver, uuid = (json.dumps(text, ensure_ascii=False) for text in (gpu.driver, gpu.uuid))
     own = f"device.attributes[{driver}]"
     return f'device.driver == {driver} && "uuid" in {own} && {own}.uuid == {uuid}'

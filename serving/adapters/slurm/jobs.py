@@ -30,7 +30,7 @@ _HELD = re.compile(r"(gpu|shard):([^:,()]+):(\d+)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuAddress:
-    """One GPU: its node and the GRES type that only it has there."""
+    """The address of one GPU: its node, and a GRES type that no other GPU of this node has."""
 
     node: str
     gres: str
@@ -139,7 +139,8 @@ class SlurmJob:
 
     @property
     def workload(self) -> str:
-        """From the comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where the job says none."""
+        """The workload in the job's comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where there is
+        none."""
         return self.comment_value("workload")
 
     @property
@@ -149,7 +150,7 @@ class SlurmJob:
 
     @property
     def history_id(self) -> str:
-        """As `run_id`."""
+        """The id of the job in the journal, which is its `run_id`."""
         return self.run_id
 
     @property
@@ -159,7 +160,7 @@ class SlurmJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has run, and is over."""
+        """Return whether the job has run and ended."""
         return _ENDED.fullmatch(self.state) is not None
 
     @property
@@ -172,7 +173,7 @@ class SlurmJob:
         )
 
     def comment_value(self, key: str) -> str:
-        """One value of the comment."""
+        """Return the value of one key in the job's comment."""
         _, prefix, text = self.comment.partition(NOTE)
         if not prefix:
             return ""
@@ -182,7 +183,7 @@ class SlurmJob:
 
     @property
     def shards(self) -> int:
-        """How many shards of one GPU it asks for; 0 when it asks for something else."""
+        """The number of shards of one GPU that the job requests; 0 when it requests anything else."""
         request = _REQUEST.fullmatch(self.tres)
         return int(request["count"] or 1) if request else 0
 
@@ -209,8 +210,11 @@ def _whole(text: str) -> int:
 
 
 def read_jobs(text: str, only_user: int | None = None) -> tuple[SlurmJob, ...]:
-    """All jobs of `squeue --json`. With `only_user`, notes are read from that user's own comments, and from nowhere
-    else: anybody may write a comment. Raises InvalidInputError when it is not that."""
+    """Return all jobs in the output of `squeue --json`.
+
+    With `only_user`, notes are read only from this user's comments, because any user may write a comment. Raises
+    InvalidInputError when the text is not such output.
+    """
     return tuple(_job(row, only_user) for row in _rows(text, "squeue", "jobs"))
 
 
@@ -278,7 +282,7 @@ def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:
 
 
 def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
-    """Why a pending job is left to Slurm alone."""
+    """Return the reason why a pending job is left to Slurm alone."""
     checks = {
         "array": _number(row.get("array_job_id")) != 0 or bool(row.get("array_task_string")),
         "heterogeneous": _number(row.get("het_job_id")) != 0,

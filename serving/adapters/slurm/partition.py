@@ -24,7 +24,7 @@ class _SharedGpu:
     free_shards: int
 
     def seats(self, shards_of_job: int) -> int:
-        """How many jobs it holds, those that run there and as many of this size as fit beside them."""
+        """Return how many jobs the device can hold: its running jobs, and as many more of this size as fit."""
         return min(MAX_SEATS, len(self.device.residents) + max(0, self.free_shards // shards_of_job))
 
 
@@ -158,7 +158,10 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
 
 
 def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False) -> Job | None:
-    """The job as a record, a resident with its memory grant; None where its comment names no valid workload."""
+    """Return the job as a record, with its memory grant if it is a resident.
+
+    None where its comment names no valid workload.
+    """
     try:
         memory_bytes = memory_of(job.comment_value("memory_gib"))
     except ValueError:

@@ -70,7 +70,8 @@ class SlurmPort:
         return partition.build(scope, self._jobs, self._nodes, self._settings, self._now_s)
 
     def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
-        """Jobs that may start any moment come last: scontrol waits while a job is in transition."""
+        """Return the changes that carry out a plan. Jobs that may start at any moment come last, because scontrol waits
+        while a job is in transition."""
         jobs = {job.id: job for job in (*problem.granted, *problem.candidates)}
         decisions = decisions_of(plan.actions, jobs, plan.decision_id) if plan else ()
         placed = sorted(
@@ -161,7 +162,7 @@ def _place(address: GpuAddress, settings: SlurmSettings) -> Place:
 
 
 def decided_jobs(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> Iterator[DecidedJob[SlurmJob]]:
-    """What became of all advised jobs that Slurm remembers."""
+    """Return the history of every advised job that Slurm still remembers."""
     for job in jobs:
         note = job.note
         if note is None:

@@ -48,7 +48,7 @@ class Edit:
 
 
 def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant_bytes: float = NAN) -> Edit:
-    """Retarget a pending job to one GPU and release it. `grant_bytes`: memory that it is granted there; NaN: none."""
+    """Assign a pending job to one GPU and release it. `grant_bytes`: memory granted to the job there; NaN: none."""
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""
@@ -97,7 +97,10 @@ def repair(job: SlurmJob, window_s: float) -> Edit:
 
 
 def hand_back(job: SlurmJob) -> Edit:
-    """Return a pending job to Slurm: its own request where that was cleared, any node, now."""
+    """Return an edit that gives a pending job back to Slurm.
+
+    It restores the job's own GPU request where that was cleared, allows any node, and sets the start time to now.
+    """
     note = job.note or Note()
     tres = f"TresPerNode={note.tres or 'gres:shard:1'} " if note.state == "clearing" else ""
     freed = replace(note, state="freed", to=None)
@@ -113,7 +116,7 @@ def end(job: SlurmJob, reason: str) -> Edit:
 
 
 def due(jobs: Iterable[SlurmJob], now_s: float, window_s: float) -> tuple[SlurmJob, ...]:
-    """The jobs whose deferral is more than half over."""
+    """Return the jobs whose deferral is more than half over."""
     return tuple(job for job in jobs if job.eligible_s - now_s < window_s / 2)
 
 
@@ -121,7 +124,7 @@ class SlurmCommands:
     """Reads jobs and nodes, and applies edits. Raises UnavailableError when slurmctld does not answer in time."""
 
     def __init__(self, timeout_s: float, only_user: int | None = None) -> None:
-        """`only_user`: id of the one user whose jobs are advised, with the rights of that user."""
+        """Run scontrol. `only_user`: the id of the one user whose jobs are advised, with the rights of this user."""
         self._timeout_s, self._only_user = timeout_s, only_user
 
     def jobs(self) -> tuple[SlurmJob, ...]:
@@ -146,8 +149,10 @@ class SlurmCommands:
         return tuple(rejected.values())
 
     def _update(self, edits: Sequence[Edit], rejected: dict[str, Rejection]) -> None:
-        """One scontrol process reads all lines from a file, in a session of its own: killing the advisor does not
-        stop it between two lines."""
+        """Send all updates to one scontrol process, which reads them from a file.
+
+        The process has a session of its own, so that killing the advisor does not stop it between two lines.
+        """
         with tempfile.TemporaryFile("w+") as lines:
             lines.write("".join(f"{line}\n" for edit in edits for line in edit.lines))
             lines.seek(0)

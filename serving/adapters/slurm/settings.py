@@ -92,7 +92,10 @@ class SlurmSettings(AdapterSettings):
 
     @property
     def only_user_id(self) -> int | None:
-        """None where all users' jobs are advised. Raises InvalidInputError for a user that does not exist."""
+        """Return the id of the only user whose jobs are advised; None where all users' jobs are.
+
+        Raises InvalidInputError for a user that does not exist.
+        """
         try:
             return pwd.getpwnam(self.only_user).pw_uid if self.only_user else None
         except KeyError:

@@ -29,7 +29,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnding:
-    """What an epilog wrote: the job ran on these GPUs until now."""
+    """The end of a job as a Slurm epilog wrote it: the job ran on these GPUs until this time."""
 
     job_id: str
     restarts: int
@@ -58,7 +58,7 @@ class Spool:
         self._read: dict[str, tuple[int, list[Mark]]] = {}
 
     def complete_until_s(self, now_s: float) -> float:
-        """As `MarkSource.complete_until_s`: what jobs wrote is there."""
+        """Return the time up to which the marks that jobs wrote are complete, as `MarkSource.complete_until_s`."""
         return now_s
 
     def marks(self, residency: Residency[SlurmJob], now_s: float) -> list[Mark]:
@@ -79,7 +79,7 @@ class Spool:
         return marks
 
     def endings(self) -> tuple[JobEnding, ...]:
-        """The endings that epilogs wrote; a folder that others may write into holds none."""
+        """Return the endings that epilogs wrote. A folder that other users may write into counts as empty."""
         folder, endings = self._folder / ENDINGS, []
         for name in _names(folder, ".end") if _is_protected(folder) else ():
             with suppress(OSError, ValueError, RecursionError), _opened(folder / name, _trusted_users()) as file:

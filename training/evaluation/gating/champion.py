@@ -67,7 +67,7 @@ class PublishedChampion:
         return (run_pair_graph(self.graph, rows) if len(rows) else np.zeros(0)), domain > 0
 
     def unseen_predictions(self, dataset: Dataset) -> UnseenPredictions:
-        """What its folds predicted for the rows of a dataset when they did not see them; NaN where it has none."""
+        """Return the champion's out-of-fold predictions for the rows of a dataset; NaN for rows without one."""
         if self.unseen is None:
             nothing = np.full(len(dataset), np.nan)
             return UnseenPredictions(pair=nothing, own=nothing, others=nothing)
@@ -78,7 +78,7 @@ class PublishedChampion:
         )
 
     def score(self, split: str, metric: str) -> float:
-        """One score of its own training; NaN where it has none."""
+        """Return one score of the champion's own training; NaN where it has none."""
         scores = {} if self.manifest is None else self.manifest.scores.get(split, {}).get(self.manifest.model, {})
         value = scores.get(metric)
         return math.nan if value is None else float(value)
@@ -129,7 +129,7 @@ def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -
 TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
 MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
 MAX_SHARE_OFF = 0.25  # of all rows that were measured before
-MAX_SHARE_OFF_REPEATED = 0.5  # of those that were measured again: noise alone takes a single window of 10 % past 30 %
+MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
 MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
 REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
 
@@ -145,7 +145,10 @@ class _Deviations:
 
 
 def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> str:
-    """Why the labels cannot be trusted, with figures; "" where they can, or where nothing is known to compare with."""
+    """Return the reason why the labels cannot be trusted, with figures.
+
+    "" where they can be trusted, or where there is nothing to compare them with.
+    """
     rows = training_set.latest_rows()
     deviations = _deviations(rows, champion)
     known = np.isfinite(deviations.measured)
@@ -167,7 +170,7 @@ def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> s
 
 
 def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
-    """That measurements of the champion were translated to another software stack, with figures."""
+    """Return a sentence, with figures, that the champion's measurements were translated to another software stack."""
     names = ", ".join(sorted({rows.campaigns[k] for k in rows.campaign[~rows.aligned].tolist()} - {""}))
     return (
         f"{int(translated.sum())} pairs measured before were translated to another software stack (campaign {names}), "
@@ -269,7 +272,10 @@ def _is_enough(tests: PairedPredictions) -> bool:
 def _trusted_tests(
     champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation]
 ) -> tuple[PairedPredictions, tuple[SideTests, ...]]:
-    """The measured rows that both were fitted on, predicted by folds that hid the pair; and those of both sides."""
+    """Return out-of-fold predictions of champion and challenger for the measured rows that both were fitted on.
+
+    The first result holds all pairs; the second holds the two sides, own slowdown and neighbours' slowdown.
+    """
     own, published = unseen_predictions(training_set, evaluations), champion.unseen_predictions(training_set)
 
     def tests(field: str) -> PairedPredictions:

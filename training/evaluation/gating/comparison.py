@@ -39,7 +39,8 @@ class UnseenPredictions:
 
 
 def unseen_predictions(dataset: Dataset, evaluations: Sequence[Evaluation]) -> UnseenPredictions:
-    """One entry per row of the dataset, from the out-of-fold evaluations of one model on the splits pair and job."""
+    """Return one out-of-fold prediction per row of the dataset, from the evaluations of one model on the splits pair
+    and job."""
     found = {name: np.full(len(dataset), np.nan) for name in UnseenPredictions.__dataclass_fields__}
     for evaluation in evaluations:
         if evaluation.split == "pair":
@@ -53,7 +54,7 @@ def unseen_predictions(dataset: Dataset, evaluations: Sequence[Evaluation]) -> U
 
 
 def read_unseen_predictions(arrays: Mapping[str, Any]) -> UnseenPredictions | None:
-    """Those of a model folder; None where it was published without."""
+    """Return the out-of-fold predictions of a model folder; None where the model was published without them."""
     names = {name: ARRAY.format(name) for name in UnseenPredictions.__dataclass_fields__}
     if not all(name in arrays for name in names.values()):
         return None
@@ -84,7 +85,7 @@ class PairedPredictions:
 
     @property
     def workloads(self) -> Ints:
-        """Distinct identities, ascending."""
+        """The distinct identities of the workloads, ascending."""
         return np.unique(np.concatenate([self.victim, self.neighbour]))
 
 

@@ -150,7 +150,7 @@ def judge(
 
 
 def refused_labels(against: str, contradiction: str) -> Verdict:
-    """The verdict on a model whose training labels contradict what is known."""
+    """Return the refusal of a model whose training labels contradict the labels of an earlier training."""
     reason = f"refused: the labels contradict what {against} was trained on: {contradiction}"
     return Verdict(passed=False, reason=reason, against=against, error=no_difference(), regret=no_difference())
 

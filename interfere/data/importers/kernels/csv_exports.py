@@ -43,7 +43,7 @@ NO_VALUE = ("", "n/a", "nan", "(!) n/a")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchColumn:
-    """Where a format has one number of a launch."""
+    """The column in which a format gives one number of a launch."""
 
     names: tuple[str, ...]  # that it goes by; case is ignored
     units: Mapping[str, float] = field(default_factory=lambda: {"": 1.0})  # the first where the file names none
@@ -155,7 +155,7 @@ def _read_export(columns: LaunchColumns, path: Path, _step_range: str = "") -> K
 def _notices_of_values(
     columns: LaunchColumns, launches: Sequence[KernelLaunch], values: Sequence[Mapping[str, float]]
 ) -> Iterator[Notice]:
-    """What the launches of a file lack, or hold and is not read."""
+    """Return notices on values that the launches of a file lack, and on values that the importer does not read."""
     words = {name for name, column in columns.of_field.items() if column.words}
     missing = sum(math.isnan(value) for each in values for name, value in each.items() if name not in words)
     for subject, count, reason in (

@@ -60,7 +60,7 @@ class KernelFile:
     source: SourceFile
     launches: tuple[KernelLaunch, ...]
     device_type: str = ""  # "" where the file names none
-    device_count: int = 1  # GPUs with events; the launches are those of the first
+    device_count: int = 1  # GPUs with events; the launches are of the first GPU
     step_spans_s: tuple[tuple[float, float], ...] = ()  # when the steps that the file marks began and ended
     notices: tuple[Notice, ...] = ()  # {launches} in a subject is the number of launches of all files
 
@@ -148,7 +148,8 @@ def _device_type(file: KernelFile) -> str:
 def _notices(
     kernel_format: KernelFormat, files: Sequence[KernelFile], steps: int, *, is_measured: bool
 ) -> list[Notice]:
-    """What of the files is not simply as recorded; counts of one subject are added up over the files."""
+    """Return notices on content of the files that is not imported as recorded. Counts of one subject are summed over
+    files."""
     counts: dict[tuple[Treatment, str, str], int] = {}
     total = str(sum(len(file.launches) for file in files))
     for notice in (notice for file in files for notice in file.notices):
@@ -209,10 +210,10 @@ def _profile_of_sum(file: KernelFile, blank: JobProfile, steps: int) -> JobProfi
 
 
 def _profile_of_timeline(file: KernelFile, blank: JobProfile, steps: int) -> JobProfile:
-    """The profile of timed launches, of which those before the first marked step and after the last do not count.
+    """Return the profile of timed launches. Launches before the first marked step and after the last do not count.
 
-    `steps` is the number of steps where none is marked. Without a step time the marked steps give it, else the span of
-    all launches divided by `steps`.
+    `steps` is the number of steps where none is marked. Without a given step time, the marked steps determine it, or
+    else the span of all launches divided by `steps`.
     """
     # 1. Cut to the marked steps.
     launches, spans_s = file.launches, file.step_spans_s
@@ -256,7 +257,8 @@ def _stretches(ordered: Sequence[KernelLaunch]) -> tuple[list[float], list[float
 
 
 def build_kernel_table(launches: Sequence[KernelLaunch], *, steps: int = 1) -> tuple[KernelStat, ...]:
-    """One KernelStat per identity, in order of first launch; `steps` is the number of steps that the launches cover."""
+    """Return one KernelStat per identity, in order of first launch. `steps`: the number of steps that the launches
+    cover."""
     groups: dict[tuple[object, ...], list[KernelLaunch]] = {}
     for launch in launches:
         known = tuple(None if math.isnan(value) else value for value in (launch.sm_used, launch.compute_bound))
@@ -290,7 +292,7 @@ def _mean_of_known(values: list[float]) -> float:
 
 
 def bounded_name(name: str) -> str:
-    """`name`, or, where it is too long for a record, its beginning and a digest of the whole."""
+    """Return `name`. A name that is too long for a record is replaced by its beginning and a digest of the whole."""
     if len(name) <= MAX_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]

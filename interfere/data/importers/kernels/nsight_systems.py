@@ -75,7 +75,7 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _launches(database: sqlite3.Connection, tables: set[str], device: int) -> Iterator[KernelLaunch]:
-    """Kernels, copies and fills of one device; a name is the demangled one where the report has it."""
+    """Return kernels, copies and fills of one device. Names are demangled where the report has demangled names."""
     name_column = next(
         (name for name in ("demangledName", "shortName", "mangledName") if name in _columns(database, KERNELS)), ""
     )

@@ -130,7 +130,7 @@ def _dimensions(value: Any) -> tuple[int, ...]:
 
 
 def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterator[KernelLaunch]:
-    """Every call of an operator, with the time that it spent itself: without the operators that it called."""
+    """Return all calls of operators, with their own time, which excludes the operators that they called."""
     by_thread: dict[object, list[tuple[float, float, str]]] = {}
     for place, event in complete:
         if event.get("cat") == CPU_CATEGORY:
@@ -150,7 +150,7 @@ def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterat
 
 
 def _own_time(call: list[Any]) -> KernelLaunch:
-    """One call of an operator: when it ran, and the time without the operators that it called."""
+    """Return when one call of an operator ran, and its own time, which excludes the operators that it called."""
     end_s, name, own_s, start_s = call
     return KernelLaunch(name=name, duration_s=max(own_s, 0.0), start_s=start_s, end_s=end_s)
 

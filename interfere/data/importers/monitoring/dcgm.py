@@ -89,7 +89,7 @@ def import_dcgm(
 def _import_site(
     site: SiteSamples, mode: SharingMode, given_step_times_s: dict[str, float], files: tuple[SourceFile, ...]
 ) -> ImportResult:
-    # 1. Windows, without those that involve a job on several devices.
+    # 1. Find windows. Leave out windows with a job on several devices.
     samples = [(device, t, job) for device, times in site.jobs_at.items() for t, jobs in times.items() for job in jobs]
     gang_jobs = multi_device_jobs(samples)
     windows = [
@@ -304,7 +304,7 @@ def pair_measurements(
     product_of: Mapping[str, str],
     measured_at_s: float,
 ) -> tuple[PairMeasurement, ...]:
-    """One row per (victim, neighbour, device type) from the slowdowns of its windows.
+    """Return one row per (victim, neighbour, device type), computed from the slowdowns of its windows.
 
     `product_of` gives the product name of a device type. A slowdown outside the range of a record marks its row as
     unstable; no row is dropped.

@@ -46,9 +46,9 @@ def json_files(path: Path) -> tuple[Path, ...]:
 
 
 def read_time_series(path: Path, *, nameless: bool = False) -> tuple[tuple[TimeSeries, ...], SourceFile]:
-    """All series of one file, and the file with its checksum. Raises TableError, which names file and key.
+    """Return all series of one file, and the file with its checksum. Raises TableError with file and key.
 
-    `nameless`: series may lack a name, as those of an expression do.
+    `nameless`: series may lack a metric name, as the result of an expression does.
     """
     document, source = read_json(path)
     answer = require_object(path, ("(document)",), document)

@@ -89,7 +89,8 @@ def _label(by: str) -> str:
 
 
 def _job_of(samples: SiteSamples, series: TimeSeries, by: str, prefix: str) -> str:
-    """The job of a series: its pod, else the value of its label `by`; empty where it has no such label."""
+    """Return the job of a series: its pod, else the value of its label `by`; empty where the series has no such
+    label."""
     workload = series.label(prefix + _label(by))
     workload = workload_of_pod(workload) if by == BY_WORKLOAD else workload
     job = "/".join(filter(None, (series.label(f"{prefix}namespace"), series.label(f"{prefix}pod")))) or workload
@@ -114,7 +115,7 @@ def _add_step_counter(samples: SiteSamples, series: TimeSeries, by: str) -> None
 
 def _add_gauge(samples: SiteSamples, series: TimeSeries, by: str, given_device_type: str) -> None:
     """Add the samples of one DCGM metric of one device."""
-    # 1. Which device, and of which type.
+    # 1. Identify the device and its type.
     device = "/".join(filter(None, (series.label("UUID"), series.label("GPU_I_ID"))))
     if not series.label("UUID"):
         fail_at_key(series.path, (*series.keys, "metric", "UUID"), "missing", "", "keep the exporter's labels")

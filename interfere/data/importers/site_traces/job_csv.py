@@ -25,8 +25,11 @@ FORMAT_NOTES = (
 def import_job_csv(
     path: Path, columns: Mapping[str, str], *, workloads: WorkloadMap | None = None, name: str = "jobs"
 ) -> ImportResult:
-    """Import the jobs in `path`. `columns`: field -> column of the file; a field that is not named has the column of
-    its own name. Raises TableError, which names file, row and column; InvalidInputError for an unknown field."""
+    """Import the jobs in `path`.
+
+    `columns` maps fields to columns of the file. A field that it does not name is read from the column of the same
+    name. Raises TableError with file, row and column; InvalidInputError for an unknown field.
+    """
     if unknown := sorted(set(columns) - set(FIELDS)):
         raise InvalidInputError("no such field of a job", value=unknown[0], remedy=f"one of {', '.join(FIELDS)}")
     named = {field: columns.get(field, field) for field in FIELDS}

@@ -80,7 +80,7 @@ def import_pods(
 
 
 class _Pod:
-    """One item of the list."""
+    """One pod of the list."""
 
     def __init__(self, path: Path, index: int, item: Any, resource: str) -> None:
         try:

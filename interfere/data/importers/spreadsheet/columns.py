@@ -25,7 +25,7 @@ EXTRA = "extra"  # the role of a column that is no known fact: kept under its ow
 
 
 class ValueKind(StrEnum):
-    """How an interference measurement is written down."""
+    """The form in which an interference measurement is written."""
 
     SLOWDOWN = "slowdown"  # metric beside the neighbour / metric alone
     SPEED = "speed"  # 1 / slowdown
@@ -34,7 +34,7 @@ class ValueKind(StrEnum):
 
 
 class ValueOwner(StrEnum):
-    """Whose value a measured column holds; the value is the prefix of the role."""
+    """The job whose value a measured column holds. The enum value is the prefix of the column's role."""
 
     OWN = ""
     SOLO = "solo_"
@@ -152,10 +152,10 @@ def assign_roles(
     mapping: Mapping[str, str],
     roles: Mapping[str, str] | None = None,
 ) -> ColumnRoles:
-    """The role of each column: as mapped, else by its name, else an extra.
+    """Return the role of each column: the mapped role, else the role of its name, else an extra.
 
-    `roles` are the known roles by the names that mean them; those of a sheet of pairs by default. Raises TableError,
-    with the faults of all columns, and InvalidInputError for a role that there is not.
+    `roles` maps column names to roles; by default these are the roles of a sheet of pairs. Raises TableError with the
+    faults of all columns, and InvalidInputError for an unknown role.
     """
     known, faults = _ROLE_OF_NAME if roles is None else roles, Faults()
     for column, role in mapping.items():
@@ -188,7 +188,7 @@ def assign_roles(
 
 
 def describe(role: str) -> str:
-    """What a role means, in words."""
+    """Return the meaning of a role, in words."""
     if role not in _SIDED:
         return DESCRIPTIONS.get(role, role)
     side, measure = _SIDED[role]

@@ -55,7 +55,10 @@ class MeasuredCell:
 
 
 def long_readings(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faults) -> Iterator[MeasuredCell]:
-    """The readings of a sheet with one row a pair: one or two of each row. Raises TableError for missing columns."""
+    """Return the readings of a sheet with one row per pair: one or two readings of each row.
+
+    Raises TableError for missing columns.
+    """
     own, solo = roles.measured(ValueOwner.OWN), roles.measured(ValueOwner.SOLO)
     neighbours, neighbours_solo = roles.measured(ValueOwner.NEIGHBOUR), roles.measured(ValueOwner.NEIGHBOUR_SOLO)
     missing = [role for role in ("victim", "neighbour") if not roles.column(role)]
@@ -106,7 +109,10 @@ def is_matrix(sheet: Sheet, roles: ColumnRoles) -> bool:
 
 
 def matrix_measure(sheet: Sheet, value: str) -> Measure:
-    """What the cells of a matrix mean: as given, else as its first column is called. Raises InvalidInputError."""
+    """Return the measure of the cells of a matrix: the given one, else the one that its first column names.
+
+    Raises InvalidInputError.
+    """
     name = value or normalised(sheet.columns[0])
     if name not in MEASURES:
         raise InvalidInputError(
@@ -120,7 +126,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 def matrix_readings(
     sheet: Sheet, roles: ColumnRoles, measure: Measure, options: SpreadsheetOptions, faults: Faults
 ) -> Iterator[MeasuredCell]:
-    """The readings of a matrix: one of each cell; a row or column called `alone` holds the values alone."""
+    """Return the readings of a matrix, one per cell. A row or column called `alone` holds the values of jobs alone."""
     names, given = sheet.columns[0], options.conditions
     seen: dict[tuple[str, Conditions], int] = {}
     for row in sheet.rows:

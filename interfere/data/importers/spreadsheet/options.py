@@ -11,7 +11,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode, set_sharing_mode
 
 
 class Shape(StrEnum):
-    """How a sheet holds its pairs."""
+    """The layout in which a sheet holds its pairs."""
 
     AUTO = "auto"
     LONG = "long"  # one row a pair
@@ -19,7 +19,7 @@ class Shape(StrEnum):
 
 
 class Victims(StrEnum):
-    """Where a matrix has its victims: the jobs whose slowdown a cell is."""
+    """Whether the victims of a matrix, the jobs whose slowdowns its cells give, are its rows or its columns."""
 
     ROWS = "rows"
     COLUMNS = "columns"
@@ -48,7 +48,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadsheetOptions:
-    """What the user says about a spreadsheet beside its cells."""
+    """The user's statements about a spreadsheet that its cells do not contain."""
 
     mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the pairs
     profile_mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the jobs

@@ -142,9 +142,9 @@ def _profiles(
     job_rows: Sequence[ProfileRow],
     source: str,
 ) -> tuple[tuple[JobProfile, ...], tuple[str, ...]]:
-    """(one profile of each job, by name; the names of those of which no fact is known).
+    """Return the profile of each job by name, and the names of the jobs without any fact.
 
-    `solo` holds the step times alone: of rows of jobs alone and of profiles, then those of solo columns.
+    `solo` holds the step times of jobs alone: from rows of a job alone and from profiles, then from solo columns.
     """
     jobs = {(each.profile.workload, each.profile.device_type): each.profile for each in job_rows}
     step_times: dict[tuple[str, str], list[float]] = {}
@@ -318,7 +318,7 @@ def write_template(
 
 
 def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) -> list[list[str]]:
-    """One row an unordered pair, with the value of either side."""
+    """Return a table with one row per unordered pair and the values of both sides."""
     head = ["victim", "neighbour", "device_type", "mode", value, f"neighbour_{value}"]
     alone = []
     if MEASURES[value].needs_solo:
@@ -328,6 +328,7 @@ def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) 
 
 
 def _matrix(jobs: Sequence[str], value: str) -> list[list[str]]:
-    """One row a victim, one column a neighbour; a column of values alone where they are needed."""
+    """Return a table with one row per victim and one column per neighbour, and a column of solo values where they are
+    needed."""
     alone = ["alone"] if MEASURES[value].needs_solo else []
     return [[value, *jobs, *alone], *([job, *[""] * (len(jobs) + len(alone))] for job in jobs)]

@@ -70,7 +70,7 @@ def read_profile_rows(
 def _profile(
     row: CsvRow, roles: ColumnRoles, columns: Mapping[str, str], faults: Faults, device_type: str, source: str
 ) -> JobProfile | None:
-    """The profile of a row, of which `columns` are those of its facts; None where it has a fault."""
+    """Return the profile in a row, of which `columns` are the columns with facts; None where the row has a fault."""
 
     def text(role: str) -> str:
         column = roles.column(role)

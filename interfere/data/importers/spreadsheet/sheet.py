@@ -47,7 +47,8 @@ class Sheet:
     delimiter: str = ""  # of a CSV file
 
     def with_decimal(self, columns: Sequence[str], given: Decimal | None) -> "Sheet":
-        """The sheet whose numbers, in `columns`, have the sign that is given, or else the one that Law 3 finds."""
+        """Return the sheet with the decimal sign of the numbers in `columns`: the given sign, or else the sign by Law
+        3."""
         sign = given
         if sign is None and self.delimiter == ";":
             cells = (row.fields[column] for row in self.rows for column in columns)

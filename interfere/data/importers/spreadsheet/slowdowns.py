@@ -26,7 +26,7 @@ PairKey = tuple[str, str, Conditions]  # victim, neighbour, conditions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SheetOrigin:
-    """What all measurements of one sheet have in common."""
+    """The properties that all measurements of one sheet share."""
 
     name: str
     campaign: str
@@ -39,11 +39,11 @@ class DroppedRows:
     by_reason: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, reason: str, row: int) -> None:
-        """Count one reading."""
+        """Count one measurement that was left out."""
         self.by_reason[reason].append(row)
 
     def notices(self) -> tuple[Notice, ...]:
-        """One notice a reason."""
+        """Return one notice per reason."""
         return tuple(
             Notice(
                 treatment=Treatment.DROPPED,
@@ -82,7 +82,7 @@ def solo_step_times(
 
 
 def row_solo_step_times(readings: Iterable[MeasuredCell], faults: Faults) -> dict[SoloKey, list[float]]:
-    """Seconds of one step alone as the solo columns of the rows give it, every one of them."""
+    """Return the seconds of one step alone from the solo columns of all rows."""
     found: dict[SoloKey, list[float]] = defaultdict(list)
     for reading in readings:
         step_time_s = faults.read(partial(_row_solo, reading), NAN)
@@ -117,7 +117,7 @@ def pair_measurements(
 def _slowdown(
     reading: MeasuredCell, roles: ColumnRoles, solo: Mapping[SoloKey, float], dropped: DroppedRows
 ) -> float | None:
-    """The slowdown of a reading, NaN where it holds none by its status; None where it was dropped."""
+    """Return the slowdown of a reading; NaN where its status says that there is none, None where it was dropped."""
     if _status(reading, roles) is not PairStatus.OK:
         return NAN
     if is_empty(reading.text):
@@ -158,7 +158,7 @@ def _status(reading: MeasuredCell, roles: ColumnRoles) -> PairStatus:
 
 
 def _row_solo(reading: MeasuredCell) -> float:
-    """Seconds of one step alone as the row gives it, else NaN."""
+    """Return the seconds of one step alone that the row states, else NaN."""
     if reading.solo_measure is None or is_empty(reading.row.fields[reading.solo_column]):
         return NAN
     return reading.solo_measure.step_time_s(number_of(reading.row, reading.solo_column))

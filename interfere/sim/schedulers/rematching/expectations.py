@@ -13,7 +13,7 @@ from interfere.sim.schedulers.duration_estimates import Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What is expected of each job."""
+    """The expected remaining time and the weight of each job."""
 
     estimate: Estimate | None  # of durations; None: nobody knows them
     least_s: float  # no job is expected to end sooner: a slice
@@ -25,5 +25,5 @@ class Expectations:
         return max(self.least_s, self.estimate.remaining_s(state, cluster))
 
     def weight(self, state: JobState, cluster: Cluster) -> float:
-        """What a second of its work counts."""
+        """Return the weight of one second of the job's work."""
         return 1.0 if self.estimate is None else 1.0 / self.expected_s(state, cluster)

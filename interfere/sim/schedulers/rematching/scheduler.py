@@ -61,7 +61,7 @@ class RematchingScheduler:
     _since_s: dict[str, float] = field(default_factory=dict)  # last start of each job
 
     def decide(self, cluster: Cluster) -> Decision:
-        """What the inner scheduler decides, and where a slice is due and something has changed, one assignment."""
+        """Return the inner scheduler's decision. Where a slice is due and something has changed, add one assignment."""
         decision = self.inner.decide(cluster)
         present = (len(cluster.changed_rates), len(cluster.jobs))
         if present != self._known and cluster.now_s >= self._due_s:
@@ -128,7 +128,7 @@ class RematchingScheduler:
         )
 
     def _suits(self, state: JobState, kind: _Class) -> bool:
-        """May a waiting job share on these devices, as far as it alone is concerned?"""
+        """Return whether a waiting job itself may share on devices of this class, whoever runs there."""
         job = state.job
         return (job.workload, kind.device_type) in self.profiles and (not job.pools or kind.pool in job.pools)
 

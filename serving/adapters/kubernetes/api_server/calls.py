@@ -59,7 +59,8 @@ class ClusterApi:
     """The API server. Thread-safe."""
 
     def __init__(self, timeout_s: float, writes_per_s: float, burst: int, *, configuration: Any = None) -> None:
-        """`configuration`: of the official client; None reads the service account, else the kubeconfig."""
+        """Connect to the API server. `configuration`: that of the official client; None reads the service account, else
+        the kubeconfig."""
         if configuration is None:
             configuration = _configuration()
         configuration.retries = False
@@ -67,8 +68,11 @@ class ClusterApi:
         self._timeout_s, self._bucket = timeout_s, TokenBucket(writes_per_s, burst)
 
     def list(self, path: str, *, fields: str = "") -> tuple[list[JsonObject], str]:
-        """All objects of a collection and the resourceVersion of the list. A collection that the cluster does not
-        serve is empty. `fields`: a field selector. Pages whose continue token has expired are read again as one."""
+        """Return all objects of a collection and the resourceVersion of the list.
+
+        A collection that the cluster does not serve is empty. `fields`: a field selector. Where the continue token of a
+        page has expired, the whole list is read again as one page.
+        """
         selection = {"fieldSelector": fields} if fields else {}
         rows: list[JsonObject] = []
         token = ""
@@ -117,7 +121,8 @@ class ClusterApi:
         content: str | None = None,
         patient: bool = True,
     ) -> JsonObject:
-        """One call; the answer as an object. `patient`: wait as long as an overloaded API server asks for."""
+        """Make one call and return the answer as an object. `patient`: wait as long as an overloaded API server asks
+        for."""
         response = self._request(method, path, query or {}, body, content, self._timeout_s, patient=patient)
         try:
             return cast(JsonObject, json.loads(response.data or b"{}"))
@@ -187,7 +192,7 @@ class ClusterApi:
 
 
 def _retry_after_s(error: ApiException) -> float:
-    """How long the API server asks to wait before the same call is made again; 0 where it does not."""
+    """Return how long the API server asks to wait before the same call is repeated; 0 where it does not ask."""
     text = str((error.headers or {}).get("Retry-After") or "") if error.status in (429, 503) else ""
     return float(text) if text.isdecimal() else 0.0
 
@@ -207,7 +212,7 @@ def _configuration() -> Any:
 
 
 def _message(body: object) -> str:
-    """What a Status of the API server says, or the text of any other answer."""
+    """Return the message of a Status of the API server, or the text of any other answer."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = str(json.loads(text)["message"])

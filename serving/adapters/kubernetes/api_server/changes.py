@@ -35,10 +35,10 @@ def apply(
     may_write: Callable[[], bool] = lambda: True,
     written: Callable[[Write, JsonObject], None] = lambda *_: None,
 ) -> tuple[Rejection, ...]:
-    """Carry out changes in order; stop where `may_write` says that another replica decides now.
+    """Carry out changes in order. Stop where `may_write` returns False, because another replica decides now.
 
-    Raises UnavailableError where the API server is away: the next round reads what was done. An admission webhook of
-    somebody else that is away looks the same for single pods: these are left out.
+    Raises UnavailableError after `MAX_FAILURES` changes without an answer: the next round reads what was done. A single
+    pod can fail in the same way because a third party's admission webhook is down; such a pod is left out.
     """
     rejected: list[Rejection] = []
     failures = 0

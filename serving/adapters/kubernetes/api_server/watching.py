@@ -22,7 +22,7 @@ RESYNC_S = 600.0  # a collection is listed anew after that long, whatever was wa
 
 
 class Collection:
-    """One collection: a thread lists and watches it."""
+    """A collection of objects, kept current by a thread that lists and watches it."""
 
     def __init__(self, api: ClusterApi, path: str, stop: threading.Event) -> None:
         self._api, self._path, self._stop = api, path, stop
@@ -32,12 +32,13 @@ class Collection:
         self.thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
     def objects(self) -> list[JsonObject]:
-        """All objects now."""
+        """Return all objects of the collection now."""
         with self._lock:
             return list(self._objects.values())
 
     def put(self, row: JsonObject) -> None:
-        """Replace an object by what the answer to a write says of it, unless the watch has shown as much."""
+        """Replace an object by the version that the answer to a write contains, unless the watch already delivered that
+        version."""
         with self._lock:
             if _version(row) == 0 or _version(row) > self._version:
                 self._objects[_key(row)] = row
@@ -114,8 +115,11 @@ class Cluster:
             collection.thread.start()
 
     def check_current(self, stale_s: float) -> None:
-        """Ask the API server whether it is there. Raises UnavailableError where it is not, or where a collection was
-        never listed: nothing is decided on what was true long ago."""
+        """Ask the API server whether it answers.
+
+        Raises UnavailableError where it does not, or where a collection was never listed: no decision is made on
+        outdated state.
+        """
         for path, collection in self.collections.items():
             if not collection.wait_listed(stale_s):
                 raise UnavailableError(

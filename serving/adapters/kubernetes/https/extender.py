@@ -22,7 +22,7 @@ BEST = 10  # MaxExtenderPriority
 
 
 class Extender:
-    """Answers kube-scheduler."""
+    """Answers the calls of kube-scheduler to a scheduler extender."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Extender:
         self._known: tuple[Situations, float, bool] | None = None  # default memory of a pod; is there any HAMi?
 
     def refresh(self) -> None:
-        """Take in the cluster as it is now; called between requests, so that none pays for it."""
+        """Read the present state of the cluster. Called between requests, so that no request waits for it."""
         state = self._read_state()
         offered = offered_gpus(state, self._settings, time.time())
         situations = group_by_situation(device_record(gpu, residents) for gpu, residents in offered)
@@ -43,7 +43,7 @@ class Extender:
         self._known = situations, default_share(state.gpus).bytes, hami
 
     def filter(self, request: Request) -> Answer:
-        """ExtenderArgs → ExtenderFilterResult."""
+        """Convert ExtenderArgs to an ExtenderFilterResult."""
         args = _args(request)
         names = node_names(args)
         best = self._best_of_nodes(args, names)
@@ -67,7 +67,8 @@ class Extender:
         return Answer(document=[{"Host": name, "Score": scores.get(name, 0)} for name in names])
 
     def _best_of_nodes(self, args: Mapping[str, Any], names: list[str]) -> dict[str, Ranking]:
-        """The ranking of every node that has a GPU; none where the pod is not advised or nobody can say."""
+        """Return the ranking of every node with a GPU; empty where the pod gets no advice or the server gives no
+        answer."""
         if self._known is None:
             return {}
         situations, default_bytes, hami = self._known

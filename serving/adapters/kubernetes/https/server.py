@@ -27,7 +27,7 @@ IDLE_S = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a route is asked."""
+    """An HTTP request as a route receives it."""
 
     body: bytes
     address: str
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a route answers; a document is written as JSON."""
+    """The HTTP answer of a route. A document is written as JSON."""
 
     document: Any = None
     text: str = ""
@@ -56,7 +56,7 @@ class HttpServer:
     def __init__(
         self, routes: Mapping[tuple[str, str], Route], port: int, *, host: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
-        """`routes`: by method and path. `port` 0 takes any free one."""
+        """Prepare the server. `routes`: by method and path. `port` 0 takes any free port."""
         self._server = _listening(host, port, _handler(routes))
         self._server.tls = tls
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
@@ -67,11 +67,11 @@ class HttpServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no longer."""
+        """Stop answering requests."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -63,7 +63,7 @@ def review(request: Request, *, add_claim: bool) -> Answer:
 
 
 def mutation(pod: Mapping[str, Any], uid: str, *, add_claim: bool) -> Patch:
-    """A JSON patch (RFC 6902) that gates a pod; empty for a pod that is left as it is."""
+    """Return a JSON patch (RFC 6902) that gates a pod; empty for a pod that stays as it is."""
     spec = pod.get("spec")
     record = read_pod(dict(pod))
     if not isinstance(spec, dict) or record.node or record.gated or not record.workload:
@@ -161,8 +161,12 @@ class CertificateKeeper:
         hosts: Sequence[str] = (),
         leaf_days: float = LEAF_DAYS,
     ) -> None:
-        """`name`: of the Service and of the Secret; `configuration`: of the MutatingWebhookConfiguration. `hosts`: more
-        names or addresses that the certificate is for, where the configuration names a `url` instead of a Service."""
+        """Keep the certificate of a webhook.
+
+        `name` is the name of both the Service and the Secret. `configuration` is the name of the
+        MutatingWebhookConfiguration. `hosts` are further names or addresses for the certificate, where the
+        configuration has a `url` instead of a Service.
+        """
         self._api, self._leaf_days, self._name = api, leaf_days, name
         self._secrets = f"/api/v1/namespaces/{namespace}/secrets"
         self._webhook = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{configuration}"
@@ -172,8 +176,11 @@ class CertificateKeeper:
         self._used: Certificates | None = None
 
     def refresh(self, now: dt.datetime) -> Certificates:
-        """Read, renew, store, have the API server trust it, use. Raises InterfereError; what was in use stays in use.
-        What could be stored is used even where the configuration to write the CA into is not there."""
+        """Renew the certificate if needed, store it, write its CA into the webhook configuration, and use it.
+
+        Raises InterfereError, and keeps the previous certificate in use, where reading or storing fails. A stored
+        certificate is used even where its CA cannot be written; the error is raised afterwards.
+        """
         for _ in range(TRIES):
             row = self._read()
             known = _certificates(row)

@@ -72,7 +72,8 @@ def _counter_sets(device: Mapping[str, Any]) -> list[str]:
 
 
 def _node_of(place: Mapping[str, Any], nodes: Sequence[Node]) -> str:
-    """The only node that a slice, or a device of its own selection, belongs to; empty where there are several."""
+    """Return the only node that a slice, or a device with its own node selection, belongs to; empty where there are
+    several."""
     if place.get("nodeName"):
         return str(place["nodeName"])
     terms = selector_terms(place.get("nodeSelector"))
@@ -132,7 +133,8 @@ def _strings(attributes: Any, driver: str) -> dict[str, str]:
 
 
 def _is_tainted(device: Mapping[str, Any]) -> bool:
-    """Whether a taint keeps off claims without tolerations, as those of the adapter are."""
+    """Return whether the device has a taint that excludes claims without tolerations. The adapter's claims have no
+    tolerations."""
     return any(taint.get("effect") in _EXCLUDING_EFFECTS for taint in maps_at(device, "taints"))
 
 
@@ -149,7 +151,11 @@ def _capacity(name: str, row: Mapping[str, Any], driver: str, seats: int) -> Cap
 
 
 def consumed(capacity: Mapping[str, Any], requested: float | None) -> float:
-    """What a claim consumes that requests so much, or does not name the capacity; NaN where no request is allowed."""
+    """Return the amount of a capacity that a claim consumes when it requests `requested`.
+
+    `requested` None means that the claim does not name the capacity. NaN where the request policy allows no such
+    request.
+    """
     policy = capacity.get("requestPolicy") or {}
     if requested is None:
         return quantity(policy.get("default", capacity.get("value")))
@@ -165,8 +171,10 @@ def consumed(capacity: Mapping[str, Any], requested: float | None) -> float:
 
 
 def share(capacity: Mapping[str, Any], seats: int) -> float:
-    """The largest request of which `seats` fit into the capacity; the smallest valid one where none does. NaN where the
-    capacity states no value."""
+    """Return the largest request of which `seats` fit into the capacity, or the smallest valid request where none fits.
+
+    NaN where the capacity states no value.
+    """
     part = quantity(capacity.get("value")) / seats
     policy = capacity.get("requestPolicy") or {}
     span, values = policy.get("validRange") or {}, [quantity(each) for each in policy.get("validValues") or ()]

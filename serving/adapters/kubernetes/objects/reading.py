@@ -85,7 +85,8 @@ def cluster_state(
 
 
 def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms = MappingProxyType({})) -> Pod:
-    """One pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU is HAMi's too."""
+    """Read one pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU counts as a request to
+    HAMi."""
     metadata, spec, status = map_at(row, "metadata"), map_at(row, "spec"), map_at(row, "status")
     notes = map_at(metadata, "labels") | map_at(metadata, "annotations")
     claims = maps_at(spec, "resourceClaims")
@@ -204,7 +205,7 @@ def _special(
     claims: Sequence[Mapping[str, Any]],
     source: GpuSource | None,
 ) -> str:
-    """Why a pod is left to Kubernetes."""
+    """Return the reason why a pod is left to Kubernetes."""
     affinity = map_at(spec, "affinity")
     several = total_of_pod(spec, "limits", names.GPU_RESOURCE) > 1
     checks = {
@@ -249,7 +250,8 @@ def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...
 
 
 def _ending(status: Mapping[str, Any]) -> tuple[float, str, int, float]:
-    """When and why all containers ended, how often one restarted, and when the newest of them started."""
+    """Return the end time and end reason of all containers, the largest restart count, and the start of the newest
+    container."""
     states = maps_at(status, "containerStatuses")
     restarts = sum(int(each.get("restartCount") or 0) for each in states)
     started_s = max((unix_s(map_at(each, "state", "running").get("startedAt")) for each in states), default=0)
@@ -268,7 +270,8 @@ def _name(row: JsonObject) -> str:
 
 
 def _integer(value: object) -> int:
-    """The value of an integer field; 0 where it is none (JSON's true is a bool, which Python counts as an integer)."""
+    """Return the value of an integer field; 0 for any other value. JSON's true is not an integer, although Python's
+    bool is."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
@@ -301,11 +304,11 @@ def terms_of_pod(row: JsonObject, terms: VolumeTerms) -> tuple[SelectorTerms, ..
 
 
 def total_of_pod(spec: Mapping[str, Any], kind: str, resource: str) -> float:
-    """What a pod as a whole takes of a node while it takes most. `kind`: requests or limits.
+    """Return the largest amount of resources that the whole pod uses at one time. `kind`: requests or limits.
 
-    Init containers run one after the other before the containers, those with restartPolicy Always (sidecars) beside
-    them; the pod's own figure takes the place of the sum; the overhead of its runtime class is added.
-    Source: k8s.io/component-helpers, resource.PodRequests.
+    Init containers run one after the other before the main containers. Init containers with restartPolicy Always
+    (sidecars) run beside the main containers. A figure stated for the pod replaces the sum over its containers. The
+    overhead of the runtime class is added. Source: k8s.io/component-helpers, resource.PodRequests.
     """
     sidecars = peak = 0.0
     for container in maps_at(spec, "initContainers"):

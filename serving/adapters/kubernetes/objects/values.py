@@ -32,7 +32,7 @@ def list_at(row: object, *path: str) -> list[Any]:
 
 
 def maps_at(row: object, *path: str) -> list[dict[str, Any]]:
-    """The list at a path of keys as objects; whatever else it holds is an empty one."""
+    """Return the objects in the list at a path of keys; empty where there is no list of objects."""
     return [each if isinstance(each, dict) else {} for each in list_at(row, *path)]
 
 
