@@ -29,7 +29,15 @@ PURPOSES = {
     "Tell a server what was measured": ("observe", "watch"),
     "Measure": ("profile", "onboard", "data"),
     "Train and publish": ("train", "evaluate", "promote", "retrain", "ui"),
-    "What would sharing do, what has it done?": ("whatif", "replay", "study", "audit", "timeline", "advise-copies"),
+    "What would sharing do, what has it done?": (
+        "whatif",
+        "replay",
+        "study",
+        "study",
+        "audit",
+        "timeline",
+        "advise-copies",
+    ),
     "Run it beside a scheduler": ("slurm", "kubernetes", "scopes", "store"),
 }
 """What people come for → the commands for it. Commands of other distributions stand under "More"."""

@@ -25,8 +25,7 @@ def test_list_shows_shipped_and_own_tables(tmp_path: Path) -> None:
     assert rows["own"]["pairs"] == 4
     assert "cpu" in rows
     shown = interfere("list", "--work", tmp_path / "work", cwd=tmp_path).stdout
-    cells = [line.split("│") for line in shown.splitlines() if "│" in line]
-    assert rows["own"]["folder"] in "".join(row[-2].strip() for row in cells), "no folder is cut short"
+    assert rows["own"]["folder"] in "".join(shown.split()), "no folder is cut short"
 
 
 def test_check_accepts_the_shipped_tables_and_names_a_corrupt_file(tmp_path: Path) -> None:

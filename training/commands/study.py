@@ -23,13 +23,14 @@ Settings = Annotated[
     ),
 ]
 Table = Annotated[
-    str | None, typer.Option(help="Measured pairs: a folder, or the name of a table.", show_default=False)
+    str | None,
+    typer.Option("--data", help="Table of measured pairs: a folder, or the name of a table.", show_default=False),
 ]
 Model = Annotated[
     Path | None,
     typer.Option(help="Predicted slowdowns instead: a model folder, or cpu or gpu (shipped).", show_default=False),
 ]
-DeviceType = Annotated[str, typer.Option(help="Of the slowdowns, where there are several.")]
+DeviceType = Annotated[str, typer.Option(help="Device type of the slowdowns, where there are several.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")]
 Draws = Annotated[
     int,

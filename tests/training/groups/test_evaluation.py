@@ -178,7 +178,7 @@ def test_wrong_reports_do_not_outvote_measured_groups() -> None:
 def test_a_table_beside_without_groups_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pairs").mkdir()
     write_table(tmp_path / "pairs", replace(table(noise=0.0), groups=()))
-    with pytest.raises(UnfitError, match=r"holds no group(.|\n)*pairs(.|\n)*--groups"):
+    with pytest.raises(UnfitError, match=r"holds no group(.|\n)*pairs(.|\n)*--group-data"):
         read_group_tables([tmp_path / "pairs"])
     assert read_group_tables([]) is None
 

@@ -121,7 +121,7 @@ def test_from_sacct_to_a_replay(tmp_path: Path) -> None:
     )
     jobs = tuple(JobProfile(workload=a, device_type="a100", step_time_s=1.0, source="made") for a in names)
     write_table(truth, Table(name="truth", jobs=jobs, pairs=pairs))
-    words = [str(trace), "--truth", str(truth), "--gpus", "2", "--policy", "fifo-easy-greedy", "--json"]
+    words = [str(trace), "--data", str(truth), "--gpus", "2", "--policy", "fifo-easy-greedy", "--json"]
     ran = CliRunner().invoke(replaying, words)
     assert ran.exit_code == 0, ran.output
     document = json.loads(ran.stdout)
