@@ -268,10 +268,10 @@ class _Measurement:
             return
         self.was_warned = True
         busiest = ", ".join(map(str, affinity.busiest_foreign_processes()))
-        remedy = f"close {busiest}" if busiest else "no busy program is seen from here: another container or machine?"
+        remedy = f"To narrow them close {busiest}" if busiest else "No busy program is visible: another container?"
         warning = (
             f"other programs took {steal_frac:.0%} of the core beside {where}; it is subtracted, and intervals get "
-            f"wider. For narrow ones {remedy}"
+            f"wider. {remedy}"
         )
         self._report_progress(text, warning)
 
