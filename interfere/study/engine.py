@@ -107,8 +107,10 @@ class Runner:
 
     def delete_results(self) -> None:
         """Delete what was kept by this runner, once everything has succeeded."""
-        while self._used:
-            delete_results(self._used.pop())
+        folders = self._used if self.folder is None else {*self._used, self.folder}
+        for folder in sorted(folders, reverse=True):  # inner ones first: their parent is empty then
+            delete_results(folder)
+        self._used.clear()
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------

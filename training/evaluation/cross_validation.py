@@ -26,7 +26,7 @@ from interfere.training.models.protocols import FittedModel, ModelSettings
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 IN_THIS_PROCESS = Runner()  # keeps no results, reports no progress
-FOLDS_FOLDER = Path("runs") / "folds"  # of the workspace, where an interrupted cross-validation goes on from
+FOLDS_FOLDER = Path("folds")  # of the workspace, where an interrupted cross-validation goes on from
 UNFIT = "unfit"  # key in the document of a fold whose training rows do not suffice; no name of a model
 
 
