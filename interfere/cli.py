@@ -33,7 +33,6 @@ PURPOSES = {
         "whatif",
         "replay",
         "study",
-        "study",
         "audit",
         "timeline",
         "advise-copies",
