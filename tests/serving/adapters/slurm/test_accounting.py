@@ -67,7 +67,7 @@ def test_accounting_of_a_cluster_is_replayed(
     assert [jobs[one].workload for one in named] == [workload for workload, _ in JOBS]
     assert {job.gpus for job in jobs.values()} == {1}
     options = ("--policy", "fifo-easy", "--policy", "fifo-easy-greedy", "--gpus", "1", "--json")
-    command = (sys.executable, "-m", "interfere", "replay", str(trace), "--truth", str(ROOT / "datasets" / "cpu"))
+    command = (sys.executable, "-m", "interfere", "replay", str(trace), "--data", str(ROOT / "datasets" / "cpu"))
     answer = slurm.run(*command, *options)
     document = json.loads(answer)
     assert (document["coverage"]["jobs"], document["coverage"]["known_jobs"]) == (5, 5)
