@@ -40,69 +40,12 @@ from interfere.records import (
     Snapshot,
 )
 from interfere.serving.metrics import Metrics
-from interfere.store.protocols import ObservationRepository, Store, StoredDecision
+from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
 
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.
 MAX_USAGES = 1_000
-
-
-class UsageReader:
-    """Reads the measured memory usage of jobs that hold a grant."""
-
-    def __init__(self, observations: ObservationRepository) -> None:
-        self._observations = observations
-
-    def of(self, grant: Grant) -> Iterator[MemoryUsage]:
-        """The job's windows since it was granted memory, those that end last first; at most `MAX_USAGES`."""
-        if math.isnan(grant.since_s):
-            return iter(())
-        return islice(self._observations.memory_usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
-
-
-def grant_tables(ledger: ScopeLedger, usages: UsageReader) -> GrantTables:
-    """Granules by device, and grants by job and device, as of the scope's last decision."""
-    account = granule_account(ledger)
-    return GrantTables(
-        scope=ledger.scope,
-        now_s=ledger.now_s,
-        devices=tuple(_device_grants(slots, account.taken.get(slots.device_id, 0)) for slots in account.slots.values()),
-        grants=tuple(
-            _grant_line(grant, account.slots[device_id], usages)
-            for grant in all_grants(ledger)
-            for device_id in grant.device_ids
-            if device_id in account.slots
-        ),
-    )
-
-
-def _device_grants(slots: DeviceSlots, granted: int) -> DeviceGrants:
-    return DeviceGrants(
-        device_id=slots.device_id,
-        device_type=slots.device_type,
-        granules=slots.granules,
-        granted=granted,
-        free=slots.granules - granted,
-        oversubscription_ratio=slots.oversubscription_ratio,
-        granule_bytes=slots.granule_bytes,
-    )
-
-
-def _grant_line(grant: Grant, slots: DeviceSlots, usages: UsageReader) -> GrantLine:
-    """Return one grant on one of its devices, with the memory that its job was measured to use there."""
-    windows = () if grant.planned else usages.of(grant)
-    used_bytes = [window.bytes for window in windows if is_of_grant(window, grant, slots.device_id, slots.device_type)]
-    return GrantLine(
-        job_id=grant.job_id,
-        device_id=slots.device_id,
-        granules=slots.needs(grant.bytes),
-        bytes=grant.bytes,
-        since_s=grant.since_s,
-        planned=grant.planned,
-        last_use_bytes=used_bytes[0] if used_bytes else NAN,
-        times_exceeded=sum(size > grant.bytes for size in used_bytes),
-    )
 
 
 _log = logging.getLogger(__name__)
@@ -124,7 +67,7 @@ class DecisionMaker:
         """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
         `MAX_TIME_BUDGET_S`."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
-        self._usages = UsageReader(store.observations)
+        self._observations = store.observations
         self._time_budget_s = time_budget_s
 
     def check_clock(self, snapshot: Snapshot) -> None:
@@ -167,7 +110,7 @@ class DecisionMaker:
         start_s, start_cpu_s = time.perf_counter(), time.thread_time()
         scope, has_clock = context.snapshot.scope, not math.isnan(context.now_s)
         ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
-        decision = decide(context, ledger, self._usages.of)
+        decision = decide(context, ledger, self._usages)
         cpu_s, wall_s = time.thread_time() - start_cpu_s, time.perf_counter() - start_s
         decision = replace(decision, plan=replace(decision.plan, cpu_s=cpu_s, wall_s=wall_s))
         stored = _stored_decision(context.snapshot, digest, decision.plan)
@@ -187,8 +130,9 @@ class DecisionMaker:
             "model": context.predictor.version,
         }
         _log.debug("decided: %s", fields, extra={"fields": fields})
-        if has_clock:
-            self._report_granules(decision.ledger)
+        if slots := decision.ledger.slots if has_clock else ():
+            granted = sum(granule_account(decision.ledger).taken.values())
+            self._metrics.set_granules(scope, granted, sum(each.granules for each in slots) - granted)
         deadlines = decision.deadlines
         self._metrics.count_deadlines(len(deadlines.met), len(deadlines.broken), len(deadlines.unknown))
         return decision.plan
@@ -202,14 +146,54 @@ class DecisionMaker:
         return with_running_grants(snapshot, self._ledgers.read(snapshot.scope))
 
     def grants(self, scope: str) -> GrantTables:
-        """Which jobs hold how much memory in a scope, as of its last decision with a clock."""
-        return grant_tables(self._ledgers.read(scope), self._usages)
+        """Return the granules of each device, and the grants of each job and device, as of the scope's last decision
+        with a clock."""
+        ledger = self._ledgers.read(scope)
+        account = granule_account(ledger)
+        return GrantTables(
+            scope=scope,
+            now_s=ledger.now_s,
+            devices=tuple(
+                DeviceGrants(
+                    device_id=slots.device_id,
+                    device_type=slots.device_type,
+                    granules=slots.granules,
+                    granted=account.taken.get(slots.device_id, 0),
+                    free=slots.granules - account.taken.get(slots.device_id, 0),
+                    oversubscription_ratio=slots.oversubscription_ratio,
+                    granule_bytes=slots.granule_bytes,
+                )
+                for slots in account.slots.values()
+            ),
+            grants=tuple(
+                self._grant_line(grant, account.slots[device_id])
+                for grant in all_grants(ledger)
+                for device_id in grant.device_ids
+                if device_id in account.slots
+            ),
+        )
 
-    def _report_granules(self, ledger: ScopeLedger) -> None:
-        """Count granted and free granules of a scope in the metrics."""
-        if ledger.slots:
-            granted = sum(granule_account(ledger).taken.values())
-            self._metrics.set_granules(ledger.scope, granted, sum(slots.granules for slots in ledger.slots) - granted)
+    def _grant_line(self, grant: Grant, slots: DeviceSlots) -> GrantLine:
+        """Return one grant on one of its devices, with the memory that its job was measured to use there."""
+        windows = () if grant.planned else self._usages(grant)
+        used_bytes = [each.bytes for each in windows if is_of_grant(each, grant, slots.device_id, slots.device_type)]
+        return GrantLine(
+            job_id=grant.job_id,
+            device_id=slots.device_id,
+            granules=slots.needs(grant.bytes),
+            bytes=grant.bytes,
+            since_s=grant.since_s,
+            planned=grant.planned,
+            last_use_bytes=used_bytes[0] if used_bytes else NAN,
+            times_exceeded=sum(size > grant.bytes for size in used_bytes),
+        )
+
+    def _usages(self, grant: Grant) -> Iterator[MemoryUsage]:
+        """Return the job's memory windows since it was granted memory, those that end last first; at most
+        `MAX_USAGES`."""
+        if math.isnan(grant.since_s):
+            return iter(())
+        return islice(self._observations.memory_usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
 
     def apply_outcome(self, outcome: Outcome) -> None:
         """Release the promise of an action that will not happen. An outcome without a decision id releases nothing.

@@ -3,14 +3,13 @@
 Predictions and costs are made anew with what is known now.
 """
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from interfere.errors import NotFoundError, UnavailableError
+from interfere.errors import NotFoundError
 from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import PlanningContext
@@ -34,7 +33,7 @@ from interfere.records import (
     Source,
 )
 from interfere.serving.decisions import DecisionMaker
-from interfere.serving.state import Knowledge, ServedState
+from interfere.serving.state import ServedState
 from interfere.sharing_modes import DEFAULT_MODE
 from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
 from interfere.time_budget import TimeBudget
@@ -47,170 +46,149 @@ MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the gra
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
 
-class Explainer:
-    """Explains the decisions whose audits are kept."""
-
-    def __init__(self, audits: DecisionAuditRepository, decisions: DecisionMaker) -> None:
-        self._audits, self._decisions = audits, decisions
-
-    def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
-        """Keep what a decision was made from. Where it cannot be stored, the decision stands and is not explained."""
-        audit = DecisionAudit(
-            decision_id=decision_id,
-            scope=scope,
-            request=request,
-            answer=answer,
-            model_version=knowledge.model_version,
-            learned_up_to=knowledge.learned_upto,
-            facts_digest=knowledge.facts,
-        )
-        with contextlib.suppress(UnavailableError):
-            self._audits.put(audit)
-
-    def explain(self, query: ExplainQuery, state: ServedState) -> Explanation:
-        """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
-        decision or job."""
-        audit, decided, action = self._find(query)
-        request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
-        context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
-        snapshot = find_infeasible_deadlines(context).snapshot
-        # 1. The subproblem in which the job was decided, and the class of the device that it got.
-        context = context.with_snapshot(snapshot)
-        device = context.devices.get(action.device_id)
-        device_class = None if device is None else context.device_class(device)
-        subproblem = subproblem_of(snapshot, decided, query.job_id)
-        # 2. Predictions and costs, as known now.
-        pairs = tuple(self._explain_pairs(action, context, state))
-        known = self._context(subproblem, context.device_types, state) if subproblem else None
-        candidates = find_candidates(known, context.jobs[query.job_id].gpus) if known else None
-        # 3. What the job may not have, and what else it could have got.
-        refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
-        budget = TimeBudget(ALTERNATIVES_BUDGET_S)
-        pairs_only = not has_groups(context.snapshot)  # alternatives to a group are not solved for
-        solved, left_out = (
-            alternatives(candidates, action, device_class, budget) if candidates and pairs_only else ((), 0)
-        )
-        return Explanation(
-            decision_id=query.decision_id,
-            scope=audit.scope,
-            workload=context.jobs[query.job_id].workload if query.job_id in context.jobs else "",
-            action=action,
-            pairs=pairs,
-            alternatives=solved,
-            left_out=left_out,
-            refused=refused,
-            refused_total=refused_total,
-            model_version=state.version,
-            changed=state.knowledge.since(audit),
-        )
-
-    def _context(self, subproblem: Snapshot, device_types: Sequence[str], state: ServedState) -> PlanningContext:
-        """Return the planning context of a subproblem, from the present model and profiles."""
+def explain(
+    query: ExplainQuery, audits: DecisionAuditRepository, decisions: DecisionMaker, state: ServedState
+) -> Explanation:
+    """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
+    decision or job."""
+    audit, decided, action = _find(query, audits)
+    request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
+    context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
+    snapshot = find_infeasible_deadlines(context).snapshot
+    # 1. The subproblem in which the job was decided, and the class of the device that it got.
+    context = context.with_snapshot(snapshot)
+    device = context.devices.get(action.device_id)
+    device_class = None if device is None else context.device_class(device)
+    subproblem = subproblem_of(snapshot, decided, query.job_id)
+    # 2. Predictions and costs, as known now.
+    pairs = tuple(_explain_pairs(action, context, state))
+    candidates = None
+    if subproblem:
         has_clock = not math.isnan(subproblem.now_s)
-        return PlanningContext(
-            snapshot=self._decisions.with_grants(subproblem) if has_clock else subproblem,
+        known = PlanningContext(
+            snapshot=decisions.with_grants(subproblem) if has_clock else subproblem,
             predictor=state.predictor,
             catalogue=state.catalogue(),
-            other_device_types=tuple(device_types),
+            other_device_types=tuple(context.device_types),
         )
+        candidates = find_candidates(known, context.jobs[query.job_id].gpus)
+    # 3. What the job may not have, and what else it could have got.
+    refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
+    budget = TimeBudget(ALTERNATIVES_BUDGET_S)
+    pairs_only = not has_groups(context.snapshot)  # alternatives to a group are not solved for
+    solved, left_out = alternatives(candidates, action, device_class, budget) if candidates and pairs_only else ((), 0)
+    return Explanation(
+        decision_id=query.decision_id,
+        scope=audit.scope,
+        workload=context.jobs[query.job_id].workload if query.job_id in context.jobs else "",
+        action=action,
+        pairs=pairs,
+        alternatives=solved,
+        left_out=left_out,
+        refused=refused,
+        refused_total=refused_total,
+        model_version=state.version,
+        changed=state.changes_since(audit),
+    )
 
-    def _find(self, query: ExplainQuery) -> tuple[DecisionAudit, Plan, Action]:
-        audit = self._audits.find(query.decision_id)
-        if audit is None or query.scope not in ("", audit.scope):
-            where = f" of scope {query.scope!r}" if query.scope else ""
-            raise NotFoundError(
-                f"no such decision{where}",
-                value=query.decision_id,
-                remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
-            )
-        decided = from_proto(Plan, pb.MatchResponse.FromString(audit.answer))
-        for action in decided.actions:
-            if action.job_id == query.job_id:
-                return audit, decided, action
-        some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
+
+def _find(query: ExplainQuery, audits: DecisionAuditRepository) -> tuple[DecisionAudit, Plan, Action]:
+    """Return the audit of a decision, its plan, and its action for the job. Raises NotFoundError."""
+    audit = audits.find(query.decision_id)
+    if audit is None or query.scope not in ("", audit.scope):
+        where = f" of scope {query.scope!r}" if query.scope else ""
         raise NotFoundError(
-            f"decision {query.decision_id} decided nothing about this job",
-            value=query.job_id,
-            remedy=f"one of its {len(decided.actions)} jobs: {some}{', ...' if len(decided.actions) > 5 else ''}",
+            f"no such decision{where}",
+            value=query.decision_id,
+            remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
         )
+    decided = from_proto(Plan, pb.MatchResponse.FromString(audit.answer))
+    for action in decided.actions:
+        if action.job_id == query.job_id:
+            return audit, decided, action
+    some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
+    raise NotFoundError(
+        f"decision {query.decision_id} decided nothing about this job",
+        value=query.job_id,
+        remedy=f"one of its {len(decided.actions)} jobs: {some}{', ...' if len(decided.actions) > 5 else ''}",
+    )
 
-    # --- predictions ------------------------------------------------------------------------------------------------
 
-    def _explain_pairs(self, action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
-        """Return the explanations of both directions: the job beside its partner and the reverse. Empty without a
-        partner."""
-        job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
-        if job is None or device is None:
-            return
-        if action.mode:
-            device = replace(device, mode=action.mode)
-        partners = [context.jobs[name] for name in action.partners if name in context.jobs]
-        for victim, neighbour in [pair for partner in partners for pair in ((job, partner), (partner, job))]:
-            profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))
-            if profiles[0] is not None and profiles[1] is not None:
-                yield self._explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device, state)
+def _explain_pairs(action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
+    """Return the explanations of both directions: the job beside its partner and the reverse. Empty without a
+    partner."""
+    job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
+    if job is None or device is None:
+        return
+    if action.mode:
+        device = replace(device, mode=action.mode)
+    partners = [context.jobs[name] for name in action.partners if name in context.jobs]
+    for victim, neighbour in [pair for partner in partners for pair in ((job, partner), (partner, job))]:
+        profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))
+        if profiles[0] is not None and profiles[1] is not None:
+            yield _explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device, state)
 
-    def _explain_pair(
-        self,
-        names: tuple[str, str],
-        profiles: tuple[JobProfile, JobProfile],
-        device: Device,
-        state: ServedState,
-    ) -> PairExplanation:
-        """The prediction for one ordered pair, and what moves it; `names` and `profiles`: victim, neighbour."""
-        batch = PairBatch(
-            jobs=profiles,
-            victim=np.array([0]),
-            neighbour=np.array([1]),
-            device_type=device.type,
-            mode=device.mode or DEFAULT_MODE,
-            allow_extrapolation=True,
+
+def _explain_pair(
+    names: tuple[str, str],
+    profiles: tuple[JobProfile, JobProfile],
+    device: Device,
+    state: ServedState,
+) -> PairExplanation:
+    """The prediction for one ordered pair, and what moves it; `names` and `profiles`: victim, neighbour."""
+    batch = PairBatch(
+        jobs=profiles,
+        victim=np.array([0]),
+        neighbour=np.array([1]),
+        device_type=device.type,
+        mode=device.mode or DEFAULT_MODE,
+        allow_extrapolation=True,
+    )
+    # 1. The log slowdown from facts alone, with measured pairs, and with what was learned since.
+    corrected, published = state.predictor.predict_pairs(batch), state.model.predictor.predict_pairs(batch)
+    from_facts = state.model.occlusion.log_slowdown(*profiles, device.type, device.mode or DEFAULT_MODE)
+    published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
+    # 2. What each of them contributes.
+    unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
+    contributions = [] if unprofiled else _fact_contributions(names, profiles, device, state.model.occlusion)
+    if published.source[0] is Source.MEASURED:
+        change = published_log - from_facts
+        contributions.append(Contribution(job_id="", name=MEASURED, log_change=change))
+    if corrected_log != published_log and not unprofiled:
+        change = corrected_log - published_log
+        contributions.append(Contribution(job_id="", name=LEARNED, log_change=change))
+    noticeable = [contribution for contribution in contributions if abs(contribution.log_change) > MIN_LOG_CHANGE]
+    noticeable.sort(key=lambda contribution: -abs(contribution.log_change))
+    return PairExplanation(
+        victim_id=names[0],
+        neighbour_id=names[1],
+        median=float(corrected.median[0]),
+        lower=float(corrected.lower[0]),
+        upper=float(corrected.upper[0]),
+        source=corrected.source[0],
+        note=_note(published, unprofiled=unprofiled, fact_slowdown=math.exp(from_facts)),
+        contributions=tuple(noticeable[:MAX_CONTRIBUTIONS]),
+    )
+
+
+def _fact_contributions(
+    names: tuple[str, str],
+    profiles: tuple[JobProfile, JobProfile],
+    device: Device,
+    occlusion: Occlusion,
+) -> list[Contribution]:
+    """Return the contribution of each fact of the two profiles, compared with its reference value."""
+    return [
+        Contribution(
+            job_id=names[0 if effect.of_victim else 1],
+            name=effect.fact,
+            log_change=effect.log_change,
+            value=effect.value,
+            reference=effect.reference,
+            unit=effect.unit,
         )
-        # 1. The log slowdown from facts alone, with measured pairs, and with what was learned since.
-        corrected, published = state.predictor.predict_pairs(batch), state.model.predictor.predict_pairs(batch)
-        from_facts = state.model.occlusion.log_slowdown(*profiles, device.type, device.mode or DEFAULT_MODE)
-        published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
-        # 2. What each of them contributes.
-        unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
-        contributions = [] if unprofiled else self._fact_contributions(names, profiles, device, state.model.occlusion)
-        if published.source[0] is Source.MEASURED:
-            change = published_log - from_facts
-            contributions.append(Contribution(job_id="", name=MEASURED, log_change=change))
-        if corrected_log != published_log and not unprofiled:
-            change = corrected_log - published_log
-            contributions.append(Contribution(job_id="", name=LEARNED, log_change=change))
-        noticeable = [contribution for contribution in contributions if abs(contribution.log_change) > MIN_LOG_CHANGE]
-        noticeable.sort(key=lambda contribution: -abs(contribution.log_change))
-        return PairExplanation(
-            victim_id=names[0],
-            neighbour_id=names[1],
-            median=float(corrected.median[0]),
-            lower=float(corrected.lower[0]),
-            upper=float(corrected.upper[0]),
-            source=corrected.source[0],
-            note=_note(published, unprofiled=unprofiled, fact_slowdown=math.exp(from_facts)),
-            contributions=tuple(noticeable[:MAX_CONTRIBUTIONS]),
-        )
-
-    def _fact_contributions(
-        self,
-        names: tuple[str, str],
-        profiles: tuple[JobProfile, JobProfile],
-        device: Device,
-        occlusion: Occlusion,
-    ) -> list[Contribution]:
-        """Return the contribution of each fact of the two profiles, compared with its reference value."""
-        return [
-            Contribution(
-                job_id=names[0 if effect.of_victim else 1],
-                name=effect.fact,
-                log_change=effect.log_change,
-                value=effect.value,
-                reference=effect.reference,
-                unit=effect.unit,
-            )
-            for effect in occlusion.effects(*profiles, device.type, device.mode or DEFAULT_MODE)
-        ]
+        for effect in occlusion.effects(*profiles, device.type, device.mode or DEFAULT_MODE)
+    ]
 
 
 def _note(published: Prediction, *, unprofiled: bool, fact_slowdown: float) -> str:

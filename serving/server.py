@@ -26,9 +26,7 @@ from interfere.serving.models.host import ModelHost, ModelWatch
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
-from interfere.serving.workers.frames import Knowing
-from interfere.serving.workers.learning import learn_in_process
-from interfere.serving.workers.pool import WorkerPool
+from interfere.serving.workers.pool import Knowing, WorkerPool, learn_in_process
 from interfere.store.sqlite import SqliteStore
 
 _log = logging.getLogger(__name__)
@@ -107,8 +105,7 @@ def start_server(settings: Settings) -> RunningServer:
         model = _archived(published, archive)
         core = _core(settings, model, store, metrics)
         resources.callback(core.close)
-        if core.state_is_due:
-            core.store_state()
+        core.store_state(if_due=True)
         learn = partial(learn_in_process, settings.store_path)
         models = ModelHost(core, archive, settings.model_folder or settings.champion_path, metrics, learn)
         workers = _start_workers(settings, core, metrics, resources)
@@ -147,11 +144,9 @@ def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: M
         max_log_entries=settings.max_log_entries,
         learns_beside=True,
     )
-    metrics.watch_sizes(
-        settings.store_path,
-        log_entries=lambda: sum(core.state.learned.counts.values()),
-        cache_bytes=lambda: core.state.model.encoded_jobs.bytes,
-    )
+    metrics.watch_store(settings.store_path)
+    metrics.watch("interfere_log_entries", lambda: sum(core.state.learned.counts.values()))
+    metrics.watch("interfere_encoded_jobs_bytes", lambda: core.state.model.encoded_jobs.bytes)
     return core
 
 

@@ -1,74 +1,52 @@
-"""What clients are told about the served model: its manifest, its training tables, its scores, its online state."""
+"""The core of the server: what answers are made from, and the one writer that changes it. It knows no gRPC.
 
+Law 1: whatever was acknowledged is on disk, and a restart forgets nothing.
+Law 2: one change at a time; each publishes a new `ServedState` as a whole, and no reader waits for it.
+"""
+
+import logging
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 import interfere
-from interfere.errors import LimitError
+from interfere.errors import LimitError, UnavailableError
 from interfere.policy.answer.ranking import rank
-from interfere.predict.manifest import Manifest
 from interfere.records import (
     ExplainQuery,
     Explanation,
-    GrantTables,
     JobProfile,
-    MatrixAnswer,
-    MatrixQuery,
     ModelDomain,
     ModelInfo,
-    ModeQuery,
     ObservationAnswer,
     ObservationLog,
     ObservationResult,
-    OnlineState,
     Outcome,
-    PairAnswer,
-    PairQuery,
     Plan,
-    ProfileSummary,
     RankAnswer,
     RankQuery,
     Reported,
     Snapshot,
     TrainingTableSummary,
 )
-from interfere.records.mode_advice import ModeAdvice
+from interfere.records.checks import Inspection
 from interfere.records.served_model import scores_of
 from interfere.serving.decisions import DecisionMaker
-from interfere.serving.explaining import Explainer
+from interfere.serving.explaining import explain
+from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.metrics import Metrics
-from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs
+from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
-from interfere.serving.state import Knowledge, ServedModel, ServedState
-from interfere.serving.state_writer import StateWriter
-from interfere.store.protocols import Store
+from interfere.serving.state import ServedModel, ServedState
+from interfere.store.protocols import DecisionAudit, Store
 
-
-def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
-    """The served model with its card, and the state of its online correction."""
-    return ModelInfo(
-        version=manifest.version,
-        model=manifest.model,
-        matrix_model=manifest.model,
-        matrix_limit_pairs=0 if manifest.matrix_limit is None else manifest.matrix_limit.pairs,
-        selected_by=manifest.selected_by,
-        card=card,
-        fingerprint=manifest.fingerprint,
-        created_at=manifest.created_at,
-        workloads=manifest.workloads,
-        domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in manifest.domains),
-        calibrated=manifest.intervals.calibrated,
-        trained_on=tuple(
-            TrainingTableSummary(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
-            for t in manifest.trained_on
-        ),
-        scores=scores_of(manifest.scores),
-        online=online,
-        server_version=interfere.__version__,
-    )
+_log = logging.getLogger(__name__)
 
 
 class PolicyCore:
-    """One method per RPC. Thread-safe: readers use the current state and never wait for the one writer."""
+    """Answers from the present state and changes it. Thread-safe: readers never wait for the one writer."""
 
     def __init__(
         self,
@@ -85,14 +63,81 @@ class PolicyCore:
 
         `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
-        self._writer = StateWriter(model, store, metrics, max_log_entries, learns_beside=learns_beside)
-        self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
-        self._explainer = Explainer(store.audits, self._decisions)
+        self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
+        self._learns_beside = learns_beside
+        self._writing = threading.Lock()
+        self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
+        profiles = self._stored_catalogue(model)
+        self._observed = self._learned_by(model, profiles)
+        self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
+        metrics.set_model_version(self._state.version)
 
     @property
     def state(self) -> ServedState:
         """The model, the profiles and the learned state that answers are computed from now."""
-        return self._writer.state
+        return self._state
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> tuple[Plan, ServedState] | None:
+        """Return the decision for a snapshot, and the state that it was made from.
+
+        A decision with an id is stored under this id. Returns None when the snapshot is only validated.
+        """
+        state = self.state
+        check_snapshot(snapshot, state.profiles)
+        check_predicted_pairs(snapshot, state)
+        if validate_only:
+            self.decisions.check_clock(snapshot)
+            return None
+        return self.decisions.decide(snapshot, state.predictor, state.catalogue()), state
+
+    def remember(self, audit: DecisionAudit) -> None:
+        """Store the audit of a decision. Where it cannot be stored, the decision stands and is not explained."""
+        with suppress(UnavailableError):
+            self._store.audits.put(audit)
+
+    def explain(self, query: ExplainQuery) -> Explanation:
+        """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
+        return explain(query, self._store.audits, self.decisions, self.state)
+
+    def rank(self, query: RankQuery) -> RankAnswer:
+        """Every device for one job, best first."""
+        state = self.state
+        check_job(query.job, state.profiles)
+        promises = self.decisions.promises(query.scope) if query.scope else ()
+        devices = query.devices
+        if query.scope:
+            residents = Snapshot(scope=query.scope, pending=(), devices=devices)
+            devices = self.decisions.with_grants(residents).devices
+        rankings = rank(query.job, devices, state.predictor, state.catalogue(), query.limits, query.objective, promises)
+        return RankAnswer(rankings=rankings, model_version=state.version)
+
+    def model(self) -> ModelInfo:
+        """The served model with its manifest and its card, and the state of its online correction."""
+        manifest = self.state.model.manifest
+        return ModelInfo(
+            version=manifest.version,
+            model=manifest.model,
+            matrix_model=manifest.model,
+            matrix_limit_pairs=0 if manifest.matrix_limit is None else manifest.matrix_limit.pairs,
+            selected_by=manifest.selected_by,
+            card=self.state.model.card,
+            fingerprint=manifest.fingerprint,
+            created_at=manifest.created_at,
+            workloads=manifest.workloads,
+            domains=tuple(
+                ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in manifest.domains
+            ),
+            calibrated=manifest.intervals.calibrated,
+            trained_on=tuple(
+                TrainingTableSummary(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
+                for t in manifest.trained_on
+            ),
+            scores=scores_of(manifest.scores),
+            online=self.state.learned.summary(),
+            server_version=interfere.__version__,
+        )
 
     def warm_up(self) -> None:
         """Decide once about known jobs, so that the first request finds everything loaded."""
@@ -101,125 +146,134 @@ class PolicyCore:
         for workload, device_type in state.model.shipped:
             by_type.setdefault(device_type, []).append(workload)
         for device_type, workloads in list(by_type.items())[:1]:
-            self._decisions.warm_up(state.predictor, state.catalogue(), sorted(workloads)[:4], device_type)
+            self.decisions.warm_up(state.predictor, state.catalogue(), sorted(workloads)[:4], device_type)
 
-    # --- model and state ---------------------------------------------------------------------------------------------
+    # --- the model --------------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:
         """Serve another model from the next call on. It learns the observations again in the background, while calls go
         on."""
-        self._writer.use_model(model)
+        known = self._state.profiles
+        profiles = self._stored_catalogue(model)
+        observed = self._learned_by(model, profiles)
+        with self._writing:
+            if self._state.profiles is not known:  # a profile was registered meanwhile
+                learned_with, profiles = profiles, self._stored_catalogue(model)
+                observed.use_profiles(profiles, changed=profiles.changes_since(learned_with))
+            observed.catch_up()
+            self._observed.close()
+            self._observed = observed
+            self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
+        self._metrics.set_model_version(self._state.version)
 
-    def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
+    def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
+        """Return the catalogue of a model's own and the stored profiles. Profiles of `before` stay the same objects."""
+        catalogue = model.catalogue(self._store.profiles, before)
+        self._metrics.set("interfere_quarantined_profiles", len(catalogue.problems))
+        for profile_id, problem in catalogue.problems.items():
+            _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
+        return catalogue
 
-        `relearning`: that process learns the log again; the present model answers until it has stored the result.
-        """
-        self._writer.catch_up(last_sequence, profiles_digest, relearning=relearning)
+    def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
+        """Return the state that a model learns from the log. From now on, the evictions of its cache are counted."""
+        model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
+        return ObservationLedger(
+            model.untaught,
+            self._store.observations,
+            self._store.checkpoints,
+            profiles,
+            self._metrics,
+            self._max_log_entries,
+            writer=self._writing if self._learns_beside else None,
+            on_replaced=self._show_learned,
+        )
 
-    # --- predictions ------------------------------------------------------------------------------------------------
+    def _show_learned(self, profiles: ProfileCatalogue | None = None) -> None:
+        """Answer from what is learned now, and where they are given from other profiles."""
+        self._state = replace(self._state, profiles=profiles or self._state.profiles, learned=self._observed.published)
 
-    def predict(self, query: PairQuery) -> PairAnswer:
-        """A prediction or an abstention for every pair; raises only on a broken request."""
-        return predict_pairs(self.state, query)
-
-    def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
-        """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
-        return predict_matrix(self.state, query)
-
-    def advise_mode(self, query: ModeQuery) -> ModeAdvice:
-        """Return the predicted performance of a set of jobs on one device under each sharing mode, and the recommended
-        mode."""
-        return advise_mode(self.state, query)
-
-    # --- decisions --------------------------------------------------------------------------------------------------
-
-    def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> tuple[Plan, Knowledge] | None:
-        """Return the decision for a snapshot, and the version of the knowledge that it was made from.
-
-        A decision with an id is stored under this id. Returns None when the snapshot is only validated.
-        """
-        state = self.state
-        check_snapshot(snapshot, state.profiles)
-        check_predicted_pairs(snapshot, state)
-        if validate_only:
-            self._decisions.check_clock(snapshot)
-            return None
-        return self._decisions.decide(snapshot, state.predictor, state.catalogue()), state.knowledge
-
-    def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
-        """Store what a decision was made from, for explanations: bytes of a MatchRequest and of its answer."""
-        self._explainer.remember(decision_id, scope, knowledge, request, answer)
-
-    def explain(self, query: ExplainQuery) -> Explanation:
-        """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
-        return self._explainer.explain(query, self.state)
-
-    def rank(self, query: RankQuery) -> RankAnswer:
-        """Every device for one job, best first."""
-        state = self.state
-        check_job(query.job, state.profiles)
-        promises = self._decisions.promises(query.scope) if query.scope else ()
-        devices = query.devices
-        if query.scope:
-            residents = Snapshot(scope=query.scope, pending=(), devices=devices)
-            devices = self._decisions.with_grants(residents).devices
-        rankings = rank(query.job, devices, state.predictor, state.catalogue(), query.limits, query.objective, promises)
-        return RankAnswer(rankings=rankings, model_version=state.version)
-
-    def grants(self, scope: str) -> GrantTables:
-        """Memory grants of a scope, as of its last decision with a clock."""
-        return self._decisions.grants(scope)
-
-    # --- facts ------------------------------------------------------------------------------------------------------
+    # --- the log ----------------------------------------------------------------------------------------------------
 
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """An answer for each observation. All but rejected ones are stored before this returns."""
-        answers = self._writer.observe(reported)
+        with self._writing:
+            observed = self._observed
+            answers = observed.observe(reported)
+            self._show_learned()
+        if observed.state_is_due:
+            observed.store_state()
+            with self._writing:
+                observed.prune()
+                self._show_learned()
         for observation, answer in zip(reported, answers, strict=True):
             if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
-                self._decisions.apply_outcome(observation)
+                self.decisions.apply_outcome(observation)
         return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries of the log up to a point, and the online state at that point."""
         if limit > MAX_ENTRIES:
             raise LimitError("too many entries", value=limit, remedy=f"at most {MAX_ENTRIES}; go on from the last one")
-        return self._writer.log(at, limit)
+        return self._observed.log(at, limit)
 
-    def store_state(self) -> None:
-        """Store the online state, so that the next start is quick."""
-        self._writer.store_state()
+    def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
+        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
 
-    @property
-    def state_is_due(self) -> bool:
-        """Whether so much was learned since the last stored state that a new one should be stored."""
-        return self._writer.state_is_due
+        `relearning`: that process learns the log again; the present model answers until it has stored the result.
+        """
+        with self._writing:
+            before, profiles = self._state.profiles, None
+            if before.digest() != profiles_digest:
+                profiles = self._stored_catalogue(self._state.model, before)
+                changed = profiles.changes_since(before)
+                self._observed.use_profiles(profiles, changed=changed, relearning=relearning)
+            learned = self._observed.published
+            if learned.last_sequence < last_sequence or (learned.relearning and not relearning):
+                self._observed.catch_up(relearning=relearning)
+            self._show_learned(profiles)
+
+    def store_state(self, *, if_due: bool = False) -> None:
+        """Store the online state, so that the next start is quick; with `if_due` only where much was learned since the
+        last stored state."""
+        if self._observed.state_is_due or not if_due:
+            self._observed.store_state()
 
     def close(self) -> None:
         """Learn nothing again, and store the online state."""
-        self._writer.close()
+        self._observed.close()
+        self._observed.store_state()
+
+    # --- profiles ---------------------------------------------------------------------------------------------------
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; they are used from now on.
 
         Raises InvalidInputError for one that the model cannot be asked about.
         """
-        return self._writer.register(profiles)
+        check_encodable = self._state.model.check_encodable
+        inspection = Inspection()
+        for k, profile in enumerate(profiles):
+            inspection.read(f"profiles[{k}]", partial(check_encodable, profile))
+        inspection.done()
+        with self._writing:
+            ids = self._store.profiles.put(profiles)
+            before = self._state.profiles
+            catalogue = before.with_registered(dict(zip(ids, profiles, strict=True)))
+            if superseded := [each for each in (*before.registered(), *ids) if not catalogue.knows(each)]:
+                self._store.profiles.remove(superseded)
+                self._metrics.count_evictions("profile_version", len(superseded))
+            self._observed.use_profiles(catalogue, changed=profiles)
+            self._show_learned(catalogue)
+            return ids
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove registered profiles, those set aside too; the ids that were there."""
-        return self._writer.remove_profiles(profile_ids)
-
-    def profile(self, profile_id: str) -> JobProfile:
-        """Return the profile of an id. Raises NotFoundError."""
-        return self.state.profiles.get(profile_id)
-
-    def profiles(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
-        """A summary of each profile."""
-        return self.state.profiles.summaries(workload, device_type)
-
-    def model(self) -> ModelInfo:
-        """The served model and the state of its online correction."""
-        state = self.state
-        return model_info(state.model.manifest, state.model.card, state.learned.summary())
+        with self._writing:
+            removed = self._store.profiles.remove(profile_ids)
+            if removed:
+                before = self._state.profiles
+                profiles = self._stored_catalogue(self._state.model, before)
+                changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
+                self._observed.use_profiles(profiles, changed=changed)
+                self._show_learned(profiles)
+            return removed

@@ -13,6 +13,7 @@ from interfere.records.checks import Inspection
 from interfere.records.record import read_each
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.models.host import ModelHost
+from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs
 from interfere.serving.service import PolicyCore
 from interfere.serving.workers.pool import WorkerPool
 from interfere.v1 import policy_pb2 as pb
@@ -33,23 +34,23 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
         """Slowdowns of ordered pairs."""
-        answer = self._core.predict(from_proto(PairQuery, request))
+        answer = predict_pairs(self._core.state, from_proto(PairQuery, request))
         return predictions.pair_answer_to_proto(answer, columnar=request.columnar)
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
         """Slowdowns of all victims beside all neighbours."""
-        query = from_proto(MatrixQuery, request)
-        return predictions.matrix_answer_to_proto(self._core.predict_matrix(query))
+        answer = predict_matrix(self._core.state, from_proto(MatrixQuery, request))
+        return predictions.matrix_answer_to_proto(answer)
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """Return one decision."""
         decided = self._core.match(from_proto(Snapshot, request), validate_only=request.validate_only)
         if decided is None:
             return pb.MatchResponse()
-        plan, knowledge = decided
+        plan, state = decided
         answer = to_proto(plan, pb.MatchResponse)
-        scope = request.scope or "default"
-        self._core.remember(plan.decision_id, scope, knowledge, request.SerializeToString(), answer.SerializeToString())
+        sent, scope = (request.SerializeToString(), answer.SerializeToString()), request.scope or "default"
+        self._core.remember(state.audit(plan.decision_id, scope, *sent))
         return answer
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
@@ -58,7 +59,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
         """A set of jobs under every sharing mode of one device."""
-        return to_proto(self._core.advise_mode(from_proto(ModeQuery, request)), pb.AdviseModeResponse)
+        return to_proto(advise_mode(self._core.state, from_proto(ModeQuery, request)), pb.AdviseModeResponse)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain one job's action."""
@@ -66,7 +67,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
         """Memory grants of a scope."""
-        return to_proto(self._core.grants(request.scope or "default"), pb.ListGrantsResponse)
+        return to_proto(self._core.decisions.grants(request.scope or "default"), pb.ListGrantsResponse)
 
     def ReportObservations(
         self, request: pb.ReportObservationsRequest, context: Context
@@ -95,11 +96,11 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def GetProfile(self, request: pb.GetProfileRequest, context: Context) -> pb.GetProfileResponse:
         """Return one profile."""
-        return pb.GetProfileResponse(profile=to_proto(self._core.profile(request.profile_id), pb.JobProfile))
+        return pb.GetProfileResponse(profile=to_proto(self._core.state.profiles.get(request.profile_id), pb.JobProfile))
 
     def ListProfiles(self, request: pb.ListProfilesRequest, context: Context) -> pb.ListProfilesResponse:
         """A summary of each profile."""
-        summaries = self._core.profiles(request.workload, request.device_type)
+        summaries = self._core.state.profiles.summaries(request.workload, request.device_type)
         return pb.ListProfilesResponse(profiles=[to_proto(each, pb.ProfileSummary) for each in summaries])
 
     def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:

@@ -7,7 +7,6 @@ One writer replaces the state as a whole; readers never wait for it.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
@@ -106,25 +105,6 @@ def load_served_model(folder: Path) -> ServedModel:
     )
 
 
-class Knowledge(NamedTuple):
-    """The versions of the model, the log and the profiles that a decision was made from, besides its snapshot."""
-
-    model_version: str
-    learned_upto: int  # last entry of the log
-    facts: str  # digest of the newest profiles
-
-    def since(self, audit: DecisionAudit) -> tuple[str, ...]:
-        """Return the differences between the present knowledge and the knowledge of the audited decision, in words."""
-        changes = []
-        if audit.model_version != self.model_version:
-            changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
-        if audit.learned_up_to != self.learned_upto:
-            changes.append(f"log entries: {self.learned_upto - audit.learned_up_to}")
-        if audit.facts_digest != self.facts:
-            changes.append("newer profiles")
-        return tuple(changes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedState:
     """The served model, the profiles from which jobs are predicted, and the state learned since the training."""
@@ -143,10 +123,29 @@ class ServedState:
         """Version of the model."""
         return self.model.predictor.version
 
-    @property
-    def knowledge(self) -> Knowledge:
-        """The versions of model, log and profiles that decisions are made from now."""
-        return Knowledge(self.version, self.learned.last_sequence, self.profiles.digest())
+    def audit(self, decision_id: str, scope: str, request: bytes, answer: bytes) -> DecisionAudit:
+        """Return the audit of a decision that was made from this state: request, answer, versions of model, log and
+        profiles."""
+        return DecisionAudit(
+            decision_id=decision_id,
+            scope=scope,
+            request=request,
+            answer=answer,
+            model_version=self.version,
+            learned_up_to=self.learned.last_sequence,
+            facts_digest=self.profiles.digest(),
+        )
+
+    def changes_since(self, audit: DecisionAudit) -> tuple[str, ...]:
+        """Return, in words, how this state differs from the state that the audited decision was made from."""
+        changes = []
+        if audit.model_version != self.version:
+            changes.append(f"another model: {audit.model_version} decided, {self.version} explains")
+        if audit.learned_up_to != self.learned.last_sequence:
+            changes.append(f"log entries: {self.learned.last_sequence - audit.learned_up_to}")
+        if audit.facts_digest != self.profiles.digest():
+            changes.append("newer profiles")
+        return tuple(changes)
 
     def catalogue(self) -> ProfileLookup:
         """Profiles and measured memory of jobs, as decisions read them."""

@@ -84,7 +84,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         self._metrics, self._executors, self._stopping = metrics, executors, stopping
         self._slow_call_s = slow_call_s
         admission = executors.admission
-        metrics.watch_requests(lambda: admission.large_requests.bytes, lambda: len(admission.receiver))
+        metrics.watch("interfere_large_request_bytes", lambda: admission.large_requests.bytes)
+        metrics.watch("interfere_receiving_requests", lambda: len(admission.receiver))
         self._is_open = False
         self._watches, self._mutex = 0, threading.Lock()
         self._unary_methods: dict[str, _UnaryMethod] = {}  # by full name, as they are first called
@@ -103,7 +104,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             return self._unary_methods[name].admit(is_open=self._is_open)
         handler: Handler = continuation(handler_call_details)
         if handler is None:
-            self._metrics.count_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
+            self._metrics.count_refused_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
             return None
         _, service, method = name.split("/")
         if handler.unary_unary is not None:
@@ -190,7 +191,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
         def refuse(_: Any, context: grpc.ServicerContext) -> Any:
             self._refusals.note(method)
-            self._metrics.count_call(kind, service, method, error.code)
+            self._metrics.count_refused_call(kind, service, method, error.code)
             _abort_with(error, context)
 
         return refuse
@@ -209,7 +210,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 refused = self._watches >= MAX_WATCHES
                 self._watches += not refused
             if refused:
-                self._metrics.count_call("stream", service, method, "RESOURCE_EXHAUSTED")
+                self._metrics.count_refused_call("stream", service, method, "RESOURCE_EXHAUSTED")
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open health watches: use Check")
             context.add_callback(ended)
             return handler.unary_stream(request, context, send)

@@ -87,7 +87,7 @@ class ObservationLedger:
         self._used_bytes = book.largest_memory_usages()
         self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
         self._alarms = self._model.alarm_count
-        metrics.set_drifting_workloads(len(self._model.drifting_workloads()))
+        metrics.set("interfere_drifting_workloads", len(self._model.drifting_workloads()))
         self._publish()
 
     @property
@@ -271,18 +271,18 @@ class ObservationLedger:
 
     def _record_metrics(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
         for answer in answers:
-            self._metrics.count_observation(answer.result)
+            self._metrics.add("interfere_observations", 1, answer.result.value)
         for error in errors:
             if not math.isnan(error):
-                self._metrics.observe_prediction_error(error)
+                self._metrics.observe("interfere_prediction_error_ratio", error)
         frozen = self._model.drifting_workloads()
         if (alarms := self._model.alarm_count) > self._alarms:
             _log.warning(
                 "change found: the levels of jobs are learned anew; undecided still: %s", ", ".join(frozen) or "none"
             )
-            self._metrics.count_drift_alarms(alarms - self._alarms)
+            self._metrics.add("interfere_drift_alarms", alarms - self._alarms)
         self._alarms = alarms
-        self._metrics.set_drifting_workloads(len(frozen))
+        self._metrics.set("interfere_drifting_workloads", len(frozen))
 
     def _observe_one(self, observation: Reported, known: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
         """The answer, and the relative error of the prediction before the observation."""

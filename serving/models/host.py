@@ -190,7 +190,7 @@ class ModelHost:
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
             self._refused = f"{published_version(self._watched) or 'unknown'}: {' '.join(str(error).split())}"
-            self._metrics.count_model_change("refused")
+            self._metrics.add("interfere_model_changes", 1, "refused")
             _log.error("the published model is refused, %s goes on: %s", self._core.state.version, self._refused)
             raise
         self._refused = ""
@@ -210,7 +210,7 @@ class ModelHost:
                 self._learn_beside(model.folder)
             self._core.use_model(model)
             self._core.store_state()  # for workers and for the next start
-            self._metrics.count_model_change("taken")
+            self._metrics.add("interfere_model_changes", 1, "taken")
             _log.info("model %s is served now, %s before", version, before)
         self._archive.serving(version, pinned=pinned)
         return ModelChange(version=version, previous_version=before)

@@ -6,7 +6,6 @@ Law 2: whoever asks is released when its call is over: a worker that does not ob
 
 import logging
 import math
-import selectors
 import signal
 import subprocess
 import sys
@@ -14,25 +13,81 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, NamedTuple
 
 from interfere.errors import InterfereError, UnavailableError
 from interfere.serving.metrics import Metrics
-from interfere.serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
 from interfere.time_budget import check_interruption
 from interfere.wire.errors import error_from_status
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.02
-WORKER_MODULE = "interfere.serving.workers.process"
+WORKER_COMMAND = (sys.executable, "-P", "-m", "interfere.serving.workers.process")
 OBEY_S = 3.0  # until a worker that was interrupted and computes on is killed; it obeys in milliseconds of a processor
 RESTART_S = 1.0  # after a worker ended before it was ready
-_Worker = subprocess.Popen[bytes]
+LEARNING_TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowing:
+    """The state that a worker must have before it computes: the model, the profiles, and at least this much of the
+    log."""
+
+    model_folder: Path
+    model_version: str
+    last_sequence: int
+    profiles_digest: str
+    relearning: bool = False  # the server learns the log again, and will store the result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A request that a worker computes the answer to."""
+
+    method: str
+    request: bytes
+    knowing: Knowing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The bytes of the answer, and what the metrics are to count."""
+
+    answer: bytes
+    counts: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # method of `Metrics`, its arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A refusal in wire form, or the traceback of an unexpected error."""
+
+    code: str = ""
+    status: bytes = b""
+    traceback: str = ""
 
 
 class WorkerError(Exception):
     """A worker met an error that nobody foresaw; the text is its traceback."""
+
+
+class _Worker(NamedTuple):
+    """A worker process, and the server's end of the pipe to it.
+
+    The pipe carries pickled records: both ends are this program on this machine, and nobody else can write to it.
+    """
+
+    process: "subprocess.Popen[bytes]"
+    pipe: "Connection[Any, Any]"
+
+    def end(self) -> None:
+        """Kill the process, whatever it computes."""
+        self.process.kill()
+        self.process.wait()
+        self.pipe.close()
 
 
 class WorkerPool:
@@ -42,14 +97,7 @@ class WorkerPool:
         self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
     ) -> None:
         """Start the workers, which are ready about a second later. `knowing`: the state that they must have now."""
-        self._command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "interfere.serving.workers.process",
-            str(store_path),
-            str(time_budget_s),
-        ]
+        self._arguments = str(store_path), str(time_budget_s)
         self._knowing, self._metrics = knowing, metrics
         self._condition = threading.Condition()
         self._idle: list[_Worker] = []
@@ -79,7 +127,9 @@ class WorkerPool:
                 getattr(self._metrics, name)(*arguments)
             return result.answer
         if isinstance(result, Failed):
-            raise _error_of(result)
+            if result.traceback:
+                raise WorkerError(result.traceback)
+            raise error_from_status(result.code, "", result.status, "decision worker")
         raise UnavailableError("the process that computed this answer has ended", value=method, remedy="retry")
 
     @property
@@ -94,14 +144,14 @@ class WorkerPool:
             workers, self._idle = list(self._all), []
             self._condition.notify_all()
         for worker in workers:
-            worker.kill()
+            worker.process.kill()
         for worker in workers:
-            worker.wait()
+            worker.process.wait()
 
     # --- the pool ---------------------------------------------------------------------------------------------------
 
     def _take(self, *, wait: bool) -> _Worker | None:
-        """A worker that computes nothing; None as `ask` says. Raises where the wait is interrupted."""
+        """Return a worker that computes nothing; None as `ask` says. Raises where the wait is interrupted."""
         while True:
             with self._condition:
                 if self._idle:
@@ -118,14 +168,15 @@ class WorkerPool:
 
     def _replace(self, worker: _Worker) -> None:
         """End a worker that does not answer, and start another."""
-        worker.kill()
-        worker.wait()
-        with self._condition:
-            self._all.discard(worker)
-            closed = self._closed
-        if not closed:
+        self._end(worker)
+        if not self._closed:
             _log.warning("the process of a decision worker ended, another one is started")
             threading.Thread(target=self._start, name="worker-start", daemon=True).start()
+
+    def _end(self, worker: _Worker) -> None:
+        worker.end()
+        with self._condition:
+            self._all.discard(worker)
 
     def _start(self) -> None:
         """Start a worker and wait until it is ready; where it ends before, try again."""
@@ -133,19 +184,15 @@ class WorkerPool:
             with self._condition:
                 if self._closed:
                     return
-                worker = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                worker = _start_worker(*self._arguments)
                 self._all.add(worker)
-            with suppress(OSError):
-                incoming, outgoing = _pipes(worker)
-                send(outgoing, self._knowing())
-                if isinstance(receive(incoming), Ready):
-                    self._started = True
-                    self._give_back(worker)
-                    return
-            worker.kill()
-            worker.wait()
-            with self._condition:
-                self._all.discard(worker)
+            with suppress(OSError, EOFError):
+                worker.pipe.send(self._knowing())
+                worker.pipe.recv()  # says that the worker is ready
+                self._started = True
+                self._give_back(worker)
+                return
+            self._end(worker)
             if pause_s is None or self._closed:
                 break
             time.sleep(pause_s)
@@ -154,37 +201,45 @@ class WorkerPool:
             self._started = False
 
 
+def _start_worker(*arguments: str) -> _Worker:
+    """Start a worker process, with a pipe between it and the server. What it prints goes to standard error."""
+    ours, theirs = Pipe()
+    with theirs:
+        descriptor = theirs.fileno()
+        command = [*WORKER_COMMAND, *arguments, str(descriptor)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[descriptor])
+    return _Worker(process, ours)
+
+
 def _exchange(worker: _Worker, ask: Ask) -> tuple[Any, InterfereError | None]:
     """Send a request to a worker. Returns its answer, and the error that interrupted the caller's wait, if any.
 
     The answer is None where the worker ended or has to be ended.
     """
-    incoming, outgoing = _pipes(worker)
     interruption, kill_at_s = None, math.inf
     try:
-        send(outgoing, ask)
-        with selectors.DefaultSelector() as selector:
-            selector.register(incoming, selectors.EVENT_READ)
-            while not selector.select(POLL_S):
-                if time.monotonic() > kill_at_s:
-                    return None, interruption
-                if interruption is None:
-                    try:
-                        check_interruption()
-                    except InterfereError as error:
-                        interruption, kill_at_s = error, time.monotonic() + OBEY_S
-                        worker.send_signal(signal.SIGUSR1)
-        return receive(incoming), interruption
-    except OSError:
+        worker.pipe.send(ask)
+        while not worker.pipe.poll(POLL_S):
+            if time.monotonic() > kill_at_s:
+                return None, interruption
+            if interruption is None:
+                try:
+                    check_interruption()
+                except InterfereError as error:
+                    interruption, kill_at_s = error, time.monotonic() + OBEY_S
+                    worker.process.send_signal(signal.SIGUSR1)
+        return worker.pipe.recv(), interruption
+    except (OSError, EOFError):
         return None, interruption
 
 
-def _pipes(worker: _Worker) -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipe that the worker writes to, and the pipe that it reads from."""
-    return cast(IO[bytes], worker.stdout), cast(IO[bytes], worker.stdin)
+def learn_in_process(store_path: Path, model_folder: Path) -> None:
+    """Let another process learn the log with a new model and store the state, so that calls go on undisturbed.
 
-
-def _error_of(failed: Failed) -> Exception:
-    if failed.traceback:
-        return WorkerError(failed.traceback)
-    return error_from_status(failed.code, "", failed.status, "decision worker")
+    Where that fails, the server learns by itself.
+    """
+    command = [*WORKER_COMMAND, "learn", str(store_path), str(model_folder)]
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=LEARNING_TIMEOUT_S
+        )

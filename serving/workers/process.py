@@ -2,6 +2,8 @@
 
 It learns by replaying the log that the server writes, and commits decisions to the same store by the revision of their
 ledger, as a second server would. It ends as soon as the server does, whatever it is computing.
+
+As `learn STORE MODEL` the process learns the log with a model, stores the state under the model's version, and ends.
 """
 
 import os
@@ -9,18 +11,20 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from queue import SimpleQueue
+from typing import Any
 
 from interfere.errors import CancelledError, InterfereError
 from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import PolicyServicer
 from interfere.serving.state import load_served_model
-from interfere.serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
 from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
+from interfere.serving.workers.pool import Answered, Ask, Failed, Knowing
 from interfere.store.sqlite import SqliteStore
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
@@ -30,29 +34,40 @@ NICENESS = 5  # of workers, below the server itself: answers that clients wait f
 OOM_SCORE = 500  # where memory runs out, the kernel ends a worker, not the server
 
 
+_COUNTED_BY_SERVER = frozenset(
+    {
+        "interfere_accepted_deadlines",
+        "interfere_actions",
+        "interfere_evictions",
+        "interfere_match_gap_ratio",
+        "interfere_match_solve_seconds",
+        "interfere_refusals",
+    }
+)
+"""The metrics of decisions. The others are about the log, which the server learns itself."""
+
+
 class _CountingMetrics(Metrics):
-    """Records what is to be counted, for the server to count."""
+    """Metrics of a worker: records what its decisions count, for the server to count."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: list[tuple[str, tuple[Any, ...]]] = []
 
-    def count_made_decision(self, *arguments: Any) -> None:
-        self.counts.append(("count_made_decision", arguments))
+    def add(self, name: str, count: float, *labels: str) -> None:
+        if name in _COUNTED_BY_SERVER:
+            self.counts.append(("add", (name, count, *labels)))
+
+    def observe(self, name: str, value: float) -> None:
+        if name in _COUNTED_BY_SERVER:
+            self.counts.append(("observe", (name, value)))
 
     def set_granules(self, *arguments: Any) -> None:
         self.counts.append(("set_granules", arguments))
 
-    def count_deadlines(self, *arguments: Any) -> None:
-        self.counts.append(("count_deadlines", arguments))
-
-    def count_evictions(self, what: str, count: int) -> None:
-        if count:
-            self.counts.append(("count_evictions", (what, count)))
-
 
 class Worker:
-    """Answers requests from the pipe."""
+    """Answers the requests of the server."""
 
     def __init__(self, store_path: Path, time_budget_s: float, first: Knowing, computation: "_Computation") -> None:
         self._metrics, self._computation = _CountingMetrics(), computation
@@ -66,7 +81,7 @@ class Worker:
         self._core.warm_up()
 
     def answer(self, ask: Ask) -> Answered | Failed:
-        """The answer to one request."""
+        """Return the answer to one request."""
         self._metrics.counts.clear()
         self._computation.begin_request()
         try:
@@ -124,59 +139,46 @@ class _Computation:
             raise CancelledError("nobody waits for this answer any longer")
 
 
-def run(store_path: Path, time_budget_s: float, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-    """Answer until the pipe is closed."""
-    computation, asks = _Computation(), _Mailbox()
-    first = receive(incoming)
-    if not isinstance(first, Knowing):
-        return
-    worker = Worker(store_path, time_budget_s, first, computation)
+def answer_until_closed(store_path: Path, time_budget_s: float, pipe: "Connection[Any, Any]") -> None:
+    """Answer the requests that come through the pipe, until the server closes it or ends."""
+    computation, asks = _Computation(), SimpleQueue[Ask]()
+    worker = Worker(store_path, time_budget_s, pipe.recv(), computation)
     leave_out_what_stays()
-    threading.Thread(target=_read, args=(incoming, asks.put), daemon=True).start()
-    send(outgoing, Ready())
+    threading.Thread(target=_read, args=(pipe, asks), daemon=True).start()
+    pipe.send(None)  # ready
     while True:
-        send(outgoing, worker.answer(asks.take()))
+        pipe.send(worker.answer(asks.get()))
 
 
-def _read(incoming: IO[bytes], put: Callable[[Ask], None]) -> None:
+def _read(pipe: "Connection[Any, Any]", asks: SimpleQueue[Ask]) -> None:
     """Take requests from the server; end the process at once where the server is gone."""
     with suppress(Exception):
-        while (ask := receive(incoming)) is not None:
-            put(ask)
+        while True:
+            asks.put(pipe.recv())
     os._exit(0)
 
 
-class _Mailbox:
-    """Hands one request at a time from the reading thread to the computing thread."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._ask: Ask | None = None
-
-    def put(self, ask: Ask) -> None:
-        with self._condition:
-            self._ask = ask
-            self._condition.notify()
-
-    def take(self) -> Ask:
-        with self._condition:
-            while self._ask is None:
-                self._condition.wait()
-            ask, self._ask = self._ask, None
-            return ask
+def learn(store_path: Path, model_folder: Path) -> None:
+    """Learn the log with a model, and store the state that was learned."""
+    store = SqliteStore(store_path, shared=True)
+    model = load_served_model(model_folder)
+    PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0).store_state()
+    store.close()
 
 
 def main() -> None:
-    """Run a worker on standard input and output; everything else that is printed goes to standard error."""
+    """Run a worker with the arguments STORE, TIME_BUDGET_S and the file descriptor of its pipe; or learn a log."""
     return_freed_memory()
     os.nice(NICENESS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a whole process group: the server alone looks for a model then
+    if sys.argv[1] == "learn":
+        learn(Path(sys.argv[2]), Path(sys.argv[3]))
+        return
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-    outgoing = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    with suppress(KeyboardInterrupt):  # Ctrl-C reaches the whole process group; the server ends this process
-        run(Path(sys.argv[1]), float(sys.argv[2]), sys.stdin.buffer, outgoing)
+    # Ctrl-C reaches the whole process group; the server ends this process.
+    with suppress(KeyboardInterrupt, EOFError), Connection(int(sys.argv[3])) as pipe:
+        answer_until_closed(Path(sys.argv[1]), float(sys.argv[2]), pipe)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 from interfere.records import JobRef, PairQuery, Progress, ReporterWeight, Rollback
 from interfere.serving.learning import ledger, log_fold
 from interfere.serving.metrics import Metrics
+from interfere.serving.predicting import predict_pairs
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
@@ -37,7 +38,9 @@ def cores(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def answers(core: PolicyCore) -> np.ndarray:
     """Every quantile that is answered for every pair."""
-    answer = core.predict(PairQuery(jobs=tuple(JobRef(workload=name) for name in JOBS), device_type=DEVICE_TYPE))
+    answer = predict_pairs(
+        core.state, PairQuery(jobs=tuple(JobRef(workload=name) for name in JOBS), device_type=DEVICE_TYPE)
+    )
     return np.concatenate([answer.prediction.lower, answer.prediction.median, answer.prediction.upper])
 
 

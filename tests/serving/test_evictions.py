@@ -27,6 +27,7 @@ from interfere.records import (
     Snapshot,
 )
 from interfere.serving.metrics import EVICTED, Metrics
+from interfere.serving.predicting import predict_pairs
 from interfere.serving.profiles import MAX_VERSIONS
 from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
@@ -105,7 +106,7 @@ def test_profiles_that_are_read_again_stay_the_same_objects(model_folder: Path, 
     for k in range(5):
         writer.register([profile("changing", step_time_s=0.01 + 0.001 * k)])
         reader.catch_up(0, writer.state.profiles.digest())
-        reader.predict(PairQuery(jobs=(*jobs, JobRef(workload="changing")), allow_extrapolation=True))
+        predict_pairs(reader.state, PairQuery(jobs=(*jobs, JobRef(workload="changing")), allow_extrapolation=True))
     assert len(reader.state.model.encoded_jobs) <= len(jobs) + 5
     writer.remove_profiles([writer.state.profiles.of_workload("new", DEVICE_TYPE).profile_id])  # type: ignore[union-attr]
     reader.catch_up(0, writer.state.profiles.digest())
@@ -127,7 +128,7 @@ def test_replaced_profiles_leave_nothing_behind(model_folder: Path, tmp_path: Pa
             core.observe([window(f"solo-{device_type}-{k}", "gemm", device_type=device_type, steps=1000.0)])
             core.observe([window(f"{device_type}-{k}", "combined", device_type=device_type, steps=1000.0 + 50 * k)])
             jobs = tuple(JobRef(workload=name) for name in ("combined", "gemm"))
-            answer = core.predict(PairQuery(jobs=jobs, device_type=device_type, allow_extrapolation=True))
+            answer = predict_pairs(core.state, PairQuery(jobs=jobs, device_type=device_type, allow_extrapolation=True))
             assert np.isfinite(answer.prediction.median).all()
 
     for k in range(3):

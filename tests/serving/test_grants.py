@@ -186,7 +186,7 @@ def test_two_servers_on_one_store_grant_no_granule_twice(model_folder: Path, tmp
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, range(24)))
-    tables = [core.grants("default") for core in cores]
+    tables = [core.decisions.grants("default") for core in cores]
     store.close()
     assert tables[0] == tables[1]
     assert [(one.granted, one.free) for one in tables[0].devices] == [(30, 10), (30, 10)]

@@ -32,6 +32,7 @@ from interfere.records import (
 from interfere.serving.learning import ledger as learning
 from interfere.serving.learning import log_fold
 from interfere.serving.metrics import Metrics
+from interfere.serving.predicting import predict_pairs
 from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
@@ -286,12 +287,12 @@ def test_a_log_that_is_too_long_forgets_its_oldest_entries_and_nothing_it_learne
     assert next(entry.sequence for entry in store.observations.entries()) > 40
     assert sum(core.state.learned.counts.values()) < 75
     query = PairQuery(jobs=(JobRef(workload="infer"), JobRef(workload="stream")), pairs=((0, 1),))
-    before = core.predict(query).prediction.median
+    before = predict_pairs(core.state, query).prediction.median
     core.store_state()
     store.close()
     store = SqliteStore(path)
     core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0, max_log_entries=50)
-    assert core.predict(query).prediction.median == before
+    assert predict_pairs(core.state, query).prediction.median == before
     store.close()
 
 

@@ -13,6 +13,7 @@ from interfere.errors import InvalidInputError, LimitError, UnfitError
 from interfere.predict.groups import GroupComposition, composed_slowdown
 from interfere.records import MatrixQuery, PairQuery, Source
 from interfere.serving.metrics import Metrics
+from interfere.serving.predicting import predict_matrix, predict_pairs
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.sqlite import SqliteStore
@@ -67,7 +68,7 @@ def test_a_published_composition_answers_groups(model_folder: Path, tmp_path: Pa
     store = SqliteStore(tmp_path / "store.db")
     core = PolicyCore(model=load_served_model(folder), store=store, metrics=Metrics(), time_budget_s=1.0)
     jobs = tuple(JobRef(workload=name) for name in ("infer", "train", "gemm"))
-    told = core.predict(PairQuery(jobs=jobs, pairs=((0, 1), (0, 2), (0, 1, 2)))).prediction
+    told = predict_pairs(core.state, PairQuery(jobs=jobs, pairs=((0, 1), (0, 2), (0, 1, 2)))).prediction
     store.close()
     pairs = told.median[:2].tolist()
     assert told.median[2] == pytest.approx(composed_slowdown(pairs, composition))
@@ -176,13 +177,15 @@ def test_profiles_that_come_with_a_request_are_not_kept(model_folder: Path, tmp_
     """20,000 of them once filled a gigabyte in some requests."""
     model, store = load_served_model(model_folder), SqliteStore(tmp_path / "store.db")
     core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0)
-    core.predict(PairQuery(jobs=(JobRef(workload="gemm"), JobRef(workload="infer")), allow_extrapolation=True))
-    core.predict(PairQuery(jobs=(JobRef(workload="stream"), JobRef(workload="infer"))))
+    predict_pairs(
+        core.state, PairQuery(jobs=(JobRef(workload="gemm"), JobRef(workload="infer")), allow_extrapolation=True)
+    )
+    predict_pairs(core.state, PairQuery(jobs=(JobRef(workload="stream"), JobRef(workload="infer"))))
     kept, kept_bytes = len(model.encoded_jobs), model.encoded_jobs.bytes
     for k in range(20):
         inline = tuple(JobRef(profile=profile(f"new{k}-{i}", step_time_s=0.01 + i)) for i in range(5))
-        core.predict(PairQuery(jobs=inline, allow_extrapolation=True))
-        core.predict_matrix(MatrixQuery(victims=inline, allow_extrapolation=True))
+        predict_pairs(core.state, PairQuery(jobs=inline, allow_extrapolation=True))
+        predict_matrix(core.state, MatrixQuery(victims=inline, allow_extrapolation=True))
         del inline
     assert (len(model.encoded_jobs), model.encoded_jobs.bytes) == (kept, kept_bytes)
     assert kept > 0
