@@ -63,12 +63,13 @@ def timeline(
     The results show, among others, how much the low job gains when its kernels fill the gaps of the high one.
     """
     from interfere.reports.html_page import write_html_page
-    from interfere.timeline.comparison_document import comparison_document, shown_window_s
+    from interfere.timeline.kernel_schedulers import select_kernel_schedulers
     from interfere.timeline.mode_comparison import (
         compare_sharing_modes,
+        comparison_document,
         scenario_from_profiles,
-        select_kernel_schedulers,
         select_planner,
+        shown_window_s,
     )
 
     high_profile, low_profile = _profile_pair(_profiles(table, profiles), (high, low), device)
@@ -93,10 +94,11 @@ def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: P
     """Print the figures of each sharing mode, and what they are made of."""
     from dataclasses import asdict
 
-    from interfere.timeline.comparison_document import comparison_table, explanatory_notes
+    from interfere.reports.document import table_of
+    from interfere.timeline.mode_comparison import COLUMNS, explanatory_notes
 
     high, low = scenario.high, scenario.low
-    table = comparison_table(f"{high.name} (high) beside {low.name} (low), replayed", results)
+    table = table_of(f"{high.name} (high) beside {low.name} (low), replayed", COLUMNS, results)
     document = {
         "high": {"workload": high.name, "solo_s": high.solo_s, "gaps": high.gaps, "order": high.order},
         "low": {"workload": low.name, "solo_s": low.solo_s, "gaps": low.gaps, "order": low.order},

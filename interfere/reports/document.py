@@ -5,10 +5,11 @@ figure shows nothing that a table or a sentence beside it does not say, or gives
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from interfere.reports.numbers import NumberFormat
 
@@ -147,10 +148,14 @@ Cell = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. With a number format its cells are numbers, aligned right."""
+    """A column of a table: its heading, the format of its numbers, and the cell that a record has in it.
+
+    With a number format the cells are numbers, aligned right.
+    """
 
     heading: str
     form: NumberFormat | None = None
+    of: str | Callable[[Any], Cell] | None = field(default=None, kw_only=True)  # attribute of a record, or a function
     is_detail: bool = field(default=False, kw_only=True)  # left out where there is little room: in a terminal
     is_brief: bool = field(default=False, kw_only=True)  # there without the intervals of its numbers
 
@@ -174,6 +179,14 @@ class Table:
         assert all(len(row) == len(self.columns) for row in self.rows), (
             f"{self.title}: cells are not as many as columns"
         )
+
+
+def table_of(title: str, columns: Sequence[Column], records: Iterable[Any], *, fold: int | None = None) -> Table:
+    """Return a table with one row a record; every column says by `of` which cell a record has in it."""
+    cells = [attrgetter(column.of) if isinstance(column.of, str) else column.of for column in columns]
+    assert all(cells), f"{title}: a column does not say which cell a record has in it"
+    rows = tuple(tuple(cell(record) for cell in cells if cell) for record in records)
+    return Table(title=title, columns=tuple(columns), rows=rows, fold=fold)
 
 
 def text_table(

@@ -1,8 +1,14 @@
 """Renders a document as one HTML page: no network, no script, one style sheet, light and dark, narrow and wide.
 
-Laws: one file with everything in it; every text is shown as text, whatever it holds; equal documents give equal bytes.
+A heat map is a table with one cell for every row and column, coloured by a ratio, centred on 1. It is a table and not a
+drawing, so that a screen reader reads it cell by cell.
+
+Laws: one file with everything in it; every text is shown as text, whatever it holds; equal documents give equal bytes;
+a colour of a heat map means the same ratio on every page.
 """
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -11,12 +17,14 @@ from interfere.file_writing import write_atomically
 from interfere.reports import svg
 from interfere.reports.document import (
     VERDICTS,
+    Absence,
     Cell,
     Code,
     Column,
     Document,
     Figure,
     Folded,
+    HeatCell,
     HeatMap,
     Items,
     Lanes,
@@ -37,13 +45,24 @@ from interfere.reports.document import (
     Words,
     cell_text,
 )
-from interfere.reports.heat_map import heat_map
 from interfere.reports.markup import Html, join, tag
-from interfere.reports.numbers import DASH, NBSP, count_noun
+from interfere.reports.numbers import DASH, NBSP, count_noun, format_slowdown, shorten_name
 
 # The browser loads nothing and runs nothing, whatever text a document holds.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MAX_UNBROKEN = 24  # characters of a text that is kept on one line in a cell
+# Upper bounds of the colour steps of a heat map; below 1 they are the reciprocals of those above. ±5 % is no effect
+# (blocks of a quiet machine repeat within 3 %); 2 is the fair share of two busy jobs; the others divide the range of
+# published tables (1 to 5) evenly enough to show structure.
+STEPS = (1.05, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.5)
+FASTER = tuple(1 / step for step in STEPS[2::-1])
+EDGES = (*FASTER, *STEPS)
+CLASSES = ("d3", "d2", "d1", "u0", "u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8")
+# (Maximum number of columns, class of the table): with more columns the map needs smaller cells.
+SIZES = ((16, "wide"), (28, "medium"), (44, "dense"))
+MAX_PRINTED_COLUMNS = 28  # up to which the values are printed in the cells
+MARKS = {Absence.UNSTABLE: "?", Absence.INFEASIBLE: "×", Absence.MISSING: "·"}
+NAMES = {Absence.UNSTABLE: "unstable", Absence.INFEASIBLE: "infeasible", Absence.MISSING: "not measured"}
 
 
 def html_page(document: Document) -> str:
@@ -165,7 +184,7 @@ def _scrolling(content: Html, label: str) -> Html:
 def _figure(figure: Figure) -> Html:
     caption = tag("figcaption", figure.title)
     if isinstance(figure, HeatMap):
-        key, grid = heat_map(figure)
+        key, grid = _heat_map(figure)
         return tag("figure", caption, key, _scrolling(grid, figure.title))
     head = [caption, *_legend(figure.series, is_box=isinstance(figure, Lanes))]
     if not isinstance(figure, Lanes) and (cut_off := svg.cut_off_intervals(figure)):
@@ -191,3 +210,61 @@ def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:
         tag("span", svg.legend_symbol(each, is_box=is_box), f"{NBSP}{each.name}", class_="entry") for each in series
     )
     return [tag("p", *entries, class_="legend")]
+
+
+# --- heat maps --------------------------------------------------------------------------------------------------------
+
+
+def colour_class(ratio: float) -> str:
+    """The CSS class of a ratio."""
+    return CLASSES[bisect_right(EDGES, ratio)]
+
+
+def _heat_map(figure: HeatMap) -> tuple[Html, Html]:
+    """The legend, and the map as a table with row and column headings."""
+    size = next((name for maximum, name in SIZES if len(figure.columns) <= maximum), "dense tiny")
+    corner = tag("td", tag("span", f"{figure.row_axis} ↓  {figure.column_axis} →", class_="dim"), class_="corner")
+    head = (tag("th", tag("span", shorten_name(name)), scope="col", title=name) for name in figure.columns)
+    rows = (
+        tag(
+            "tr",
+            tag("th", shorten_name(row), scope="row", title=row),
+            *(_heat_cell(figure.cells[row, column], is_self=row == column) for column in figure.columns),
+        )
+        for row in figure.rows
+    )
+    caption = tag("caption", figure.title, class_="hidden")
+    grid = tag("table", caption, tag("thead", tag("tr", corner, *head)), tag("tbody", *rows), class_=f"heat {size}")
+    return _heat_legend(figure), grid
+
+
+def _heat_cell(cell: HeatCell, *, is_self: bool) -> Html:
+    text = MARKS[cell.absence] if cell.absence else format_slowdown(cell.value)
+    class_ = str(cell.absence) if cell.absence else colour_class(cell.value)
+    return tag("td", text, class_=f"cell {class_}{' self' if is_self else ''}", title=cell.label)
+
+
+def _heat_legend(figure: HeatMap) -> Html:
+    """The colour steps and signs that occur in the map."""
+    used = {colour_class(cell.value) for cell in figure.cells.values() if not cell.absence}
+    low, high = (min(map(CLASSES.index, used)), max(map(CLASSES.index, used))) if used else (3, 2)
+    parts = [tag("span", f"{figure.unit}:")] if used else []
+    parts += [_entry(name, _step_range(k)) for k, name in enumerate(CLASSES) if low <= k <= high]
+    counts = Counter(cell.absence for cell in figure.cells.values() if cell.absence)
+    parts += [_entry(str(a), f"{NAMES[a]} ({counts[a]})", mark) for a, mark in MARKS.items() if counts[a]]
+    if set(figure.rows) & set(figure.columns):
+        parts.append(_entry("self", "beside itself"))
+    return tag("p", *parts, class_="legend")
+
+
+def _step_range(k: int) -> str:
+    if k == 0:
+        return f"< {format_slowdown(EDGES[0])}"
+    if k == len(EDGES):
+        return f"> {format_slowdown(EDGES[-1])}"
+    return f"{format_slowdown(EDGES[k - 1])}–{format_slowdown(EDGES[k])}"
+
+
+def _entry(class_: str, text: str, mark: str = "") -> Html:
+    swatch = tag("i", mark or "\u00a0", class_=f"cell {class_}", aria_hidden="true")
+    return tag("span", join((swatch, text), between=" "), class_="entry")

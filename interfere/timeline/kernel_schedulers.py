@@ -21,31 +21,37 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from interfere.errors import Violation
+from interfere.devices import CPU_CORE
+from interfere.errors import InvalidInputError
 from interfere.records.checks import check, number_violations
-from interfere.timeline.replay_engine import LAUNCH_S, QUEUE_LAUNCHES, RateAllocation, StreamState
+from interfere.timeline.replay_engine import (
+    LAUNCH_S,
+    QUEUE_LAUNCHES,
+    Arbiter,
+    KernelScheduler,
+    RateAllocation,
+    StreamState,
+)
 
 # NVIDIA documents neither for a plain GPU. 2 ms is the default slice of its vGPU scheduler for up to eight guests (vGPU
 # software user guide, "scheduling policies"). A context switch costs nothing unless a measured cost is passed.
 GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
 FIKIT_OVERHEAD_FRAC = 0.05  # the most that FIKIT's paper measured for its interception of launches
-ROUNDING_S = 1e-12  # a kernel fits into a gap of exactly its length, whatever the last bits of a sum say
+ROUNDING_S = 1e-12  # times that differ by less are equal, whatever the last bits of a sum say
 
 
-def run_only(streams: Sequence[StreamState], index: int) -> tuple[float, ...]:
-    """Rates with which only the stream at `index` runs; with -1 none runs."""
-    return tuple(1.0 if k == index else 0.0 for k in range(len(streams)))
+def run_only(streams: Sequence[StreamState], index: int, until_s: float = math.inf) -> RateAllocation:
+    """Return rates with which only the stream at `index` runs, until `until_s`; with -1 none runs."""
+    return RateAllocation(tuple(1.0 if k == index else 0.0 for k in range(len(streams))), until_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExclusiveScheduler:
+class ExclusiveScheduler(KernelScheduler):
     """Runs one stream after the other, by priority and then in the given order. Gaps stay empty."""
 
     name: str = "exclusive"
-    launch_ahead: int = 1
-    overhead_frac: float = 0.0
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "ExclusiveScheduler":
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """The mode itself: it keeps no state."""
         return self
 
@@ -56,11 +62,11 @@ class ExclusiveScheduler:
             key=lambda state: (state.completed == 0 and not state.head_started, -state.stream.priority, state.index),
             default=None,
         )
-        return RateAllocation(run_only(streams, owner.index if owner is not None and owner.ready else -1))
+        return run_only(streams, owner.index if owner is not None and owner.ready else -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSliceScheduler:
+class TimeSliceScheduler(KernelScheduler):
     """Round robin between contexts that have work, as on a GPU without MPS.
 
     A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs `switch_s`. Its host
@@ -71,12 +77,11 @@ class TimeSliceScheduler:
     switch_s: float = GPU_SWITCH_S
     name: str = "timeslice"
     launch_ahead: int = QUEUE_LAUNCHES
-    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False))
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "_RoundRobinArbiter":
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """A round robin in which no context has the device yet."""
         return _RoundRobinArbiter(self)
 
@@ -94,17 +99,17 @@ class _RoundRobinArbiter:
             n = len(streams)
             next_owner = next((k % n for k in range(self.owner + 1, self.owner + n + 1) if streams[k % n].ready), -1)
             if next_owner < 0:
-                return RateAllocation(run_only(streams, -1))
+                return run_only(streams, -1)
             switch_s = self.mode.switch_s if next_owner != self.owner and self.owner >= 0 else 0.0
             self.owner, self.slice_start_s = next_owner, now_s + switch_s
             self.slice_end_s = self.slice_start_s + self.mode.slice_s
         if now_s < self.slice_start_s:
-            return RateAllocation(run_only(streams, -1), self.slice_start_s)
-        return RateAllocation(run_only(streams, self.owner), self.slice_end_s)
+            return run_only(streams, -1, self.slice_start_s)
+        return run_only(streams, self.owner, self.slice_end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpatialScheduler:
+class SpatialScheduler(KernelScheduler):
     """Kernels run at the same time, as under MPS or on CUDA streams: they divide multiprocessors, then bandwidth.
 
     A kernel that fills share f of the multiprocessors runs at min(1, 1/Σf). The memory bandwidth that the kernels would
@@ -114,9 +119,8 @@ class SpatialScheduler:
 
     name: str = "spatial"
     launch_ahead: int = QUEUE_LAUNCHES
-    overhead_frac: float = 0.0
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "SpatialScheduler":
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """The mode itself: it keeps no state."""
         return self
 
@@ -146,7 +150,7 @@ def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SingleQueueScheduler:
+class SingleQueueScheduler(KernelScheduler):
     """Uncoordinated sharing of one device queue: kernels run whole, in the order of their launch, at any priority.
 
     Hosts launch up to `launch_ahead` kernels ahead, so a kernel of high priority waits behind all that other streams
@@ -155,22 +159,11 @@ class SingleQueueScheduler:
 
     launch_ahead: int = QUEUE_LAUNCHES
     name: str = "queued"
-    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.launch_ahead < 1:
-            check(
-                [
-                    Violation(
-                        field="launch_ahead",
-                        what="must be ≥ 1",
-                        value=repr(self.launch_ahead),
-                        remedy="1 waits for every kernel",
-                    )
-                ]
-            )
+        check(number_violations(self, "launch_ahead", low=1.0, nan=False))
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "SingleQueueScheduler":
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """The mode itself: it keeps no state."""
         return self
 
@@ -178,11 +171,11 @@ class SingleQueueScheduler:
         """The kernel that has started goes on, else the oldest launch runs; ties go in the order of the streams."""
         ready = [state for state in streams if state.ready]
         oldest = min(ready, key=lambda state: (not state.head_started, state.launched_s[0], state.index), default=None)
-        return RateAllocation(run_only(streams, oldest.index if oldest is not None else -1))
+        return run_only(streams, oldest.index if oldest is not None else -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityGapFillingScheduler:
+class PriorityGapFillingScheduler(KernelScheduler):
     """FIKIT (Wu 2023, algorithms 1 and 2): the stream of highest priority runs, and the others fill its gaps.
 
     In a gap, the scheduler reads how long it predicts the gap (SG) and each waiting kernel (SK) to take. A gap shorter
@@ -194,13 +187,11 @@ class PriorityGapFillingScheduler:
 
     epsilon_s: float = 2 * LAUNCH_S  # in a shorter gap the host is just launching; a filling launch would come too late
     name: str = "priority"
-    launch_ahead: int = 1
-    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
         check(number_violations(self, "epsilon_s", "overhead_frac", nan=False))
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "_GapFillingArbiter":
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """A scheduler that reads the predicted timelines of the streams; what interception adds to a gap it measured
         with the gap."""
         predicted = [(state.stream.predicted or state.stream.timeline).kernels for state in streams]
@@ -223,7 +214,7 @@ class _GapFillingArbiter:
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
         if self.running >= 0 and streams[self.running].ready and streams[self.running].head_started:
-            return RateAllocation(run_only(streams, self.running))
+            return run_only(streams, self.running)
         highest = max((state.stream.priority for state in streams if state.active), default=0)
         top_streams = [state for state in streams if state.active and state.stream.priority == highest]
         ready = [state for state in top_streams if state.ready]
@@ -231,7 +222,7 @@ class _GapFillingArbiter:
             self.running = min(ready, key=lambda state: (state.launched_s[0], state.index)).index
         else:
             self.running = self._best_filler(now_s, top_streams, streams)
-        return RateAllocation(run_only(streams, self.running))
+        return run_only(streams, self.running)
 
     def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
         """Return the index of the stream whose next kernel fills the gap best, or -1."""
@@ -249,27 +240,24 @@ class _GapFillingArbiter:
         return -max(fitting)[2] if fitting else -1
 
 
-# --- Linux's fair scheduler of a CPU core ----------------------------------------------------------------------------
+# --- Linux's fair scheduler of a CPU core -----------------------------------------------------------------------------
 
 
 BASE_SLICE_S = 0.0014  # kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms · (1 + log2 of the cores), two cores
 TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds the lag that is kept
-ROUNDING_S = 1e-12  # the kernel counts whole nanoseconds: times that it finds equal must be equal here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EevdfScheduler:
+class EevdfScheduler(KernelScheduler):
     """Linux's slices of a CPU core. None of its constants is fitted to measurements."""
 
     slice_s: float = BASE_SLICE_S
     name: str = "fair"
-    launch_ahead: int = 1
-    overhead_frac: float = 0.0
 
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", low=1e-6, nan=False))
 
-    def arbiter(self, streams: Sequence[StreamState]) -> "_EevdfArbiter":
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """A run queue in which all streams sleep and have no lag."""
         return _EevdfArbiter(self, tuple(_SchedulingEntity() for _ in streams))
 
@@ -311,8 +299,8 @@ class _EevdfArbiter:
         elif woken and (best := self._pick()) in woken:
             self._set_current(best, now_s)
         if self.current < 0:
-            return RateAllocation(run_only(streams, -1))
-        return RateAllocation(run_only(streams, self.current), self.slice_end_s if self._is_contended() else math.inf)
+            return run_only(streams, -1)
+        return run_only(streams, self.current, self.slice_end_s if self._is_contended() else math.inf)
 
     def _is_contended(self) -> bool:
         """hrtick_start_fair: the timer runs only while another entity is queued."""
@@ -383,3 +371,34 @@ class _EevdfArbiter:
             self.entities[index].protected_until_s = self.entities[index].deadline_s
         self.slice_end_s = now_s + self.mode.slice_s
         self.current = index
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+KERNEL_SCHEDULERS: dict[str, KernelScheduler] = {
+    mode.name: mode
+    for mode in (
+        ExclusiveScheduler(),
+        TimeSliceScheduler(),
+        EevdfScheduler(),
+        SpatialScheduler(),
+        SingleQueueScheduler(),
+        PriorityGapFillingScheduler(overhead_frac=FIKIT_OVERHEAD_FRAC),
+    )
+}
+
+
+def select_kernel_schedulers(names: Sequence[str], device_type: str) -> tuple[KernelScheduler, ...]:
+    """The modes of these names, or without names those that the device type supports.
+
+    Raises InvalidInputError for an unknown name.
+    """
+    for name in names:
+        if name not in KERNEL_SCHEDULERS:
+            raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(KERNEL_SCHEDULERS)}")
+    # A core runs one process at a time; a GPU is not scheduled by Linux.
+    unsupported = "spatial" if device_type == CPU_CORE.name else "fair"
+    return tuple(
+        KERNEL_SCHEDULERS[name] for name in (names or [name for name in KERNEL_SCHEDULERS if name != unsupported])
+    )

@@ -13,41 +13,41 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
-from interfere.timeline.kernel_schedulers import (
-    FIKIT_OVERHEAD_FRAC,
-    EevdfScheduler,
-    ExclusiveScheduler,
-    PriorityGapFillingScheduler,
-    SingleQueueScheduler,
-    SpatialScheduler,
-    TimeSliceScheduler,
+from interfere.reports.document import (
+    Axis,
+    Box,
+    Colour,
+    Column,
+    Document,
+    Items,
+    Lane,
+    Lanes,
+    Section,
+    Sentence,
+    Series,
+    Tone,
+    table_of,
 )
-from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
-from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
-from interfere.timeline.replay_engine import KernelScheduler, replay
-from interfere.timeline.timeline_builders import rotate_timeline, timeline_from_profile, with_synthetic_gaps
+from interfere.reports.numbers import COUNT, DURATION, TIMES, format_duration, percent
+from interfere.timeline.kernel_schedulers import FIKIT_OVERHEAD_FRAC, SingleQueueScheduler
+from interfere.timeline.replay_engine import ExecutionSpan, KernelScheduler, KernelStream, replay
+from interfere.timeline.timelines import (
+    Timeline,
+    predicted_by_means,
+    timeline_from_profile,
+    with_prediction_errors,
+    with_synthetic_gaps,
+)
 
 HIGH_PRIORITY, LOW_PRIORITY = 1, 0
 MEASURED_ROUNDS = 10  # of each job alone, before a scheduler knows its means
 MIN_HIGH_LAUNCHES = 1_000  # of high; twice as many change Orion's speed-ups and completions by 1.2 % at most
 MAX_HIGH_SOLO_S = 4.0  # of high alone, where one round is shorter: some thousand slices of a CPU core
 MAX_LAUNCHES = 20_000  # of both jobs, where one round of high has fewer: about a second of computing per mode
-KERNEL_SCHEDULERS: dict[str, KernelScheduler] = {
-    mode.name: mode
-    for mode in (
-        ExclusiveScheduler(),
-        TimeSliceScheduler(),
-        EevdfScheduler(),
-        SpatialScheduler(),
-        SingleQueueScheduler(),
-        PriorityGapFillingScheduler(overhead_frac=FIKIT_OVERHEAD_FRAC),
-    )
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +65,6 @@ class ModeResult:
     overhang_frac: float  # of the time of high alone
     idle_frac: float  # of the time of the device
     spans: tuple[ExecutionSpan, ...] = ()
-
-
-def select_kernel_schedulers(names: Sequence[str], device_type: str) -> tuple[KernelScheduler, ...]:
-    """The modes of these names, or without names those that the device type supports.
-
-    Raises InvalidInputError for an unknown name.
-    """
-    for name in names:
-        if name not in KERNEL_SCHEDULERS:
-            raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(KERNEL_SCHEDULERS)}")
-    # A core runs one process at a time; a GPU is not scheduled by Linux.
-    unsupported = "spatial" if device_type == CPU_CORE.name else "fair"
-    return tuple(
-        KERNEL_SCHEDULERS[name] for name in (names or [name for name in KERNEL_SCHEDULERS if name != unsupported])
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +132,7 @@ def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: 
     """The timeline as the planner predicts it, after the `measured` rounds of the same job alone."""
     if planner == Planner.EXACT:
         return timeline
-    return KernelTimeTable.from_rounds(measured, by_place=planner == Planner.PLACE).predict(timeline)
+    return predicted_by_means(timeline, measured, by_place=planner == Planner.PLACE)
 
 
 def synthetic_rounds(timeline: Timeline, gap_frac: float, seed: int, *, every: int) -> list[Timeline]:
@@ -231,21 +216,108 @@ def _default_rounds(high: Timeline, low: Timeline) -> int:
     return max(1, min(wanted, max_by_launches, int(MAX_HIGH_SOLO_S / high.solo_s)))
 
 
-def replayed_slowdowns(
-    profiles: Sequence[JobProfile], mode: KernelScheduler, *, until_s: float = 2.0
-) -> NDArray[np.float64]:
-    """Return float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
+# --- the comparison as a document -------------------------------------------------------------------------------------
 
-    The copy of a job on the diagonal starts in the middle of the round, because equal timelines in step never overlap.
-    """
-    timelines = [timeline_from_profile(profile) for profile in profiles]
-    slowdowns = np.ones((len(timelines), len(timelines)))
-    for i, victim in enumerate(timelines):
-        for j, neighbour in enumerate(timelines[i:], start=i):
-            other = rotate_timeline(neighbour, len(neighbour.kernels) // 2) if i == j else neighbour
-            streams = [KernelStream(timeline=timeline, rounds=None, host_waits=True) for timeline in (victim, other)]
-            first, second = replay(streams, mode, until_s=until_s).outcomes
-            slowdowns[i, j], slowdowns[j, i] = first.slowdown, second.slowdown
-            if i == j:
-                slowdowns[i, i] = math.sqrt(first.slowdown * second.slowdown)
-    return slowdowns
+
+SHOWN_KERNELS = 40  # of high alone: as many as a reader can follow
+HIGH, LOW, FILL = 0, 1, 2  # places among the series
+KERNEL_SERIES = (
+    Series(name="high job"),
+    Series(name="low job", colour=Colour.ORANGE),
+    Series(name="low job, begun in a gap of the high one", colour=Colour.GREEN),
+)
+MODE_DESCRIPTIONS = {
+    "exclusive": "one job after the other",
+    "timeslice": "round robin of contexts, as on a GPU without MPS",
+    "fair": "Linux's slices of one CPU core (EEVDF)",
+    "spatial": "both at once, dividing multiprocessors and bandwidth; failed on measured kernels: rank nothing by it",
+    "queued": "one queue, kernels run in the order of their launch, without priorities; 32 launches ahead at most",
+    "priority": "the high job first, its gaps filled with kernels of the low one (FIKIT)",
+}
+COLUMNS = (
+    Column("mode", of="mode"),
+    Column("high", TIMES, of="high_slowdown"),
+    Column("low", TIMES, of="low_slowdown"),
+    Column("gain", TIMES, of="high_speedup"),
+    Column("low rate", TIMES, of="low_relative_rate"),
+    Column("low done", TIMES, of="low_completion"),
+    Column("filled", COUNT, of="filled"),
+    Column("gap use", percent(), of="gap_use_frac"),
+    Column("overhang", percent(), of="overhang_frac"),
+    Column("idle", percent(), of="idle_frac"),
+)
+COLUMN_MEANINGS = (
+    "high, low: slowdown, the time beside the other ÷ time alone; the low job runs all the while",
+    "gain: time of high in one queue ÷ its time here; low rate: speed of low here ÷ its speed in one queue",
+    "low done: completion time of low in one queue ÷ here, both started together with the same work alone",
+    "filled: low kernels begun in a gap of the high job; gap use: share of its gaps in which the low job ran",
+    "overhang: time in which a kernel of the high job waited ÷ its time alone; idle: share of time in which no job ran",
+)
+
+
+def shown_window_s(high: Timeline) -> float:
+    """The time that the charts show: `SHOWN_KERNELS` kernels of the high job alone."""
+    shown = high.kernels[:SHOWN_KERNELS]
+    return max(1e-6, math.fsum(kernel.duration_s + kernel.gap_s for kernel in shown))
+
+
+def explanatory_notes(scenario: PairScenario) -> tuple[str, ...]:
+    """Return notes on the meaning of the columns, and on the source of the two timelines."""
+    oversized, kernels = scenario.oversized_low_kernels, len(scenario.low.kernels)
+    warning = f"{oversized} of {kernels} low kernels are longer than every gap of the high job: filling stops at these"
+    measurement = (
+        f"priority: both jobs first run alone for {format_duration(scenario.measurement_s)}, until their kernels are "
+        f"measured; its interception of launches costs {FIKIT_OVERHEAD_FRAC:.0%} of a job's time, FIKIT's worst"
+    )
+    origins = (_origin(scenario.high), _origin(scenario.low))
+    return (*COLUMN_MEANINGS, *origins, measurement, *([warning] if oversized else []))
+
+
+def comparison_document(scenario: PairScenario, results: Sequence[ModeResult]) -> Document:
+    """The figures of each mode, its first kernels where spans were recorded, and what the columns mean."""
+    high, low, window_s = scenario.high, scenario.low, shown_window_s(scenario.high)
+    charts = tuple(kernel_lanes(result, scenario, window_s) for result in results)
+    return Document(
+        f"{high.name} (high) beside {low.name} (low)",
+        (
+            Sentence(
+                "Replayed, not measured: what the two timelines alone say about sharing one device.", tone=Tone.LEAD
+            ),
+            table_of("Sharing modes", COLUMNS, results),
+            Section(f"The first {format_duration(window_s)}", charts, is_detail=True),
+            Section("How to read this page", (Items(explanatory_notes(scenario)),)),
+        ),
+    )
+
+
+def kernel_lanes(result: ModeResult, scenario: PairScenario, window_s: float) -> Lanes:
+    """The kernels of both jobs over time, a lane each."""
+    names = (scenario.high.name, scenario.low.name)
+
+    def boxes(stream: int) -> tuple[Box, ...]:
+        return tuple(
+            Box(
+                start=span.start_s,
+                end=span.end_s,
+                series=HIGH if span.stream == 0 else FILL if span.in_gap else LOW,
+                label=f"{names[stream]}, kernel {span.kernel}: {format_duration(span.end_s - span.start_s)}",
+            )
+            for span in result.spans
+            if span.stream == stream
+        )
+
+    return Lanes(
+        title=f"{result.mode}: {MODE_DESCRIPTIONS.get(result.mode, '')}",
+        axis=Axis(title="time since both started", form=DURATION, low=0.0, high=window_s),
+        series=KERNEL_SERIES,
+        lanes=(Lane(label="high", boxes=boxes(0)), Lane(label="low", boxes=boxes(1))),
+    )
+
+
+def _origin(timeline: Timeline) -> str:
+    """A sentence that says what a timeline is made of."""
+    busy, solo = format_duration(timeline.busy_s), format_duration(timeline.solo_s)
+    return (
+        f"{timeline.name}: {len(timeline.kernels)} kernels a round, {busy} busy of {solo} alone; "
+        f"order {timeline.order}; gaps {timeline.gaps}."
+    )

@@ -18,14 +18,99 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from interfere.errors import InvalidInputError
-from interfere.timeline.records import ExecutionSpan, KernelStream, ReplayResult, StreamOutcome
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import NAN
+from interfere.records.checks import check, number_violations
+from interfere.timeline.timelines import Timeline
 
 # Time between two launches, and the number of launches that wait before the host blocks: 4 to 5 µs, and about 1,000 per
 # stream, as measured in forums.developer.nvidia.com, topic 68937. Few hosts run so far ahead, and what a queue costs
 # others grows with its length: 32 launches are assumed unless a mode says otherwise.
 LAUNCH_S, MAX_QUEUE_LAUNCHES, QUEUE_LAUNCHES = 5e-6, 1_000, 32
+MAX_PRIORITY = 9  # FIKIT has ten priority queues (Wu 2023)
 COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a kernel with less to do is complete
+
+
+# --- what is replayed, and what comes of it ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStream:
+    """One job on the device: its true timeline and, where it differs, the timeline that a scheduler predicts."""
+
+    timeline: Timeline
+    priority: int = 0  # the highest goes first
+    start_s: float = 0.0
+    rounds: int | None = 1  # how often the timeline runs; None: as long as any other stream runs
+    predicted: Timeline | None = None  # kernel times and gaps that a scheduler reads; None: the true ones
+    host_waits: bool = False  # the host waits for each kernel, also where the sharing mode lets it launch ahead
+
+    def __post_init__(self) -> None:
+        same_length = self.predicted is None or len(self.predicted.kernels) == len(self.timeline.kernels)
+        needs = (
+            ("priority", 0 <= self.priority <= MAX_PRIORITY, f"0 to {MAX_PRIORITY}, the highest goes first"),
+            ("rounds", self.rounds is None or self.rounds >= 1, "1 or more, or None"),
+            ("predicted", same_length, "as many kernels as the timeline has: predict it from the same timeline"),
+        )
+        violations = [
+            Violation(field=name, what="out of range", value=f"{getattr(self, name)!r:.80}", remedy=remedy)
+            for name, is_met, remedy in needs
+            if not is_met
+        ]
+        check(number_violations(self, "start_s", nan=False) + violations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionSpan:
+    """A stretch of time in which one kernel ran without interruption."""
+
+    stream: int
+    kernel: int  # index in the timeline
+    round: int
+    start_s: float
+    end_s: float
+    in_gap: bool  # the kernel began while no stream of higher priority had a kernel ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOutcome:
+    """The progress and waiting times of one stream, up to its own end or the end of the replay."""
+
+    name: str
+    priority: int
+    finished: bool
+    elapsed_s: float  # since its start
+    alone_s: float  # the time that the same progress takes alone
+    kernels: int  # kernels that were completed
+    executed_s: float  # work done on its kernels, in seconds of a device of its own
+    waited_s: float  # a kernel was ready and did not run at all
+    gap_s: float  # none of its kernels was ready
+    gap_used_s: float  # the part of `gap_s` in which other streams ran
+    filled: int  # its kernels that began in a gap of a stream of higher priority
+
+    @property
+    def slowdown(self) -> float:
+        """The time beside the other streams divided by the time alone; NaN before any progress."""
+        return self.elapsed_s / self.alone_s if self.alone_s > 0 else NAN
+
+    @property
+    def speed(self) -> float:
+        """1 / slowdown; 0 before any progress."""
+        return self.alone_s / self.elapsed_s if self.elapsed_s > 0 else NAN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """The result of one replay: outcomes in the order of the streams, and the spans that were recorded."""
+
+    mode: str
+    outcomes: tuple[StreamOutcome, ...]
+    end_s: float
+    idle_s: float  # no kernel ran, context switches included
+    spans: tuple[ExecutionSpan, ...] = ()
+
+
+# --- the state of a replay, and what decides in it --------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -97,23 +182,17 @@ class Arbiter(Protocol):
         """The rates from now on. Asked at every event."""
 
 
-class KernelScheduler(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelScheduler:
     """A discipline by which streams share a device."""
 
-    @property
-    def name(self) -> str:
-        """Its name in tables and on the command line."""
-
-    @property
-    def launch_ahead(self) -> int:
-        """How many launches of one stream may wait on the device; 1: the host waits for each kernel."""
-
-    @property
-    def overhead_frac(self) -> float:
-        """Time of the host that intercepting launches adds, as a share of a stream's time alone."""
+    name: str  # in tables and on the command line
+    launch_ahead: int = 1  # launches of one stream that may wait on the device; 1: the host waits for each kernel
+    overhead_frac: float = 0.0  # time of the host that intercepting launches adds, as a share of a stream's time alone
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """A new arbiter, for one replay of these streams."""
+        """Return a new arbiter, for one replay of these streams."""
+        raise NotImplementedError
 
 
 def replay(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.records import NAN
-from interfere.reports.axes import log_ticks
-from interfere.reports.heat_map import CLASSES, EDGES, colour_class
+from interfere.reports.html_page import CLASSES, EDGES, colour_class
 from interfere.reports.numbers import MAX_NAME, format_bytes, format_duration, format_slowdown, shorten_name
+from interfere.reports.svg import log_ticks
 from tests.data.cards.page_tables import GIB, parsed, table_of
 
 

@@ -9,10 +9,9 @@ from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
 from interfere.timeline.kernel_schedulers import EevdfScheduler
-from interfere.timeline.mode_comparison import replayed_slowdowns
-from interfere.timeline.records import KernelStream, ReplayResult, Timeline
-from interfere.timeline.replay_engine import replay
-from tests.timeline.examples import line
+from interfere.timeline.replay_engine import KernelStream, ReplayResult, replay
+from interfere.timeline.timelines import Timeline
+from tests.timeline.examples import line, replayed_slowdowns
 
 MS_US = 1e3
 

@@ -15,8 +15,8 @@ from interfere.timeline.kernel_schedulers import (
     TimeSliceScheduler,
     spatial_rates,
 )
-from interfere.timeline.records import KernelStream, ReplayResult, Timeline
-from interfere.timeline.replay_engine import replay
+from interfere.timeline.replay_engine import KernelStream, ReplayResult, replay
+from interfere.timeline.timelines import Timeline
 from tests.timeline.examples import LAW, US, kernel, line, timelines
 
 

@@ -7,19 +7,18 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.reports.html_page import html_page
-from interfere.timeline.comparison_document import comparison_document, shown_window_s
-from interfere.timeline.kernel_schedulers import PriorityGapFillingScheduler
-from interfere.timeline.kernel_times import with_prediction_errors
+from interfere.timeline.kernel_schedulers import PriorityGapFillingScheduler, select_kernel_schedulers
 from interfere.timeline.mode_comparison import (
     ModeResult,
     PairScenario,
     Planner,
     compare_sharing_modes,
+    comparison_document,
     planned_timeline,
-    select_kernel_schedulers,
+    shown_window_s,
 )
-from interfere.timeline.records import KernelStream, Timeline
-from interfere.timeline.replay_engine import replay
+from interfere.timeline.replay_engine import KernelStream, replay
+from interfere.timeline.timelines import Timeline, with_prediction_errors
 from tests.timeline.examples import kernel, line
 
 NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")

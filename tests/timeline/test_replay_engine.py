@@ -15,8 +15,8 @@ from interfere.timeline.kernel_schedulers import (
     SpatialScheduler,
     TimeSliceScheduler,
 )
-from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
-from interfere.timeline.replay_engine import KernelScheduler, replay
+from interfere.timeline.replay_engine import ExecutionSpan, KernelScheduler, KernelStream, replay
+from interfere.timeline.timelines import Timeline
 from tests.timeline.examples import LAW, MODES, SERIAL, US, kernel, line, timelines
 
 ANY = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)

@@ -15,7 +15,7 @@ from interfere.data.cards.domain_summary import domain_summaries
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.records import PairStatus
-from interfere.reports.heat_map import colour_class
+from interfere.reports.html_page import colour_class
 from interfere.reports.numbers import format_slowdown
 from tests.data.cards.page_tables import MANY, TABLES, parsed, table_page
 from tests.data.sample_table import JOBS, PAIR

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
 from interfere.data.importers.kernels.kernel_files import KernelLaunch, import_kernels
-from interfere.errors import InvalidInputError, UnfitError
+from interfere.errors import InvalidInputError, NotFoundError, UnfitError
 from interfere.records import JobProfile, KernelStat
-from interfere.timeline.records import Timeline
-from interfere.timeline.timeline_builders import (
-    rotate_timeline,
-    timeline_from_launches,
+from interfere.timeline.timelines import (
+    Timeline,
+    predicted_by_means,
     timeline_from_profile,
+    with_prediction_errors,
     with_synthetic_gaps,
 )
 from tests.data.importers.public_files import public
-from tests.timeline.examples import LAW, US, line, timelines
+from tests.timeline.examples import LAW, US, kernel, line, run_time_error, timeline_from_launches, timelines
 
 
 def profile(*kernels: KernelStat, step_us: float = 100.0, **fields: object) -> JobProfile:
@@ -123,14 +123,6 @@ def test_measured_gaps_are_not_replaced_by_synthetic_ones() -> None:
         with_synthetic_gaps(measured, 0.3, 0)
 
 
-@LAW
-@given(job=timelines(), first=st.integers(-20, 20))
-def test_a_rotated_timeline_has_the_same_kernels(job: Timeline, first: int) -> None:
-    got = rotate_timeline(job, first)
-    assert sorted(map(repr, got.kernels)) == sorted(map(repr, job.kernels))
-    assert rotate_timeline(got, -first) == job
-
-
 def test_orions_launches_are_those_of_its_profiles() -> None:
     folder = public("orion")
     for job in import_kernels(ORION, folder).jobs:
@@ -153,3 +145,51 @@ def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
         ((40, 1, 1), 2, 0.5),
         ((8, 1, 1), 1, 0.1),
     ]
+
+
+# --- as a scheduler predicts them -------------------------------------------------------------------------------------
+
+
+def test_each_launch_is_predicted_at_the_means_of_its_identity() -> None:
+    job = Timeline(name="x", kernels=(kernel(10, 4, name="a"), kernel(30, 0, name="b"), kernel(20, 8, name="a")))
+    predicted = predicted_by_means(job, [job])
+    assert [(round(k.duration_s / US), round(k.gap_s / US)) for k in predicted.kernels] == [(15, 6), (30, 0), (15, 6)]
+    assert run_time_error(job) == pytest.approx(10 / 60)
+
+
+@LAW
+@given(job=timelines())
+def test_a_table_predicts_the_total_of_the_run_that_it_was_made_of(job: Timeline) -> None:
+    predicted = predicted_by_means(job, [job])
+    assert predicted.busy_s == pytest.approx(job.busy_s)
+    assert predicted.solo_s == pytest.approx(job.solo_s)
+
+
+def test_a_kernel_that_was_never_measured_is_refused() -> None:
+    with pytest.raises(NotFoundError, match="other"):
+        predicted_by_means(Timeline(name="y", kernels=(kernel(1, name="other"),)), [line("x", (1, 0))])
+
+
+def test_prediction_errors_have_the_requested_spread_and_are_reproducible() -> None:
+    job = line("x", *[(10, 5)] * 4_000)
+    got = with_prediction_errors(job, 0.3, seed=1)
+    assert got == with_prediction_errors(job, 0.3, seed=1) != with_prediction_errors(job, 0.3, seed=2)
+    factors = [kernel.duration_s / (10 * US) for kernel in got.kernels]
+    mean = sum(factors) / len(factors)
+    spread = math.sqrt(sum((f - mean) ** 2 for f in factors) / len(factors)) / mean
+    assert sorted(factors)[2_000] == pytest.approx(1.0, abs=0.03)
+    assert spread == pytest.approx(0.3, abs=0.03)
+    assert with_prediction_errors(job, 0.0, seed=1).solo_s == pytest.approx(job.solo_s)
+    with pytest.raises(InvalidInputError, match="relative error"):
+        with_prediction_errors(job, -0.1, seed=1)
+
+
+def test_orions_means_are_close_where_shapes_repeat() -> None:
+    """Transformers repeat their shapes; convolutions of many shapes share Orion's one name."""
+    off = {}
+    for path in sorted(public("orion").glob("*.csv")):
+        job = timeline_from_launches(path.stem, ORION.read(path, "").launches, "v100")
+        off[path.stem] = run_time_error(job)
+    assert off["bert_2_fwd"] < 0.03
+    assert off["bert_8_fb1"] < 0.08
+    assert max(off.values()) < 0.30

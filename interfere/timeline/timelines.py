@@ -1,0 +1,280 @@
+"""Timelines: the kernels of one job alone in launch order, made from its profile, and as a scheduler predicts them.
+
+Laws: a timeline describes one job alone completely, so its solo time is the sum of its kernels and gaps; a kernel keeps
+its identity (name, grid, block) whatever is known about its times; what a profile does not say is never made up
+silently, but named in `order` and `gaps` of the timeline; means over the rounds of a job predict their total time
+exactly.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+
+from interfere.devices import find_device_type
+from interfere.errors import InvalidInputError, NotFoundError, UnfitError, Violation
+from interfere.records import JobProfile, KernelStat
+from interfere.records.checks import check, number_violations, text_violations
+
+MIN_KERNEL_S = 1e-9  # profilers count in nanoseconds
+MEASURED = "as measured"
+# Orion calls a kernel memory-bound where it draws 60 % of the memory bandwidth or more, as Nsight Compute does (Strati
+# et al. 2024): the middles of the ranges above and below that.
+MEMORY_BOUND_FRAC, OTHER_FRAC = 0.8, 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelIdentity:
+    """The identity of a kernel: name, grid and block. Formats without a grid (Orion's) give `sm_used` instead."""
+
+    name: str
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    sm_used: float = -1.0  # -1 is unknown: NaN would make equal identities differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineKernel:
+    """One kernel launch: how long it runs alone, the gap until the next launch, and the share of the device it uses."""
+
+    identity: KernelIdentity
+    duration_s: float
+    gap_s: float = 0.0  # after this kernel nothing is ready for so long, when the job runs alone
+    sm_frac: float = 1.0  # share of the multiprocessors that it fills; 1 where unknown
+    bandwidth_frac: float = 0.0  # share of the memory bandwidth that it draws alone
+
+    def __post_init__(self) -> None:
+        violations = number_violations(self, "duration_s", low=MIN_KERNEL_S, nan=False)
+        violations += number_violations(self, "gap_s", "sm_frac", "bandwidth_frac", nan=False)
+        violations += [
+            Violation(field=name, what="must be a share", value=repr(getattr(self, name)), remedy="between 0 and 1")
+            for name in ("sm_frac", "bandwidth_frac")
+            if getattr(self, name) > 1
+        ]
+        check(violations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The kernels of one round of a job alone (a step, or a request), in launch order.
+
+    `order` and `gaps` say in words where the launch order or the gaps are not as measured.
+    """
+
+    name: str
+    kernels: tuple[TimelineKernel, ...]
+    order: str = MEASURED
+    gaps: str = MEASURED
+
+    def __post_init__(self) -> None:
+        violations = text_violations(self, "name")
+        if not self.kernels:
+            violations.append(
+                Violation(field="kernels", what="a timeline has none", value=self.name, remedy="give at least one")
+            )
+        check(violations)
+
+    @property
+    def busy_s(self) -> float:
+        """Sum of the durations of the kernels."""
+        return math.fsum(kernel.duration_s for kernel in self.kernels)
+
+    @property
+    def solo_s(self) -> float:
+        """Time of one round alone: kernels and gaps."""
+        return math.fsum(kernel.duration_s + kernel.gap_s for kernel in self.kernels)
+
+
+BUSY_STRETCH = KernelIdentity(name="busy")
+GAPS_UNKNOWN = "unknown, taken as none"
+
+
+# --- timelines of profiles --------------------------------------------------------------------------------------------
+
+
+def timeline_from_profile(profile: JobProfile) -> Timeline:
+    """The timeline of a profile, from its busy stretches on a CPU core, else from its kernel table.
+
+    Raises UnfitError where the profile has neither.
+    """
+    if profile.busy_s and (profile.device_type == "cpu-core" or not profile.kernels):
+        return timeline_from_stretches(profile)
+    if any(kernel.mean_s >= MIN_KERNEL_S for kernel in profile.kernels):
+        return timeline_from_kernel_table(profile)
+    raise UnfitError(
+        f"the profile of {profile.workload} has neither kernels nor busy stretches",
+        value=f"source {profile.source}",
+        remedy="import a kernel table (`interfere data import nsight` or `orion`), or measure it with "
+        "`interfere profile solo`",
+    )
+
+
+def timeline_from_stretches(profile: JobProfile) -> Timeline:
+    """The timeline of busy and idle stretches, as recorded on a CPU core; one of several steps is cut into steps."""
+    kernels: list[TimelineKernel] = []
+    for busy_s, idle_s in zip(profile.busy_s, profile.idle_s, strict=True):
+        if busy_s < MIN_KERNEL_S:
+            continue
+        steps = 1 if math.isnan(profile.step_time_s) else max(1, round(busy_s / profile.step_time_s))
+        kernels += [TimelineKernel(identity=BUSY_STRETCH, duration_s=busy_s / steps) for _ in range(steps - 1)]
+        kernels.append(TimelineKernel(identity=BUSY_STRETCH, duration_s=busy_s / steps, gap_s=idle_s))
+    return Timeline(name=profile.workload, kernels=tuple(kernels))
+
+
+def timeline_from_kernel_table(profile: JobProfile) -> Timeline:
+    """The timeline of one step of a kernel table, in which every launch takes the mean time of its identity.
+
+    A table has no launch order: launch j of an identity with c launches is placed at (j + 1/2)/c of the step, ties in
+    table order, which spreads the launches of one identity evenly. Counts are rounded; an identity launched in fewer
+    than half of the steps is left out. What the kernels leave of the step time is spread evenly over the gaps that the
+    table lacks.
+    """
+    placed: list[tuple[float, int, KernelStat]] = []
+    for row, kernel in enumerate(profile.kernels):
+        launches = round(kernel.count) if kernel.mean_s >= MIN_KERNEL_S else 0
+        placed += [((j + 0.5) / launches, row, kernel) for j in range(launches)]
+    if not placed:
+        raise UnfitError(
+            f"no kernel of {profile.workload} is launched in at least every second step",
+            value=f"{len(profile.kernels)} identities",
+            remedy="profile one step more fully, or give launches per step as counts",
+        )
+    placed.sort(key=lambda entry: entry[:2])
+    unknown_gaps = sum(math.isnan(kernel.gap_s) for _, _, kernel in placed)
+    known_s = math.fsum(k.mean_s + (0.0 if math.isnan(k.gap_s) else k.gap_s) for _, _, k in placed)
+    step_s = 0.0 if math.isnan(profile.step_time_s) else profile.step_time_s
+    mean_gap_s = max(0.0, step_s - known_s) / unknown_gaps if unknown_gaps else 0.0
+    if mean_gap_s < MIN_KERNEL_S:  # a rounding error, where the step time is the sum of its kernels
+        mean_gap_s = 0.0
+    return Timeline(
+        name=profile.workload,
+        kernels=tuple(
+            _timeline_kernel(k, mean_gap_s if math.isnan(k.gap_s) else k.gap_s, profile.device_type)
+            for _, _, k in placed
+        ),
+        order="spread evenly by count",
+        gaps=(MEASURED if not unknown_gaps else "spread over the step" if mean_gap_s else GAPS_UNKNOWN),
+    )
+
+
+def with_synthetic_gaps(timeline: Timeline, gap_frac: float, seed: int, *, every: int = 1) -> Timeline:
+    """Return the same kernels with synthetic gaps: one gap after every `every` kernels, `gap_frac` of the solo time in
+    total.
+
+    The gaps are drawn independently from an exponential distribution, which has maximum entropy among those of a given
+    mean on positive times (Jaynes 1957), and scaled so that their share is exact.
+    """
+    if not 0 <= gap_frac < 1:
+        raise InvalidInputError("a share of gaps must be at least 0 and below 1", value=gap_frac, remedy="such as 0.3")
+    if timeline.gaps == MEASURED and timeline.solo_s > timeline.busy_s:
+        raise InvalidInputError(
+            "the gaps of this timeline are measured, so none can be drawn",
+            value=timeline.name,
+            remedy="leave the share of gaps out",
+        )
+    draws = np.random.default_rng(seed).exponential(size=len(timeline.kernels))
+    period = min(every, len(timeline.kernels))
+    draws[np.arange(1, len(draws) + 1) % period != 0] = 0.0
+    scale = timeline.busy_s * gap_frac / (1 - gap_frac) / float(draws.sum())
+    place = "kernel" if period == 1 else f"{period} kernels"
+    return replace(
+        timeline,
+        kernels=tuple(
+            replace(kernel, gap_s=float(draw) * scale) for kernel, draw in zip(timeline.kernels, draws, strict=True)
+        ),
+        gaps=f"synthetic: exponential, {gap_frac:.0%} of the time alone, one after every {place}, seed {seed}",
+    )
+
+
+def _timeline_kernel(kernel: KernelStat, gap_s: float, device_type: str) -> TimelineKernel:
+    """Return one launch of a kernel of a profile, at its mean time, followed by a gap."""
+    sm_used = -1.0 if math.isnan(kernel.sm_used) else kernel.sm_used
+    return TimelineKernel(
+        identity=KernelIdentity(name=kernel.name, grid=kernel.grid, block=kernel.block, sm_used=sm_used),
+        duration_s=kernel.mean_s,
+        gap_s=gap_s,
+        sm_frac=_sm_frac(kernel, device_type),
+        bandwidth_frac=_bandwidth_frac(kernel, device_type),
+    )
+
+
+def _sm_frac(kernel: KernelStat, device_type: str) -> float:
+    """Multiprocessors used, or blocks launched, over the multiprocessors of the device; 1 where either is unknown."""
+    used = (
+        kernel.sm_used if not math.isnan(kernel.sm_used) else float(math.prod(kernel.grid)) if kernel.grid else math.nan
+    )
+    sm_frac = used / find_device_type(device_type).multiprocessors
+    return 1.0 if math.isnan(sm_frac) else min(1.0, sm_frac)
+
+
+def _bandwidth_frac(kernel: KernelStat, device_type: str) -> float:
+    """Measured memory throughput, else bytes over time, else a typical value of the kernel's class."""
+    bandwidth_frac = kernel.memory_frac
+    if math.isnan(bandwidth_frac):
+        bandwidth_frac = kernel.bytes / kernel.mean_s / find_device_type(device_type).memory_bandwidth_bytes_s
+    if math.isnan(bandwidth_frac):
+        bandwidth_frac = MEMORY_BOUND_FRAC if kernel.compute_bound == 0.0 else OTHER_FRAC
+    return min(1.0, bandwidth_frac)
+
+
+# --- timelines as a scheduler predicts them ---------------------------------------------------------------------------
+
+
+def predicted_by_means(timeline: Timeline, rounds: Sequence[Timeline], *, by_place: bool = False) -> Timeline:
+    """Return the timeline as a scheduler predicts it from means: FIKIT's tables of run times (SK) and gaps (SG).
+
+    `rounds`: measured rounds of the same job alone. Each launch takes the mean times of its identity over all rounds;
+    with `by_place`, of its identity and its place in the round, since steps of a model repeat their launches in the
+    same order. Raises NotFoundError for a kernel that no round holds: its times are never guessed.
+    """
+    times: dict[tuple[KernelIdentity, int], list[tuple[float, float]]] = {}
+    for measured in rounds:
+        for key, kernel in zip(_keys(measured, by_place), measured.kernels, strict=True):
+            times.setdefault(key, []).append((kernel.duration_s, kernel.gap_s))
+    means = {key: tuple(map(fmean, zip(*pairs, strict=True))) for key, pairs in times.items()}
+    kernels = []
+    for key, kernel in zip(_keys(timeline, by_place), timeline.kernels, strict=True):
+        if key not in means:
+            raise NotFoundError(
+                "no such kernel was measured", value=key[0].name, remedy="profile the job that launches it first"
+            )
+        run_s, gap_s = means[key]
+        kernels.append(replace(kernel, duration_s=run_s, gap_s=gap_s))
+    gaps = f"means by identity{' and place in the round' if by_place else ''}"
+    return replace(timeline, kernels=tuple(kernels), gaps=gaps)
+
+
+def with_prediction_errors(timeline: Timeline, error_frac: float, seed: int) -> Timeline:
+    """The timeline as a scheduler with errors predicts it.
+
+    Each run time and gap is multiplied by an independent log-normal factor of median 1 and coefficient of variation
+    `error_frac`.
+    """
+    if not (math.isfinite(error_frac) and error_frac >= 0):
+        raise InvalidInputError("a relative error must be finite and ≥ 0", value=error_frac, remedy="such as 0.2")
+    sigma = math.sqrt(math.log1p(error_frac**2))  # of a log-normal with this coefficient of variation
+    factors = np.exp(sigma * np.random.default_rng(seed).standard_normal((len(timeline.kernels), 2)))
+    return replace(
+        timeline,
+        kernels=tuple(
+            replace(
+                kernel,
+                duration_s=max(MIN_KERNEL_S, kernel.duration_s * float(run_factor)),
+                gap_s=kernel.gap_s * float(gap_factor),
+            )
+            for kernel, (run_factor, gap_factor) in zip(timeline.kernels, factors, strict=True)
+        ),
+    )
+
+
+def _keys(timeline: Timeline, by_place: bool) -> list[tuple[KernelIdentity, int]]:
+    """(identity, number of its launches before in the round) of each launch; the number is 0 unless `by_place`."""
+    launches = Counter[KernelIdentity]()
+    keys = []
+    for kernel in timeline.kernels:
+        keys.append((kernel.identity, launches[kernel.identity] if by_place else 0))
+        launches[kernel.identity] += 1
+    return keys
