@@ -6,7 +6,7 @@ Law: every job of the trace is in exactly one world or counted in exactly one en
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import groupby, islice, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from interfere.errors import InvalidInputError
 from interfere.records import Device
 from interfere.sharing_modes import SharingMode
 from interfere.sim.world import DAY_S, SimDevice, SimJob, World
-
-MAX_STRETCH_JOBS = 300  # a server's decision at every event takes 5-20 s for so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,18 +183,3 @@ def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:
         for job in by_day.get(old, [])
     ]
     return replace(world, name=f"{world.name}#{seed}", jobs=tuple(jobs))
-
-
-def stretches(world: World, count: int = 3, max_jobs: int = MAX_STRETCH_JOBS) -> list[World]:
-    """Return the first jobs of each of `count` stretches of equal length, as worlds that begin with their stretch."""
-    length_s = (world.jobs[-1].arrival_s if world.jobs else 0.0) / count + 1e-6
-    by_stretch = groupby(world.jobs, key=lambda job: int(job.arrival_s // length_s))
-    return [
-        replace(
-            world,
-            name=f"{world.name}/{k + 1}",
-            jobs=tuple(_arriving(job, job.arrival_s - k * length_s) for job in islice(jobs, max_jobs)),
-            clock_s=(world.clock_s + k * length_s) % DAY_S,
-        )
-        for k, jobs in by_stretch
-    ]

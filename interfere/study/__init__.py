@@ -1,9 +1,9 @@
 """Studies: questions to traces of jobs, and the engine that runs many independent computations.
 
 `study`: traces, slowdowns, schedulers and a question as one record, from a TOML file or options. `inputs`: what it is
-about, read; `coverage`: how much of the trace the slowdowns know; `tuned_constants`: what was chosen on this trace.
-`replays`: one replay as a task; `comparison`: what schedulers change, with intervals. `questions`: asks a study; the
-packages `replay` and `whatif` are two questions.
-`engine` runs tasks on one process or on several, with progress and the time left; `saved_results` keeps what is done,
-so that an interrupted run goes on. Cross-validations run on it too.
+about, read; `coverage`: how much of the trace the slowdowns know, and what to measure; `tuned_constants`: what was
+chosen on this trace. `replays`: one replay as a task; `comparison`: what schedulers change, with intervals.
+`questions` asks a study: `replay_question` and `whatif_question` are two questions, each with a report.
+`engine` runs tasks on one process or on several, with progress and the time left, and saves every result, so that an
+interrupted run goes on. Cross-validations run on it too.
 """

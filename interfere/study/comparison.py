@@ -9,82 +9,119 @@ overloaded counts nowhere.
 """
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
-from interfere.sim.ratio_interval import POSITIVE, RELATIVE_CHANGE, SHARE, SHARE_CHANGE
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.score import DayTotals, Score, score_of
 from interfere.sim.trace_worlds import has_ties
-from interfere.sim.uncertainty import MIN_SPREAD_DAYS, UncertainMean, mean_over_days, mean_over_traces
+from interfere.sim.truth import Composition
+from interfere.sim.uncertainty import (
+    MIN_SPREAD_DAYS,
+    POSITIVE,
+    RELATIVE_CHANGE,
+    SHARE,
+    SHARE_CHANGE,
+    Bounds,
+    DaySums,
+    UncertainMean,
+    mean_over_days,
+)
 from interfere.sim.world import World
 from interfere.study.replays import ReplayResult, ReplayTask
+
+
+class TraceGroup(StrEnum):
+    """The groups of traces that are reported apart, by their titles."""
+
+    STABLE = "Worlds with stable load"
+    OVERLOADED = "Overloaded worlds: gains there grow with the length of the trace"
+    DEADLINES = "Worlds with deadlines and edge devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One scheduler on all traces of a group. Means and differences are over the traces as recorded."""
 
-    policy: str  # the scheduler's name
-    scheduler: SchedulerRecord
+    group: TraceGroup
+    task: ReplayTask  # scheduler, load, cap, scenario and composition of its replays; of the first world
+    load: float  # offered, mean over traces weighted by jobs
     score: Score  # of the traces as recorded, all worlds together
-    against: str  # the same without sharing; empty for one that shares nothing
-    change: UncertainMean | None  # of mean completion time to `against`; None without `against` or with dropped jobs
+    reference: Score | None  # of the same scheduler without sharing on these traces; None where that was not replayed
+    change: UncertainMean | None  # of mean completion time to the reference; None without it or with dropped jobs
+    change_to_pairs: UncertainMean | None  # the same against two jobs at most on a device; None for schedulers of two
     completion_s: UncertainMean  # mean completion time of the jobs that end
     worst_slowdown: UncertainMean  # by company: of the jobs that arrive on one day the largest, averaged over days
-    against_pairs: str  # the same with two jobs at most on a device; empty for one that shares in pairs
-    change_to_pairs: UncertainMean | None  # of mean completion time to `against_pairs`
     tie_range_s: tuple[float, float] | None  # of mean completion time over orders of jobs of one second
     satisfaction: UncertainMean | None  # of deadlines; None where no job has one
-    deadlines_against: str  # the baseline that satisfaction is compared with; empty: none, or it is the baseline
-    satisfaction_change: UncertainMean | None
+    satisfaction_change: UncertainMean | None  # to the deadline baseline; None where that was not replayed
     best_effort_s: UncertainMean | None  # mean completion time of jobs without a deadline; None where no job has one
     seconds: float  # that all replays took
+    cpu_s: float
+
+    @property
+    def scheduler(self) -> SchedulerRecord:
+        """The scheduler whose replays these are."""
+        return self.task.scheduler
+
+    @property
+    def policy(self) -> str:
+        """The name of the scheduler."""
+        return self.scheduler.label
+
+    @property
+    def against(self) -> str:
+        """The name of the same scheduler without sharing; empty where it was not replayed."""
+        return self.scheduler.unshared.label if self.reference is not None and self.scheduler.unshared else ""
+
+    @property
+    def deadlines_against(self) -> str:
+        """The name of the baseline that deadlines met are compared with; empty where none was replayed."""
+        return self.scheduler.deadline_baseline.label if self.satisfaction_change is not None else ""
+
+    def facts(self) -> dict[str, Any]:
+        """Return all figures for programs, with the names of the schedulers that they compare."""
+        names = {name: getattr(self, name) for name in ("policy", "scheduler", "against", "deadlines_against")}
+        return names | {each.name: getattr(self, each.name) for each in fields(self) if each.name != "task"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All replays, and one line a scheduler for each group of traces."""
+    """All replays, and one line for each scheduler, each group of traces and each condition that was replayed."""
 
     runs: tuple[ReplayResult, ...]
-    stable: tuple[Line, ...]
-    overloaded: tuple[Line, ...]
-    deadlines: tuple[Line, ...]  # worlds with deadlines, whatever their load
-    cap: float
+    lines: tuple[Line, ...]
     dropped: tuple[str, ...]  # further draws with too much load
+
+    @property
+    def stable(self) -> tuple[Line, ...]:
+        """The lines of worlds that are offered less than they can serve."""
+        return self.of(TraceGroup.STABLE)
+
+    @property
+    def overloaded(self) -> tuple[Line, ...]:
+        """The lines of worlds that are offered more than they can serve."""
+        return self.of(TraceGroup.OVERLOADED)
+
+    @property
+    def deadlines(self) -> tuple[Line, ...]:
+        """The lines of worlds with deadlines, whatever their load."""
+        return self.of(TraceGroup.DEADLINES)
+
+    def of(self, group: TraceGroup) -> tuple[Line, ...]:
+        """Return the lines of one group of traces, in the order of the replays."""
+        return tuple(line for line in self.lines if line.group is group)
 
 
 def with_references(schedulers: Sequence[SchedulerRecord]) -> tuple[SchedulerRecord, ...]:
     """Return the schedulers, each after its references: without sharing, and with two seats."""
     found = (each for record in schedulers for each in (record.unshared, record.in_pairs, record) if each is not None)
     return tuple(dict.fromkeys(found))
-
-
-def compare(
-    runs: Sequence[ReplayResult],
-    schedulers: Sequence[SchedulerRecord],
-    *,
-    cap: float,
-    with_deadlines: Collection[str] = (),
-) -> Comparison:
-    """Lines of the schedulers, all replayed on the same traces. `with_deadlines`: names of the worlds that have
-    deadlines."""
-    heavy = {run.world for run in runs if run.task.draw == 0 and run.load >= 1} - {*with_deadlines}
-    plain = [run for run in runs if run.world not in with_deadlines]
-    stable = [run for run in plain if run.world not in heavy]
-    dropped = [f"{run.world} draw {run.task.draw}" for run in stable if run.load >= 1]
-    lines = partial(_lines, schedulers=schedulers)
-    return Comparison(
-        runs=tuple(runs),
-        stable=lines([run for run in stable if run.load < 1]),
-        overloaded=lines([run for run in plain if run.world in heavy]),
-        deadlines=lines([run for run in runs if run.world in with_deadlines]),
-        cap=cap,
-        dropped=tuple(dict.fromkeys(dropped)),
-    )
 
 
 def trace_tasks(
@@ -96,16 +133,13 @@ def trace_tasks(
     tie_draws: int = 0,
 ) -> list[ReplayTask]:
     """Trace by trace, every scheduler in every order of ties; the rest as in the plain task."""
-    tasks = []
-    for k, world in enumerate(worlds):
-        for draw in range(draws + 1):
-            ties = tie_draws if draw == 0 and has_ties(world) else 0
-            tasks += [
-                replace(plain, scheduler=one, world=k, draw=draw, tie=tie)
-                for one in schedulers
-                for tie in range(ties + 1)
-            ]
-    return tasks
+    return [
+        replace(plain, scheduler=one, world=k, draw=draw, tie=tie)
+        for k, world in enumerate(worlds)
+        for draw in range(draws + 1)
+        for one in schedulers
+        for tie in range((tie_draws if draw == 0 and has_ties(world) else 0) + 1)
+    ]
 
 
 def on_whole_traces(runs: Sequence[ReplayResult], tasks: Sequence[ReplayTask]) -> tuple[ReplayResult, ...]:
@@ -115,65 +149,99 @@ def on_whole_traces(runs: Sequence[ReplayResult], tasks: Sequence[ReplayTask]) -
     return tuple(run for run in runs if (run.task.world, run.task.draw) not in unfinished)
 
 
-def _lines(runs: Sequence[ReplayResult], schedulers: Sequence[SchedulerRecord]) -> tuple[Line, ...]:
-    if not runs:
-        return ()
-    by_scheduler: dict[SchedulerRecord, list[ReplayResult]] = {record: [] for record in schedulers}
-    for run in runs:  # in the same order of traces for every scheduler
-        by_scheduler[run.task.scheduler].append(run)
-    return tuple(_line(record, by_scheduler) for record in schedulers)
+def compare(runs: Sequence[ReplayResult], *, with_deadlines: Collection[str] = ()) -> Comparison:
+    """Return one line for each scheduler, group and condition. `with_deadlines`: names of the worlds that have some."""
+    heavy = {(run.world, run.task.load) for run in runs if run.task.draw == 0 and run.load >= 1}
+    kinds: dict[tuple[TraceGroup, ReplayTask], list[ReplayResult]] = {}
+    dropped = []
+    for run in runs:
+        is_heavy = (run.world, run.task.load) in heavy
+        group = TraceGroup.OVERLOADED if is_heavy else TraceGroup.STABLE
+        if run.world in with_deadlines:
+            group = TraceGroup.DEADLINES
+        elif run.load >= 1 and not is_heavy:
+            dropped.append(f"{run.world} draw {run.task.draw}")
+            continue
+        kinds.setdefault((group, _kind(run.task)), []).append(run)
+    return Comparison(
+        runs=tuple(runs),
+        lines=tuple(_line(group, task, kinds) for group, task in kinds),
+        dropped=tuple(dict.fromkeys(dropped)),
+    )
 
 
-def _line(record: SchedulerRecord, by_scheduler: dict[SchedulerRecord, list[ReplayResult]]) -> Line:
-    def in_order(scheduler: SchedulerRecord | None) -> list[ReplayResult]:
-        found = by_scheduler.get(scheduler, []) if scheduler is not None else []
+def _kind(task: ReplayTask, scheduler: SchedulerRecord | None = None) -> ReplayTask:
+    """Return what all replays of one line have in common, as the task of their first world; of another scheduler where
+    one is given.
+
+    Caps and scenarios say nothing about a scheduler that shares nothing, nor compositions about one of two seats.
+    """
+    scheduler = scheduler or task.scheduler
+    kind = replace(task, scheduler=scheduler, world=0, draw=0, tie=0)
+    if not scheduler.sharing:
+        kind = replace(kind, max_slowdown=math.inf, scenario=0)
+    return kind if scheduler.seats > DEFAULT_SEATS else replace(kind, composition=Composition.SUM)
+
+
+def _line(
+    group: TraceGroup, task: ReplayTask, kinds: Mapping[tuple[TraceGroup, ReplayTask], Sequence[ReplayResult]]
+) -> Line:
+    def replays_of(scheduler: SchedulerRecord | None) -> list[ReplayResult]:
+        found = kinds.get((group, _kind(task, scheduler)), ()) if scheduler is not None else ()
         return [run for run in found if run.task.tie == 0]
 
-    runs = in_order(record)
-    days = _days(runs)
-    has_deadlines = any(run.totals.with_deadline for run in runs)
-    baseline = record.deadline_baseline
-    satisfaction = best_effort = satisfaction_change = None
-    if has_deadlines:
-        satisfaction = mean_over_days(
-            [each.deadlines_met() for each in days], SHARE, traces=_traces(runs, _satisfaction(runs))
-        )
-        best_effort = mean_over_days(
-            [each.best_effort_completion() for each in days],
-            POSITIVE,
-            traces=_traces(runs, [run.score.best_effort_jct_s for run in runs]),
-        )
-    if has_deadlines and baseline != record and (others := in_order(baseline)):
-        satisfaction_change = mean_over_days(
-            [one.deadlines_met(other) for one, other in zip(days, _days(others), strict=True)],
-            SHARE_CHANGE,
-            traces=_traces(runs, np.subtract(_satisfaction(runs), _satisfaction(others)).tolist()),
-        )
+    # 1. The replays of the scheduler and, where there are any, those of its reference on the same traces.
+    record = task.scheduler
+    runs, alone = replays_of(record), replays_of(record.unshared)
+    common = {_trace(run) for run in runs} & {_trace(run) for run in alone}
+    if common:
+        runs, alone = ([run for run in some if _trace(run) in common] for some in (runs, alone))
+    recorded = [run for run in runs if not run.task.draw]
+
+    def mean(
+        sums_of: Callable[[DayTotals], DaySums], bounds: Bounds, figure: Callable[[Score], float]
+    ) -> UncertainMean:
+        days = [sums_of(each) for each in _days(runs)]
+        return mean_over_days(days, bounds, traces=_traces(runs, [figure(run.score) for run in runs]))
+
+    # 2. Deadlines, where jobs have any, against the baseline that meets most without the server.
+    satisfaction = best_effort_s = satisfaction_change = None
+    if any(run.score.with_deadline for run in runs):
+        satisfaction = mean(DayTotals.deadlines_met, SHARE, lambda score: score.satisfaction)
+        best_effort_s = mean(DayTotals.best_effort_completion, POSITIVE, lambda score: score.best_effort_jct_s)
+        others = replays_of(record.deadline_baseline) if record.deadline_baseline != record else []
+        if others:
+            differences = [
+                run.score.satisfaction - other.score.satisfaction for run, other in zip(runs, others, strict=True)
+            ]
+            satisfaction_change = mean_over_days(
+                [one.deadlines_met(other) for one, other in zip(_days(runs), _days(others), strict=True)],
+                SHARE_CHANGE,
+                traces=_traces(runs, differences),
+            )
+    every = kinds[group, task]
     return Line(
-        policy=record.label,
-        scheduler=record,
-        score=score_of([run.totals for run in runs if run.task.draw == 0]),
-        against=record.unshared.label if record.unshared in by_scheduler and record.unshared else "",
-        change=change_over_days(runs, in_order(record.unshared)),
-        completion_s=mean_over_days(
-            [each.completion() for each in days],
-            POSITIVE,
-            traces=_traces(runs, [run.score.mean_completion_s for run in runs]),
-        ),
-        worst_slowdown=mean_over_days(
-            [each.worst() for each in days],
-            POSITIVE,
-            traces=_traces(runs, [run.totals.worst_slowdown for run in runs]),
-        ),
-        against_pairs=record.in_pairs.label if record.in_pairs in by_scheduler and record.in_pairs else "",
-        change_to_pairs=change_over_days(runs, in_order(record.in_pairs)),
-        tie_range_s=_tie_range_s(by_scheduler[record]),
+        group=group,
+        task=task,
+        load=float(np.average([run.load for run in recorded], weights=[run.score.jobs for run in recorded])),
+        score=score_of([run.score for run in recorded]),
+        reference=score_of([run.score for run in alone if not run.task.draw]) if alone else None,
+        change=change_over_days(runs, alone),
+        change_to_pairs=change_over_days(runs, replays_of(record.in_pairs)),
+        completion_s=mean(DayTotals.completion, POSITIVE, lambda score: score.mean_completion_s),
+        worst_slowdown=mean(DayTotals.worst, POSITIVE, lambda score: score.worst_slowdown),
+        tie_range_s=_tie_range_s(every),
         satisfaction=satisfaction,
-        deadlines_against=baseline.label if satisfaction_change is not None else "",
         satisfaction_change=satisfaction_change,
-        best_effort_s=best_effort,
-        seconds=float(np.sum([run.seconds for run in by_scheduler[record]])),
+        best_effort_s=best_effort_s,
+        seconds=float(np.sum([run.seconds for run in every])),
+        cpu_s=float(np.sum([run.cpu_s for run in every])),
     )
+
+
+def _trace(run: ReplayResult) -> tuple[int, int]:
+    """Return the world and the draw that a replay is of."""
+    return run.task.world, run.task.draw
 
 
 def _days(runs: Sequence[ReplayResult]) -> list[DayTotals]:
@@ -192,24 +260,14 @@ def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[floa
     return [figure for figure in figures if not math.isnan(figure)]
 
 
-def _satisfaction(runs: Sequence[ReplayResult]) -> list[float]:
-    """Return the deadline satisfaction of each trace; NaN where no job has a deadline."""
-    return [run.score.satisfaction for run in runs]
-
-
 def _tie_range_s(runs: Sequence[ReplayResult]) -> tuple[float, float] | None:
     """Least and largest mean completion time over the orders of jobs of one second; None where none were drawn."""
-    orders: dict[int, list[ReplayResult]] = {}
+    orders: dict[int, list[Score]] = {}
     for run in runs:
         if run.task.draw == 0:
-            orders.setdefault(run.task.tie, []).append(run)
-    if len(orders) < 2:
-        return None
-    means = [
-        float(np.average([run.score.mean_completion_s for run in same], weights=[run.score.jobs for run in same]))
-        for same in orders.values()
-    ]
-    return min(means), max(means)
+            orders.setdefault(run.task.tie, []).append(run.score)
+    means = [score_of(same).mean_completion_s for same in orders.values()]
+    return (min(means), max(means)) if len(means) > 1 else None
 
 
 # --- changes of the mean completion time ------------------------------------------------------------------------------
@@ -221,32 +279,20 @@ def change_over_days(runs: Sequence[ReplayResult], references: Sequence[ReplayRe
     None where there is nothing to compare or a job was dropped: means over different jobs cannot be compared.
     """
     pairs = _paired(runs, references)
-    days = [
-        run.days.completion_change(other.days)
-        for run, other in pairs
-        if run.days is not None and other.days is not None
-    ]
+    days = [run.days.completion_change(other.days) for run, other in pairs if run.days and other.days]
     if not days:
         return None
     traces = _traces([run for run, _ in pairs], _shares(pairs))
     return mean_over_days(days, RELATIVE_CHANGE, traces=traces, subtract=1.0)
 
 
-def change_over_traces(
-    runs: Sequence[ReplayResult], references: Sequence[ReplayResult], population: str = "traces"
-) -> UncertainMean | None:
-    """Mean over traces of each trace's change of the mean completion time, as a share. None as above."""
-    pairs = _paired(runs, references)
-    return mean_over_traces(_shares(pairs), population) if pairs else None
-
-
 def _paired(
     runs: Sequence[ReplayResult], references: Sequence[ReplayResult]
 ) -> list[tuple[ReplayResult, ReplayResult]]:
     """Runs and references on the same trace; none where a job was dropped."""
-    by_trace = {(other.task.world, other.task.draw): other for other in references}
-    pairs = [(run, other) for run in runs if (other := by_trace.get((run.task.world, run.task.draw))) is not None]
-    return [] if any(run.totals.dropped or other.totals.dropped for run, other in pairs) else pairs
+    by_trace = {_trace(other): other for other in references}
+    pairs = [(run, other) for run in runs if (other := by_trace.get(_trace(run))) is not None]
+    return [] if any(run.score.dropped or other.score.dropped for run, other in pairs) else pairs
 
 
 def _shares(pairs: Sequence[tuple[ReplayResult, ReplayResult]]) -> list[float]:

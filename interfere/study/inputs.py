@@ -60,18 +60,6 @@ class StudyModels(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
-    """Notes on changes to the inputs, one line each; empty where nothing was changed."""
-
-    names: str
-    truth: str
-    trace: str
-    beliefs: str = ""
-    clock: str = ""  # of a trace with deadlines that does not say when it began
-    left_out: str = ""  # jobs that are larger than the cloud of their virtual cluster
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyInputs:
     """The inputs of the replays, the requested scenario first, with notes on them."""
 
@@ -83,7 +71,7 @@ class StudyInputs:
     unknown: tuple[UnknownWorkload, ...]  # most GPU hours first
     tried: frozenset[frozenset[str]]  # unordered pairs with a row of measurements; none of a model's predictions
     left_out: tuple[tuple[str, int], ...]  # jobs that cannot be replayed: reason, number
-    notes: Notes
+    notes: tuple[str, ...]  # on changes to the trace, the truth and the beliefs, one line each
     deadline_draws: tuple[DeadlineDraws, ...] = field(default=())  # one a world; empty without deadlines
 
     @property
@@ -117,7 +105,7 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
         assumed = truth if name == UNKNOWN_ALONE else assume_unknown(truth, names, name)
         beliefs, measured, beliefs_note = _beliefs(study, table, assumed, models)
         scenarios.append(Scenario(name=name, truth=assumed, beliefs=beliefs, measured=measured))
-    notes = Notes(names=map_note, truth=scenarios[0].truth.note(), trace=trace_worlds.note(), beliefs=beliefs_note)
+    notes = [map_note, scenarios[0].truth.note(), trace_worlds.note(), beliefs_note]
     # 4. Deadlines and edge devices.
     edge: EdgeSetting | None = None
     draws: tuple[DeadlineDraws, ...] = ()
@@ -126,8 +114,10 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
         worlds = tuple(with_deadlines(world, draw) for world, draw in zip(worlds, draws, strict=True))
         edge = EdgeSetting(added=study.added, revoked=study.taken, seed=study.seed)
         scenarios = [_with_edge(scenario, worlds) for scenario in scenarios]
-        clock = "the trace does not say when it began: it begins at midnight" if math.isnan(trace.start_s) else ""
-        notes = replace(notes, clock=clock, left_out=_left_out_note(worlds, edge))
+        if math.isnan(trace.start_s):
+            notes.append("the trace does not say when it began: it begins at midnight")
+        if too_large := sum(len(world.jobs) - len(edge.apply(world).jobs) for world in worlds):
+            notes.append(f"left out: {too_large} larger than the cloud of their virtual cluster")
     finite_caps = [cap for cap in study.caps if math.isfinite(cap)]
     return StudyInputs(
         trace=trace.name,
@@ -137,7 +127,14 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
             counted_cap=finite_caps[0] if len(finite_caps) == 1 else COUNTED_CAP,
             seed=study.seed,
             edge=edge,
-            options=_options(study),
+            options=SchedulerOptions(
+                max_shared_gpus=study.most_shared_gpus,
+                guest_ends_first=study.guest_may_stay is False,
+                whole_nodes=study.whole_nodes is not False,
+                slice_s=study.slice_s,
+                duration_error=study.duration_error,
+                seed=study.seed,
+            ),
             online=study.online,
         ),
         measured=truth,
@@ -146,19 +143,8 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
         unknown=unknown_workloads(truth, worlds),
         tried=tried,
         left_out=trace_worlds.left_out,
-        notes=notes,
+        notes=tuple(filter(None, notes)),
         deadline_draws=draws,
-    )
-
-
-def _options(study: Study) -> SchedulerOptions:
-    return SchedulerOptions(
-        max_shared_gpus=study.most_shared_gpus,
-        guest_ends_first=study.guest_may_stay is False,
-        whole_nodes=study.whole_nodes is not False,
-        slice_s=study.slice_s,
-        duration_error=study.duration_error,
-        seed=study.seed,
     )
 
 
@@ -257,8 +243,3 @@ def _with_edge(scenario: Scenario, worlds: Sequence[World]) -> Scenario:
         (*pair[:2], device_type, pair[3]) for pair in scenario.measured for device_type in beliefs.device_types
     )
     return replace(scenario, truth=truth, further_truths=tuple(further), beliefs=beliefs, measured=measured)
-
-
-def _left_out_note(worlds: Sequence[World], edge: EdgeSetting) -> str:
-    jobs = sum(len(world.jobs) - len(edge.apply(world).jobs) for world in worlds)
-    return f"left out: {jobs} larger than the cloud of their virtual cluster" if jobs else ""

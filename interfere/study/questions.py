@@ -17,8 +17,8 @@ from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, resu
 from interfere.study.study import Study
 
 QUESTIONS = {
-    "replay": "interfere.study.replay.question:ReplayQuestion",
-    "whatif": "interfere.study.whatif.question:WhatIfQuestion",
+    "replay": "interfere.study.replay_question:ReplayQuestion",
+    "whatif": "interfere.study.whatif_question:WhatIfQuestion",
 }
 
 
@@ -69,9 +69,8 @@ def ask(study: Study, models: StudyModels, runner: Runner | None = None) -> Answ
     study = question.resolved(study)
     inputs = question.inputs(study, models)
     runner.say(inputs.coverage.note())
-    for note in (inputs.notes.names, inputs.notes.truth, inputs.notes.trace, inputs.notes.beliefs):
-        if note:
-            runner.say(note)
+    for note in inputs.notes:
+        runner.say(note)
     replays, tasks = question.plan(study, inputs)
     done = run_replays(replays, tasks, runner)
     return question.answer(study, inputs, results_of(replays, done), planned=done.tasks, interrupted=done.interrupted)

@@ -6,8 +6,7 @@ Law: equal inputs and tasks give equal results, but for the times that they took
 import hashlib
 import math
 import time
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.learning import LearningScheduler
 from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.schedulers.registry import SchedulerOptions, SchedulerSettings, make_scheduler
-from interfere.sim.score import DayTotals, Score, Totals, day_totals_of, score_of, totals_of
+from interfere.sim.score import DayTotals, Score, day_totals_of, score
 from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties
 from interfere.sim.truth import Composition, TableTruth, TruthTable
 from interfere.sim.world import World
@@ -99,7 +98,7 @@ class ReplayResult:
     task: ReplayTask
     world: str
     load: float  # offered, before edge devices are added or taken away
-    totals: Totals
+    score: Score
     days: DayTotals | None  # of recorded days; None for redrawn ones
     replayed: Replayed | None  # of the trace as recorded, without spans; None where jobs are not kept
     seconds: float  # that the replay took
@@ -109,11 +108,6 @@ class ReplayResult:
     def policy(self) -> str:
         """The label of the scheduler."""
         return self.task.scheduler.label
-
-    @cached_property
-    def score(self) -> Score:
-        """The score of its jobs."""
-        return score_of([self.totals])
 
 
 def run_replays(inputs: ReplayInputs, tasks: list[ReplayTask], runner: Runner) -> TaskResults[ReplayTask]:
@@ -142,14 +136,18 @@ def replay_task(inputs: ReplayInputs, task: ReplayTask) -> Document:
     document: Document = {
         "world": recorded.name,
         "load": _drawn(inputs, task).load,
-        "totals": asdict(totals_of(replayed, inputs.counted_cap)),
+        "score": _by_field(score([replayed], inputs.counted_cap)),
     }
     if not task.draw:
         arrivals = {job.id: job.arrival_s for job in (recorded if inputs.days_as_recorded else trace).jobs}
-        document["days"] = asdict(day_totals_of(replayed, np.array([arrivals[job.id] for job in trace.jobs])))
+        document["days"] = _by_field(day_totals_of(replayed, np.array([arrivals[job.id] for job in trace.jobs])))
     if inputs.keep_jobs and task.is_recorded:
         document["jobs"] = {name: getattr(replayed, name) for name in _KEPT}
     return document | {"seconds": time.perf_counter() - started_s, "cpu_s": time.process_time() - cpu_started_s}
+
+
+def _by_field(record: Score | DayTotals) -> Document:
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 _KEPT = [each.name for each in fields(Replayed) if each.name not in ("world", "spans")]
@@ -161,7 +159,7 @@ def _result(inputs: ReplayInputs, task: ReplayTask, document: Document) -> Repla
         task=task,
         world=document["world"],
         load=document["load"],
-        totals=Totals(**document["totals"]),
+        score=Score(**document["score"]),
         days=DayTotals(**document["days"]) if "days" in document else None,
         replayed=None if jobs is None else Replayed(world=trace_of(inputs, task), spans=(), **jobs),
         seconds=document["seconds"],
@@ -203,11 +201,11 @@ def _scheduler(inputs: ReplayInputs, task: ReplayTask) -> Scheduler:
 
 def describe(task: ReplayTask, document: Document) -> str:
     """Return a line about one result."""
-    score = score_of([Totals(**document["totals"])])
+    found = Score(**document["score"])
     draw = f" draw {task.draw}" if task.draw else ""
     tie = f" tie order {task.tie}" if task.tie else ""
-    met = f"{score.satisfaction:.1%} of deadlines met, " if score.with_deadline else ""
+    met = f"{found.satisfaction:.1%} of deadlines met, " if found.with_deadline else ""
     return (
         f"{document['world']}{draw}{tie} load {document['load']:.2f} {task.scheduler.label}: mean completion "
-        f"{score.mean_completion_s:,.0f} s, {met}{document['cpu_s']:.1f} s of CPU"
+        f"{found.mean_completion_s:,.0f} s, {met}{document['cpu_s']:.1f} s of CPU"
     )

@@ -9,13 +9,14 @@ import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import MAX_SEATS
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
-from interfere.sim.schedulers.records import SchedulerRecord, record_of
+from interfere.sim.schedulers.records import SchedulerRecord, preset
 from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST
 
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
@@ -112,36 +113,30 @@ class Study:
                     f"{name} needs measured pairs", value=getattr(self, name), remedy="give a table, not a model"
                 )
 
+    def facts(self) -> dict[str, Any]:
+        """Return all fields by name; the schedulers by theirs."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"schedulers": [record.label for record in self.schedulers]}
+
     def given(self) -> set[str]:
         """Return the names of the fields whose values differ from their defaults."""
         return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
 
 
-def require_acting(
-    study: Study, needs: Sequence[tuple[str, bool, bool, str]], other_fields: Mapping[str, str] | None = None
-) -> None:
-    """Refuse a field that would change nothing. Raises InvalidInputError.
+def require_acting(study: Study, needs: Sequence[tuple[str, bool, str]]) -> None:
+    """Refuse a field that is given and would change nothing. Raises InvalidInputError.
 
-    `needs` holds for each field its name, whether it is given, whether it has an effect, and what it requires.
-    `other_fields`: fields of other questions, and what they require.
+    `needs` holds for each field its name, whether it has an effect, and what it requires.
     """
     given = study.given()
-    others = [(name, name in given, False, need) for name, need in (other_fields or {}).items()]
-    for name, is_given, acts, need in (*needs, *others):
-        if is_given and not acts:
+    for name, acts, need in needs:
+        if name in given and not acts:
             names = ", ".join(record.label for record in study.schedulers)
             raise InvalidInputError(
                 f"{name} would change nothing: it needs {need}",
                 value=f"schedulers {names}" if names else "the default schedulers",
                 remedy="leave it out, or give what it needs",
             )
-
-
-def study_facts(study: Study) -> dict[str, Any]:
-    """All fields of a study as JSON values; the schedulers by their names."""
-    values = {each.name: getattr(study, each.name) for each in fields(study)}
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-    return plain | {"schedulers": [record.label for record in study.schedulers]}
 
 
 # --- files and options ------------------------------------------------------------------------------------------------
@@ -176,16 +171,21 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 def study_of(entries: Mapping[str, object]) -> Study:
     """The study with these entries. Raises InvalidInputError for one that is no field, or of another type."""
-    hints = get_type_hints(Study)
-    if unknown := [name for name in entries if name not in hints]:
-        raise InvalidInputError("no such field of a study", value=unknown[0], remedy=f"one of {', '.join(hints)}")
     if "trace" not in entries:
         raise InvalidInputError("a study needs a trace", value="none", remedy="trace = FOLDER")
-    return Study(**{name: _value(name, entry, hints[name]) for name, entry in entries.items()})
+    return Study(**_values("study", Study, entries))
+
+
+def _values(owner: str, record: type[Any], entries: Mapping[str, object]) -> dict[str, Any]:
+    """Return the entries of a table as values of a record's fields. `owner`: what messages call the record."""
+    hints = get_type_hints(record)
+    if unknown := [name for name in entries if name not in hints]:
+        raise InvalidInputError(f"no such field of a {owner}", value=unknown[0], remedy=f"one of {', '.join(hints)}")
+    return {name: _value(f"{name} of a {owner}", entry, hints[name]) for name, entry in entries.items()}
 
 
 def _value(name: str, entry: object, kind: Any) -> Any:
-    """An entry as a value of the field's type; one number stands for a list of one."""
+    """Return an entry as a value of the field's type; one number stands for a list of one."""
     if isinstance(kind, types.UnionType):
         kind = next(each for each in get_args(kind) if each is not types.NoneType)
     if get_origin(kind) is tuple:
@@ -193,18 +193,35 @@ def _value(name: str, entry: object, kind: Any) -> Any:
         entries = entry if isinstance(entry, list | tuple) else [entry]
         return tuple(dict.fromkeys(_value(name, each, item) for each in entries))
     if kind is SchedulerRecord:
-        return entry if isinstance(entry, SchedulerRecord) else record_of(entry)
+        return entry if isinstance(entry, SchedulerRecord) else scheduler_of(entry)
     if kind is SharingMode and isinstance(entry, str):
-        return parse_sharing_mode(entry)
-    if kind is float and type(entry) is int:
-        return float(entry)
-    if kind is Path and isinstance(entry, str | Path):
+        entry = parse_sharing_mode(entry)
+    elif isinstance(kind, type) and issubclass(kind, StrEnum) and isinstance(entry, str):
+        if entry not in list(kind):
+            choices = ", ".join(member.value or '""' for member in kind)
+            raise InvalidInputError(f"no such {name}", value=entry, remedy=f"one of {choices}")
+        entry = kind(entry)
+    elif kind is float and type(entry) is int:
+        entry = float(entry)
+    elif kind is Path and isinstance(entry, str | Path):
         return Path(entry)
     if type(entry) is not kind:
-        raise InvalidInputError(
-            f"{name} of a study is of another type", value=f"{entry!r}", remedy=f"give a {kind.__name__}"
-        )
+        raise InvalidInputError(f"{name} is of another type", value=f"{entry!r}", remedy=f"give a {kind.__name__}")
     return entry
+
+
+def scheduler_of(entry: object) -> SchedulerRecord:
+    """Return the scheduler that an entry of a study means: a preset's name, or a table of fields.
+
+    Raises InvalidInputError for anything else.
+    """
+    if isinstance(entry, str):
+        return preset(entry)
+    if not isinstance(entry, Mapping) or "queue" not in entry:
+        raise InvalidInputError(
+            "a scheduler is the name of a preset or a table with a queue", value=entry, remedy='such as "fifo-easy"'
+        )
+    return SchedulerRecord(**_values("scheduler", SchedulerRecord, entry))
 
 
 def with_sources(study: Study, work: Path) -> Study:

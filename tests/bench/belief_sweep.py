@@ -15,13 +15,13 @@ from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.sim.beliefs import mean_beliefs, noisy_beliefs, true_beliefs
 from interfere.sim.schedulers.records import PRESETS, Sharing
-from interfere.study.comparison import change_over_traces
 from interfere.study.engine import Runner
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, Scenario
 from interfere.training.study_models import fit_beliefs
 from tests.bench.load_sweep import POPULATION, replayed
 from tests.bench.philly_traces import gavel_v100, six_philly_traces
 from tests.data.importers.public_files import public
+from tests.study.over_traces import change_over_traces
 
 LOAD = 0.85
 QUEUES = (PRESETS["sjf-easy"], PRESETS["tiresias-first-fit"])

@@ -16,10 +16,10 @@ from pathlib import Path
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.schedulers.records import PRESETS, SchedulerRecord, Sharing
 from interfere.sim.uncertainty import UncertainMean
-from interfere.study.comparison import change_over_traces
 from interfere.study.engine import Runner
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, Scenario, results_of, run_replays
 from tests.bench.philly_traces import DEVICES, GIVEN, gavel_v100, six_philly_traces
+from tests.study.over_traces import change_over_traces
 
 LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
 QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit"))

@@ -32,13 +32,14 @@ from interfere.sim.edge_world import (
 )
 from interfere.sim.schedulers.records import DEADLINE_BASELINE, DEADLINE_DEFAULT, PRESETS, SchedulerRecord
 from interfere.sim.schedulers.registry import SchedulerOptions
-from interfere.sim.trace_worlds import MAX_STRETCH_JOBS, stretches, worlds_of
+from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TruthTable, truth_of
 from interfere.sim.world import World
 from interfere.study.comparison import Comparison, Line
-from interfere.study.replay.report import DEADLINE_LEGEND, policy_tables
+from interfere.study.replay_report import DEADLINE_LEGEND, policy_tables
 from tests.bench.history import record
 from tests.data.importers.public_files import public
+from tests.sim.resampled_traces import MAX_STRETCH_JOBS, stretches
 from tests.study.studies import compared
 
 pytestmark = pytest.mark.bench
@@ -110,7 +111,7 @@ def test_deadline_satisfaction(name: str) -> None:
     jobs = sum(len(setting.apply(world).jobs) for world in worlds)
     print(f"\n{name}: {len(worlds)} traces, {jobs} jobs, {truth.note()}")
     met = satisfaction(result.deadlines)
-    Console(width=80).print(TerminalDocument([group.table() for group in policy_tables(result)]))
+    Console(width=80).print(TerminalDocument([table for table, _ in policy_tables(result)]))
     print(DEADLINE_LEGEND)
     record(f"deadlines_{name}", met)
     assert met[DEADLINE_BASELINE.label] > met["edf-first-fit"]

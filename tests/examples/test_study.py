@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from interfere import load_table
 from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import InvalidInputError
-from interfere.study.study import Study, parse_setting, read_study, study_of
+from interfere.sim.schedulers.queue import Backfill
+from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
+from interfere.study.study import Study, parse_setting, read_study, scheduler_of, study_of
 from interfere.training.commands.study import app
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "study" / "site.toml"
@@ -108,3 +110,22 @@ def test_a_file_that_is_no_study_is_named(tmp_path: Path) -> None:
         study_of({"table": "cpu"})
     with pytest.raises(InvalidInputError, match="not a setting"):
         parse_setting("hide")
+
+
+SEATED = SchedulerRecord(queue=Queue.SJF, backfill=Backfill.EASY, sharing=Sharing.MATCHING, one_gpu=True, seats=4)
+
+
+def test_a_table_of_fields_or_a_name_is_a_record() -> None:
+    table = {"queue": "sjf", "backfill": "easy", "sharing": "matching", "one_gpu": True, "seats": 4}
+    assert scheduler_of(table) == SEATED
+    assert scheduler_of("sjf-easy") == PRESETS["sjf-easy"]
+    for wrong in (
+        3,
+        {},
+        {"backfill": "easy"},
+        {"queue": "fifo", "speed": 2},
+        {"queue": "lifo"},
+        table | {"seats": "4"},
+    ):
+        with pytest.raises(InvalidInputError):
+            scheduler_of(wrong)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from interfere.sim.ratio_interval import CONFIDENCE, DaySums
+from interfere.sim.uncertainty import CONFIDENCE, DaySums
 
 DRAWS = 1000
 

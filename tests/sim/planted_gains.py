@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from interfere.sim.ratio_interval import RELATIVE_CHANGE, DaySums
-from interfere.sim.uncertainty import mean_over_days
+from interfere.sim.uncertainty import RELATIVE_CHANGE, DaySums, mean_over_days
 
 PLANTED = -0.1
 DAYS = 30

@@ -1,4 +1,4 @@
-"""Further traces of the same mix of jobs: jobs resampled from a trace, with Poisson arrivals at a target load.
+"""Further traces of the same mix of jobs: resampled with Poisson arrivals at a target load, or cut into stretches.
 
 Unlike `trace_worlds.redraw_days`, the bursts of the trace are lost: such a trace says what a mix of jobs brings
 where users submit independently of one another.
@@ -8,13 +8,15 @@ job of the given world; devices stay as they are.
 
 import math
 from dataclasses import replace
+from itertools import groupby, islice
 
 import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.sim.trace_worlds import scale_to_load
-from interfere.sim.world import SimJob, World
+from interfere.sim.world import DAY_S, SimJob, World
 
+MAX_STRETCH_JOBS = 300  # a server's decision at every event takes 5-20 s for so many
 MIN_JOBS = 2  # the offered load of a world is undefined where nothing arrives after the first job
 
 
@@ -49,3 +51,21 @@ def _copy(job: SimJob, number: int, arrival_s: float) -> SimJob:
     """A job of its own id at another time."""
     distance_s = job.deadline_s - job.arrival_s
     return replace(job, id=f"{number}-{job.id}", arrival_s=arrival_s, deadline_s=arrival_s + distance_s)
+
+
+def stretches(world: World, count: int = 3, max_jobs: int = MAX_STRETCH_JOBS) -> list[World]:
+    """Return the first jobs of each of `count` stretches of equal length, as worlds that begin with their stretch."""
+    length_s = (world.jobs[-1].arrival_s if world.jobs else 0.0) / count + 1e-6
+    by_stretch = groupby(world.jobs, key=lambda job: int(job.arrival_s // length_s))
+    return [
+        replace(
+            world,
+            name=f"{world.name}/{k + 1}",
+            jobs=tuple(
+                replace(job, arrival_s=job.arrival_s - k * length_s, deadline_s=job.deadline_s - k * length_s)
+                for job in islice(jobs, max_jobs)
+            ),
+            clock_s=(world.clock_s + k * length_s) % DAY_S,
+        )
+        for k, jobs in by_stretch
+    ]

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.beliefs import true_beliefs
-from interfere.sim.ratio_interval import DaySums
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.score import day_totals_of
 from interfere.sim.trace_worlds import scale_to_load
 from interfere.sim.truth import TableTruth
+from interfere.sim.uncertainty import DaySums
 from interfere.sim.world import DAY_S, World
 from tests.sim.small_worlds import MODE, NAMES, USUAL, devices, job
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from interfere.sim.ratio_interval import (
+from interfere.sim.uncertainty import (
     MIN_DAYS,
     POSITIVE,
     RELATIVE_CHANGE,
@@ -15,11 +15,14 @@ from interfere.sim.ratio_interval import (
     SHARE_CHANGE,
     Bounds,
     DaySums,
+    NoInterval,
+    UncertainMean,
     ends_of_mean,
+    mean_over_days,
 )
-from interfere.sim.uncertainty import NoInterval, UncertainMean, mean_over_days, mean_over_traces
 from tests.sim.block_bootstrap import bootstrap_ends
 from tests.sim.planted_gains import PLANTED, covered, month
+from tests.study.over_traces import mean_over_traces
 
 
 def change(*worlds: DaySums, traces: list[float] | None = None) -> UncertainMean:
@@ -162,5 +165,5 @@ def test_a_month_in_which_nothing_changed_says_nothing_about_others() -> None:
 
 
 def test_two_traces_say_nothing_about_others() -> None:
-    assert mean_over_traces([-0.1, -0.2]).interval.missing is NoInterval.FEW_TRACES
+    assert not mean_over_traces([-0.1, -0.2]).interval.is_known
     assert mean_over_traces([-0.1, -0.2, -0.1]).interval.is_known

@@ -10,8 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from interfere.sim.ratio_interval import RELATIVE_CHANGE
-from interfere.sim.uncertainty import mean_over_days
+from interfere.sim.uncertainty import RELATIVE_CHANGE, mean_over_days
 from tests.sim.block_bootstrap import bootstrap_ends
 from tests.sim.planted_gains import covered
 from tests.sim.synthetic_months import LOADS, LONG_BURSTS, PROCESSES, QUEUES, Process, gain_by_day

@@ -43,4 +43,4 @@ def compared(
     done = run_replays(inputs, tasks, runner or Runner())
     runs = on_whole_traces(results_of(inputs, done), tasks) if done.interrupted else results_of(inputs, done)
     dated = [world.name for world in worlds if world.has_deadlines]
-    return compare(runs, records, cap=inputs.counted_cap, with_deadlines=dated)
+    return compare(runs, with_deadlines=dated)

@@ -9,11 +9,11 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, with_deadlines
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerOptions
-from interfere.sim.trace_worlds import stretches
 from interfere.sim.uncertainty import UncertainMean
 from interfere.sim.world import HOUR_S, World
 from interfere.study.comparison import Comparison
 from interfere.study.engine import Runner
+from tests.sim.resampled_traces import stretches
 from tests.sim.small_worlds import USUAL, devices, job, world
 from tests.study.studies import compared
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError, UnfitError
-from interfere.study.engine import Document, Engine, Runner, TaskResults, in_processes, in_this_process
-from interfere.study.saved_results import SavedResults
+from interfere.study.engine import Document, Engine, Runner, SavedResults, TaskResults, in_processes, in_this_process
 from interfere.time_left import read_time_left
 from tests.study.counting_tasks import Count, count, count_slowly
 from tests.waiting import PATIENCE_S, wait_until

@@ -13,12 +13,13 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import EdgeSetting
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import SchedulerOptions
-from interfere.sim.uncertainty import NoInterval, mean_over_traces
+from interfere.sim.uncertainty import NoInterval
 from interfere.sim.world import World
-from interfere.study.comparison import change_over_days, change_over_traces
+from interfere.study.comparison import change_over_days
 from interfere.study.engine import Runner, in_processes
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, Scenario, results_of, run_replays
 from tests.sim.small_worlds import NAMES, USUAL, job, world
+from tests.study.over_traces import change_over_traces, mean_over_traces
 
 POLICIES = ("fifo-easy", "fifo-easy-greedy", "tiresias-first-fit", "tiresias-first-fit-greedy")
 

@@ -8,11 +8,10 @@ Law: what a scheduler that shares is compared with has the same order, estimates
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import product
-from typing import Any
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
@@ -203,33 +202,6 @@ def preset(name: str) -> SchedulerRecord:
         f"{Queue.SLOTS}; {', '.join(SERVER_DECIDES)}, each with -{ALONE} for no sharing. More seats: --seats, or "
         "a table of a study",
     )
-
-
-def record_of(entry: object) -> SchedulerRecord:
-    """The scheduler that an entry of a file means: a preset's name, or a table of fields.
-
-    Raises InvalidInputError for anything else.
-    """
-    if isinstance(entry, str):
-        return preset(entry)
-    names = [each.name for each in fields(SchedulerRecord)]
-    if not isinstance(entry, Mapping) or "queue" not in entry or not entry.keys() <= set(names):
-        raise InvalidInputError(
-            "a scheduler is the name of a preset or a table", value=entry, remedy=f"fields: {', '.join(names)}"
-        )
-    values: dict[str, Any] = dict(entry)
-    for name, kind in (("queue", Queue), ("backfill", Backfill), ("sharing", Sharing)):
-        if name in values and values[name] not in [member.value for member in kind]:
-            choices = ", ".join(member.value or '""' for member in kind)
-            raise InvalidInputError(f"no such {name} of a scheduler", value=values[name], remedy=f"one of {choices}")
-        if name in values:
-            values[name] = kind(values[name])
-    for name, expected in (("drop", bool), ("one_gpu", bool), ("rematch", bool), ("seats", int)):
-        if name in values and type(values[name]) is not expected:
-            raise InvalidInputError(
-                f"{name} of a scheduler is of another type", value=values[name], remedy=f"give a {expected.__name__}"
-            )
-    return SchedulerRecord(**values)
 
 
 def _all_records() -> Iterator[SchedulerRecord]:

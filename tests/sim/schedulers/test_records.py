@@ -14,7 +14,6 @@ from interfere.sim.schedulers.records import (
     SchedulerRecord,
     Sharing,
     preset,
-    record_of,
 )
 
 SEATED = SchedulerRecord(queue=Queue.SJF, backfill=Backfill.EASY, sharing=Sharing.MATCHING, one_gpu=True, seats=4)
@@ -85,19 +84,3 @@ def test_a_name_that_is_nearly_one_is_answered_with_it() -> None:
     with pytest.raises(InvalidInputError) as raised:
         preset("fifo+easy+greedy")
     assert raised.value.remedy.startswith("perhaps fifo-easy-greedy")
-
-
-def test_a_table_of_fields_or_a_name_is_a_record() -> None:
-    table = {"queue": "sjf", "backfill": "easy", "sharing": "matching", "one_gpu": True, "seats": 4}
-    assert record_of(table) == SEATED
-    assert record_of("sjf-easy") == PRESETS["sjf-easy"]
-    for wrong in (
-        3,
-        {},
-        {"backfill": "easy"},
-        {"queue": "fifo", "speed": 2},
-        {"queue": "lifo"},
-        table | {"seats": "4"},
-    ):
-        with pytest.raises(InvalidInputError):
-            record_of(wrong)

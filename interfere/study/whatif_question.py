@@ -12,49 +12,27 @@ gangs. Scenarios about workloads without truth are replayed at the trace's own l
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
-from interfere.reports.document import Document
-from interfere.reports.html_page import write_html_page
 from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
 from interfere.sim.truth import Composition
-from interfere.study.coverage import gpu_hours
+from interfere.study.comparison import compare
+from interfere.study.coverage import gpu_hours, missing_truth
 from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import Study, require_acting
 from interfere.study.tuned_constants import tuned_here
-from interfere.study.whatif.effects import WhatIfFindings, effects_of, placement_comparisons
-from interfere.study.whatif.missing_pairs import missing_truth
-from interfere.study.whatif.report import whatif_document, whatif_facts
+from interfere.study.whatif_report import WhatIfAnswer
 
 QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit"))
 LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
 CAPS = (1.25, 1.5)  # beside none
 SUGGESTED_PAIRS = 5
-PAGE = "whatif.html"
 USED = {
     *("question", "trace", "name_map", "gpus", "per_node", "checkpoint_s", "table", "model", "device_type", "mode"),
     *("fill", "unknown", "schedulers", "seats", "caps", "loads", "draws", "pairs", "seed"),
 }
-
-
-class WhatIfAnswer(WhatIfFindings):
-    """The findings, for people and for programs."""
-
-    def document(self) -> Document:
-        """Return the report."""
-        return whatif_document(self)
-
-    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Return all results as one JSON document."""
-        return whatif_facts(self, next(iter(files), None))
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report as a page."""
-        return [write_html_page(folder / PAGE, self.document())]
 
 
 class WhatIfQuestion:
@@ -62,7 +40,8 @@ class WhatIfQuestion:
 
     def resolved(self, study: Study) -> Study:
         """The study with the usual queues, loads and caps, which stand in order."""
-        require_acting(study, [], {each.name: "question replay" for each in fields(study) if each.name not in USED})
+        unused = [each.name for each in fields(study) if each.name not in USED]
+        require_acting(study, [(name, False, "question replay") for name in unused])
         resolved = replace(
             study,
             schedulers=study.schedulers or QUEUES,
@@ -99,22 +78,14 @@ class WhatIfQuestion:
         interrupted: bool,
     ) -> WhatIfAnswer:
         """Return the effect of sharing, the unknown part of it, and the pairs to measure."""
-        effects = effects_of(results, inputs)
-        jobs = sum(len(world.jobs) for world in inputs.worlds)
-        notes = (inputs.notes.names, inputs.notes.truth, inputs.notes.trace, _tuned_note(study, inputs))
+        lines = compare(results).lines
         assert study.pairs is not None
         return WhatIfAnswer(
             study=study,
-            trace=inputs.trace,
-            load=sum(world.load * len(world.jobs) for world in inputs.worlds) / jobs,
-            coverage=inputs.coverage,
-            left_out=inputs.left_out,
-            is_predicted=inputs.is_predicted,
-            unknown=inputs.unknown,
-            effects=effects,
-            comparisons=placement_comparisons(effects),
+            inputs=inputs,
+            effects=tuple(line for line in lines if line.reference is not None),
             missing=missing_truth(inputs.measured, inputs.tried, gpu_hours(inputs.worlds), study.pairs),
-            notes=tuple(filter(None, notes)),
+            tuned=_tuned_note(study, inputs),
             replays=len(results),
             planned=planned,
             interrupted=interrupted,

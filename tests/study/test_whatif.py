@@ -15,13 +15,12 @@ from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trac
 from interfere.errors import InvalidInputError
 from interfere.reports.html_page import html_page
 from interfere.sim.schedulers.records import PRESETS
+from interfere.sim.score import Score
 from interfere.study.coverage import suggested_map
 from interfere.study.engine import Document, Runner, in_this_process
 from interfere.study.questions import ask
 from interfere.study.study import Study
-from interfere.study.whatif.question import WhatIfAnswer
-from interfere.study.whatif.report import whatif_document
-from interfere.study.whatif.wording import placement_text, scenario_text, verdict
+from interfere.study.whatif_report import WhatIfAnswer, placement_text, scenario_text, verdict
 from interfere.training.commands.whatif import app
 from interfere.training.study_models import TrainedModels
 
@@ -69,7 +68,7 @@ def quick(trace: Path, measured: Path, **options: object) -> Study:
 
 
 def whatif_page(answer: WhatIfAnswer) -> str:
-    return html_page(whatif_document(answer))
+    return html_page(answer.document())
 
 
 def answered(study: Study, runner: Runner | None = None) -> WhatIfAnswer:
@@ -122,16 +121,23 @@ def test_where_nothing_slows_down_a_busy_cluster_gains_and_the_report_says_so(sm
     write_table(tmp_path / "free", free)
     site = make_trace(tmp_path / "site", [job.workload for job in small.jobs], count=400)
     answer = answered(quick(site, tmp_path / "free"))
-    busy = [e for e in answer.effects if e.target_load == 0.9 and e.sharing == "greedy" and e.is_plain]
+    busy = [e for e in answer.effects if e.task.load == 0.9 and e.scheduler.sharing == "greedy" and answer.is_plain(e)]
     assert busy[0].change is not None
     assert busy[0].change.interval.high < 0
     assert all(abs(each.difference) <= 0.01 for each in answer.comparisons)
     assert "within 1 %" in placement_text(answer.comparisons)
 
 
+def scaled(score: Score, factor: float) -> Score:
+    return replace(score, completion_s=factor * score.completion_s)
+
+
 def test_matching_that_pays_is_said_to_pay(known: Path, small_folder: Path) -> None:
     answer = answered(quick(known, small_folder))
-    better = [replace(each, matching_s=each.greedy_s * 0.95) for each in answer.comparisons]
+    better = [
+        replace(each, matching=replace(each.greedy, score=scaled(each.greedy.score, 0.95)))
+        for each in answer.comparisons
+    ]
     assert "Matching ends jobs up to 5.0 % sooner than greedy" in placement_text(better)
 
 
@@ -149,8 +155,8 @@ def test_a_map_names_the_jobs_of_a_site(small: Table, small_folder: Path, tmp_pa
     site = make_trace(tmp_path / "site", [f"team7_{workload}_v2", "quux"])
     (tmp_path / "names.csv").write_text(f"pattern,workload\n{workload},{workload}\n")
     answer = answered(quick(site, small_folder, name_map=tmp_path / "names.csv"))
-    assert answer.coverage.known_jobs == 45
-    assert [each.workload for each in answer.unknown] == ["quux"]
+    assert answer.inputs.coverage.known_jobs == 45
+    assert [each.workload for each in answer.inputs.unknown] == ["quux"]
     assert answer.notes[0] == "names: 45 of 90 jobs mapped by names.csv"
     text = scenario_text(answer)
     assert "if they run alone" in text
@@ -171,9 +177,9 @@ def test_names_that_resemble_a_workloads_name_are_suggested() -> None:
 def test_gangs_have_a_line_of_their_own(small: Table, small_folder: Path, tmp_path: Path) -> None:
     site = make_trace(tmp_path / "site", [job.workload for job in small.jobs], gangs=True)
     answer = answered(quick(site, small_folder))
-    assert answer.coverage.has_gangs
-    own = [e for e in answer.effects if e.target_load is None and e.sharing == "greedy"]
-    assert {e.gangs_share for e in own} == {False, True}
+    assert answer.inputs.coverage.has_gangs
+    own = [e for e in answer.effects if e.task.load is None and e.scheduler.sharing == "greedy"]
+    assert {answer.gangs_share(e) for e in own} == {False, True}
     assert "gangs (assumed)" in whatif_page(answer)
 
 

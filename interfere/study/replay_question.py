@@ -3,22 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.reports.document import Document
 from interfere.sim.edge_world import CHECKPOINT_S
 from interfere.sim.schedulers.records import DEADLINE_DEFAULT, DEFAULT, SchedulerRecord
 from interfere.sim.trace_worlds import days_spanned, has_ties
-from interfere.sim.truth import UNKNOWN_ALONE, Composition
+from interfere.sim.truth import Composition
 from interfere.sim.world import World
 from interfere.study.comparison import compare, on_whole_traces, trace_tasks, with_references
 from interfere.study.coverage import Coverage
 from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
-from interfere.study.replay.files import replay_facts, write_report
-from interfere.study.replay.report import ReplayFindings, replay_document
+from interfere.study.replay_report import ReplayAnswer
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import HIDDEN_SHARE, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study, require_acting
 from interfere.study.tuned_constants import tuned_here, tuned_note
@@ -32,22 +28,6 @@ COMPOSED_GROUPS = (
 )
 
 
-class ReplayAnswer(ReplayFindings):
-    """The findings, for people and for programs."""
-
-    def document(self) -> Document:
-        """Return the report."""
-        return replay_document(self)
-
-    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Everything but the single jobs."""
-        return replay_facts(self, files)
-
-    def write(self, folder: Path) -> list[Path]:
-        """The page, the jobs, the runs, and the deadlines that were drawn."""
-        return write_report(folder, self)
-
-
 class ReplayQuestion:
     """A comparison of every scheduler with its references, on every trace."""
 
@@ -58,16 +38,18 @@ class ReplayQuestion:
         Replays with deadlines do not use whole nodes, so that they stay comparable with published figures.
         """
         dated = study.deadlines is not None
+        checkpoint_s = CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S
+        named = study.schedulers or (DEADLINE_DEFAULT if dated else DEFAULT)
+        # Schedulers that plan groups once for each number of seats.
+        seated = tuple(dict.fromkeys(one.with_seats(seats) or one for one in named for seats in study.seats))
         resolved = replace(
             study,
-            schedulers=_seated(study.schedulers or (DEADLINE_DEFAULT if dated else DEFAULT), study.seats),
+            schedulers=seated or named,
             hide=HIDDEN_SHARE if study.hide is None else study.hide,
             caps=study.caps or (math.inf,),
             per_node=NODE_GPUS if study.per_node is None else study.per_node,
             whole_nodes=not dated if study.whole_nodes is None else study.whole_nodes,
-            checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)
-            if study.checkpoint_s is None
-            else study.checkpoint_s,
+            checkpoint_s=checkpoint_s if study.checkpoint_s is None else study.checkpoint_s,
             guest_may_stay=study.guest_may_stay is not False,
         )
         _check(study, resolved.schedulers)
@@ -117,8 +99,7 @@ class ReplayQuestion:
             if interrupted:
                 runs = on_whole_traces(runs, [task for task in planned_tasks if _counts(task, composition)])
             if runs:
-                cap = inputs.replays.counted_cap
-                comparisons.append(compare(runs, schedulers, cap=cap, with_deadlines=dated))
+                comparisons.append(compare(runs, with_deadlines=dated))
         if not comparisons:
             raise KeyboardInterrupt
         named = replace(study, schedulers=_named(study, inputs.coverage))
@@ -129,19 +110,15 @@ class ReplayQuestion:
             INTERRUPTED if interrupted else "",
             inputs.coverage.note(),
             tuned_note(tuned),
-            inputs.notes.names,
-            inputs.notes.truth,
-            inputs.notes.trace,
             "" if study.guest_may_stay else GUESTS_END_FIRST,
-            inputs.notes.beliefs,
-            inputs.notes.clock,
-            inputs.notes.left_out,
+            *inputs.notes,
             COMPOSED_GROUPS if product is not None else "",
             f"draws with an offered load of 1 or more count nowhere: {', '.join(dropped)}" if dropped else "",
         )
         return ReplayAnswer(
             study=named,
             coverage=inputs.coverage,
+            cap=inputs.replays.counted_cap,
             comparison=comparisons[0],
             product=product,
             notes=tuple(filter(None, notes)),
@@ -154,11 +131,6 @@ class ReplayQuestion:
 def _counts(task: ReplayTask, composition: Composition) -> bool:
     """Return whether the replay belongs to a comparison: it has pairs only, or composes groups in this way."""
     return task.composition is composition or task.scheduler.seats == DEFAULT_SEATS
-
-
-def _seated(schedulers: Sequence[SchedulerRecord], seats: Sequence[int]) -> tuple[SchedulerRecord, ...]:
-    """The schedulers, those that plan groups once for each number of seats."""
-    return tuple(dict.fromkeys(one.with_seats(k) or one for one in schedulers for k in seats)) or tuple(schedulers)
 
 
 def _named(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
@@ -178,69 +150,37 @@ def _replayed(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
 
 def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
     """Raises InvalidInputError for a field that would change nothing."""
-    shares = any(one.sharing for one in schedulers)
+
+    def any_that(member: str) -> bool:
+        return any(getattr(one, member) for one in schedulers)
+
     dated = study.deadlines is not None
-    sharing = "a policy that shares"
-    # (field, is it given?, does it act here?, what it needs)
-    needs: list[tuple[str, bool, bool, str]] = [
-        ("hide", study.hide is not None, study.predict == "model", "predict model"),
-        ("per_node", study.per_node is not None, study.gpus is not None, "gpus"),
-        ("added", study.added, dated, "deadlines"),
-        ("taken", study.taken, dated, "deadlines"),
-        ("predict", study.predict != "truth", shares, sharing),
-        ("online", study.online, shares, sharing),
-        ("error", study.error > 0, shares, sharing),
-        ("caps", bool(study.caps), shares, sharing),
-        ("unknown", study.unknown != UNKNOWN_ALONE, shares, sharing),
-        ("unknown", study.unknown != UNKNOWN_ALONE, study.predict != "model", "predict truth or mean"),
-        ("most_shared_gpus", study.most_shared_gpus is not None, shares, sharing),
-        (
-            "seats",
-            bool(study.seats),
-            any(one.plans_groups for one in schedulers),
-            "policy, or a policy with matching of an order that stops no job and drops none",
-        ),
-        (
-            "guest_may_stay",
-            study.guest_may_stay is False,
-            all(one.seats == DEFAULT_SEATS for one in schedulers),
-            "policies that share in pairs only",
-        ),
-        (
-            "guest_may_stay",
-            study.guest_may_stay is not None,
-            any(one.uses_guest_ends_first for one in schedulers),
-            "a policy that shares and stops no job",
-        ),
-        (
-            "slice_s",
-            study.slice_s > 0,
-            any(one.uses_slices for one in schedulers),
-            "a policy with an order that shares and stops no job",
-        ),
-        (
-            "whole_nodes",
-            study.whole_nodes is not None,
-            any(one.uses_whole_nodes for one in schedulers),
-            "a policy with an order, or slots",
-        ),
-        (
-            "duration_error",
-            study.duration_error > 0,
-            any(one.knows_durations for one in schedulers),
-            "a policy that is told durations (sjf, srtf, easy, drop, slots, policy...)",
-        ),
-        (
-            "checkpoint_s",
-            study.checkpoint_s is not None,
-            any(one.stops_jobs for one in schedulers) or dated,
-            "a policy that stops jobs (tiresias, srtf, or with rematch), or deadlines",
-        ),
-        ("error", study.error > 0, study.predict == "truth", "predict truth: an error is put on the truth only"),
-        ("loads", bool(study.loads), len(study.loads) <= 1, "one load; question whatif takes several"),
-        ("caps", bool(study.caps), len(study.caps) <= 1, "one cap; question whatif takes several"),
-    ]
-    require_acting(study, needs, {"pairs": "question whatif"})
+    told = "a policy that is told durations (sjf, srtf, easy, drop, slots, policy...)"
+    stopping = "a policy that stops jobs (tiresias, srtf, or with rematch), or deadlines"
+    grouping = "policy, or a policy with matching of an order that stops no job and drops none"
+    in_pairs = study.guest_may_stay is not False or all(one.seats == DEFAULT_SEATS for one in schedulers)
+    sharing = ("predict", "online", "error", "caps", "unknown", "most_shared_gpus")
+    require_acting(
+        study,
+        [
+            ("hide", study.predict == "model", "predict model"),
+            ("per_node", study.gpus is not None, "gpus"),
+            *((name, dated, "deadlines") for name in ("added", "taken")),
+            *((name, any_that("sharing"), "a policy that shares") for name in sharing),
+            ("unknown", study.predict != "model", "predict truth or mean"),
+            ("seats", any_that("plans_groups"), grouping),
+            ("guest_may_stay", in_pairs, "policies that share in pairs only"),
+            ("guest_may_stay", any_that("uses_guest_ends_first"), "a policy that shares and stops no job"),
+            ("slice_s", any_that("uses_slices"), "a policy with an order that shares and stops no job"),
+            ("whole_nodes", any_that("uses_whole_nodes"), "a policy with an order, or slots"),
+            ("duration_error", any_that("knows_durations"), told),
+            ("checkpoint_s", any_that("stops_jobs") or dated, stopping),
+            ("error", study.predict == "truth", "predict truth: an error is put on the truth only"),
+            ("loads", len(study.loads) <= 1, "one load; question whatif takes several"),
+            ("caps", len(study.caps) <= 1, "one cap; question whatif takes several"),
+            ("pairs", False, "question whatif"),
+        ],
+    )
     if any(load <= 0 for load in study.loads):
         raise InvalidInputError("an offered load is positive", value=study.loads[0], remedy="for example 0.85")
 

@@ -1,0 +1,477 @@
+"""The answer of a replay: verdicts, a table and figures for each group of traces, and its files."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interfere.file_writing import write_atomically
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.reports.document import (
+    Axis,
+    Colour,
+    Column,
+    Document,
+    Estimate,
+    Figure,
+    Items,
+    LinePlot,
+    Mark,
+    Panel,
+    Part,
+    PlotRow,
+    Point,
+    Range,
+    RowPlot,
+    Section,
+    Sentence,
+    Series,
+    Table,
+    Tone,
+    table_of,
+)
+from interfere.reports.html_page import write_html_page
+from interfere.reports.numbers import COUNT, PLAIN, fixed, hours, percent
+from interfere.sim.edge_world import DeadlineDraws, save_draws
+from interfere.sim.replay import Replayed
+from interfere.sim.schedulers.records import DEADLINE_BASELINE
+from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
+from interfere.sim.world import HOUR_S
+from interfere.study.comparison import Comparison, Line, TraceGroup
+from interfere.study.coverage import Coverage
+from interfere.study.replays import ReplayResult
+from interfere.study.study import Study
+
+DRAWS_FILE = "deadlines.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayAnswer:
+    """The comparison of schedulers, with the facts that a reader needs to judge it."""
+
+    study: Study  # resolved, with the schedulers that were replayed
+    coverage: Coverage
+    cap: float  # slowdown past which pairs are counted
+    comparison: Comparison  # groups that nobody measured are the sum of their pairs
+    product: Comparison | None  # the same where they are the product; None where two jobs at most share a device
+    notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
+    interrupted: bool
+    deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
+    tuned: Mapping[str, str] = field(default_factory=dict)  # policy -> what of it was chosen on this very trace
+
+    def document(self) -> Document:
+        """Return the report: how much the truth covers, the verdicts, and the policies on each group of traces."""
+        parts: list[Part] = [
+            Sentence("What sharing devices would have done to this trace, by policy.", tone=Tone.LEAD),
+            *(Sentence(verdict, tone=Tone.GOOD) for verdict in verdicts(self)),
+            Items(tuple(self.notes)),
+        ]
+        told: set[str] = set()
+        for table, legend in policy_tables(self.comparison, self.product):
+            inside: list[Part] = [table]
+            if legend not in told:
+                inside.append(Sentence(legend, tone=Tone.NOTE))
+                told.add(legend)
+            if table.title == TraceGroup.STABLE:
+                inside += _completion_figures(self.comparison)
+            if table.title == TraceGroup.DEADLINES:
+                inside += _deadline_figures(self.comparison)
+            parts.append(Section(table.title, tuple(inside)))
+        parts += [Sentence(text, tone=Tone.NOTE) for text in _populations(self.comparison)]
+        return Document(f"Replay of {self.study.trace.name}", tuple(parts))
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Return all results except those of single jobs, for programs. `files`: the files of the report."""
+        comparison = self.comparison
+        content: dict[str, Any] = {
+            "question": self.study,
+            "coverage": self.coverage,
+            "notes": self.notes,
+            "verdicts": verdicts(self),
+            "tuned_on_this_trace": self.tuned,
+            "cap": self.cap,
+            "stable": comparison.stable,
+            "overloaded": comparison.overloaded,
+            "runs": [_run_facts(run) for run in comparison.runs],
+            "files": files,
+        }
+        if self.product is not None:
+            content["groups_by_product"] = {"stable": self.product.stable, "overloaded": self.product.overloaded}
+        if self.deadline_draws:
+            recorded = [run for run in comparison.runs if run.task.is_recorded]
+            content["deadlines"] = comparison.deadlines
+            content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
+            content["draws_file"] = next((path for path in files if path.name == DRAWS_FILE), "")
+            content["schedulers"] = {
+                scheduler.label: [run.score for run in recorded if run.task.scheduler == scheduler]
+                for scheduler in self.study.schedulers
+            }
+        return content
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `report.html`, `runs.csv`, `jobs.parquet`, and with deadlines `deadlines.json`, each whole or not at
+        all.
+
+        Raises UnfitError where the folder cannot be written.
+        """
+        runs = self.comparison.runs
+        rows = [_run_facts(run) for run in runs]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        saves: dict[str, Callable[[str], object]] = {
+            "runs.csv": lambda path: Path(path).write_text(text.getvalue(), encoding="utf-8", newline=""),
+            "jobs.parquet": lambda path: _write_jobs(path, runs),
+        }
+        if self.deadline_draws:
+            saves[DRAWS_FILE] = lambda path: save_draws(Path(path), self.deadline_draws)
+        for name, save in saves.items():
+            write_atomically(folder / name, save)
+        return [write_html_page(folder / "report.html", self.document()), *(folder / name for name in saves)]
+
+
+def _run_facts(run: ReplayResult) -> dict[str, Any]:
+    """Return the figures of one replay by name."""
+    task = run.task
+    head = {"policy": run.policy, "world": run.world, "draw": task.draw, "tie": task.tie}
+    return head | {"load": run.load, "seconds": run.seconds} | run.score.facts()
+
+
+def _write_jobs(path: str, runs: Sequence[ReplayResult]) -> None:
+    """Write one row per job, world and policy, of the trace as recorded. No deadline and no promise are null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = []
+    for run in runs:
+        if (replayed := run.replayed) is None:
+            continue
+        jobs = replayed.world.jobs
+        columns = {
+            "policy": [run.policy] * len(jobs),
+            "world": [run.world] * len(jobs),
+            "job_id": [job.id for job in jobs],
+            **{name: [getattr(job, name) for job in jobs] for name in ("workload", "gpus", "arrival_s", "duration_s")},
+            **{name: getattr(replayed, name) for name in ("started_s", "ended_s", "stops")},
+            "deadline_s": pa.array([job.deadline_s if job.has_deadline else None for job in jobs], pa.float64()),
+            "promised_s": pa.array(replayed.promised_s, pa.float64(), from_pandas=True),
+        }
+        parts.append(pa.table(columns))
+    pq.write_table(pa.concat_tables(parts), path, compression="zstd")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+HOURS, CHANGE, SECONDS = hours(), percent(1, sign=True), fixed(1, "s", quantity="s")
+POINTS = fixed(1, quantity="fraction", scale=100, sign=True)
+
+
+def estimate(mean: UncertainMean | None) -> Estimate | None:
+    """Return a mean with its interval as a cell; None where there is no mean."""
+    return None if mean is None else Estimate(mean.mean, mean.interval.low, mean.interval.high)
+
+
+def spread(mean: UncertainMean | None) -> Range | None:
+    """Return the spread of a mean as a cell; None where there is no mean."""
+    return None if mean is None else Range(mean.spread.low, mean.spread.high)
+
+
+COLUMNS = (
+    Column("policy", of="policy"),
+    Column("mean", HOURS, of="score.mean_completion_s"),
+    Column("against none", CHANGE, of=lambda line: estimate(line.change)),
+    Column("spread", CHANGE, of=lambda line: spread(line.change)),
+    Column(
+        "order of ties", HOURS, of=lambda line: Range(*line.tie_range_s) if line.tie_range_s else None, is_detail=True
+    ),
+    Column("median", HOURS, of="score.median_completion_s", is_detail=True),
+    Column("p99", HOURS, of="score.p99_completion_s", is_detail=True),
+    Column("slowdown", fixed(2), of="score.mean_slowdown", is_detail=True),
+    Column("waiting", HOURS, of="score.mean_waiting_s", is_detail=True),
+    Column("in use", percent(), of="score.utilisation", is_detail=True),
+    Column("shared", percent(), of="score.shared", is_detail=True),
+    Column("past cap", percent(1), of=lambda line: line.score.past_cap if line.score.pairs else None, is_detail=True),
+    Column("replay", SECONDS, of="seconds", is_detail=True),
+)
+LEGEND = (
+    "mean, median, p99: completion time of all jobs, from arrival to end; against none: change of the mean against the "
+    f"same policy without sharing, with the {CONFIDENCE:.0%} interval of this mean over other such periods (from "
+    f"overlapping batches of the recorded days); spread: that of {CONFIDENCE:.0%} of single days, or of whole traces "
+    "where days were redrawn; order of ties: the mean over orders of jobs submitted in one second; slowdown: "
+    "completion time over run time without sharing; in use, shared: of device time; past cap: pairs that truly slowed "
+    "a side beyond the cap"
+)
+DEADLINE_COLUMNS = (
+    Column("policy", of="policy"),
+    Column("met", percent(1), of=lambda line: estimate(line.satisfaction), is_brief=True),
+    Column("against drop", POINTS, of=lambda line: estimate(line.satisfaction_change)),
+    Column("effort", HOURS, of=lambda line: line.best_effort_s.mean if line.best_effort_s else None),
+    Column(
+        "waste",
+        percent(1),
+        of=lambda line: line.score.wasted_gpu_h / line.score.used_gpu_h if line.score.used_gpu_h else None,
+    ),
+    Column("broken", COUNT, of=lambda line: line.score.broken if line.score.promised else None),
+    Column("promised", COUNT, of=lambda line: line.score.promised or None),
+    Column("dropped", COUNT, of="score.dropped", is_detail=True),
+    Column("in use", percent(), of="score.utilisation", is_detail=True),
+    Column("shared", percent(), of="score.shared", is_detail=True),
+    Column("stops", COUNT, of="score.stops", is_detail=True),
+    Column("replay", SECONDS, of="seconds", is_detail=True),
+)
+DEADLINE_LEGEND = (
+    f"met: deadlines met over all submitted jobs that have one, with the {CONFIDENCE:.0%} interval of this mean over "
+    "other such periods (from overlapping batches of the recorded days); against drop: difference in points, job by "
+    f"job, to {DEADLINE_BASELINE.label} (with -greedy, where the policy shares, which then pairs only where both "
+    "meet their deadlines); effort: mean completion time of jobs without a deadline; waste: percentage of device time "
+    "spent on jobs that missed their deadline, and on checkpoints; broken: promised deadlines that were missed"
+)
+SEATS_COLUMNS = (
+    Column("policy", of="policy"),
+    Column("mean", HOURS, of=lambda line: estimate(line.completion_s)),
+    Column("worst slowdown", fixed(2), of=lambda line: estimate(line.worst_slowdown)),
+    Column("of all", fixed(2), of="score.worst_slowdown", is_detail=True),
+    Column("against none", CHANGE, of=lambda line: estimate(line.change), is_detail=True),
+    Column("against two", CHANGE, of=lambda line: estimate(line.change_to_pairs)),
+    Column("shared", percent(), of="score.shared", is_detail=True),
+)
+SEATS_LEGEND = (
+    "worst slowdown: by company, time on devices over the time alone; of the jobs that arrive on one day the largest, "
+    "averaged over days; of all: the largest of any job; against none, against two: change of the mean completion time "
+    f"against the same policy without sharing, and with two jobs at most on a device; [{CONFIDENCE:.0%} intervals of "
+    "these means over other such periods, from overlapping batches of the recorded days]"
+)
+
+
+def policy_tables(comparison: Comparison, product: Comparison | None = None) -> list[tuple[Table, str]]:
+    """Return a table and its legend for each group of traces that exists, then for schedulers with more than two seats.
+
+    Schedulers of deadlines are sorted best first. `product`: the comparison in which groups slow down by the product of
+    their pairs.
+    """
+    best_first = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
+    groups: list[tuple[str, Sequence[Line], Sequence[Column], str]] = [
+        (TraceGroup.STABLE, comparison.stable, COLUMNS, LEGEND),
+        (TraceGroup.OVERLOADED, comparison.overloaded, COLUMNS, LEGEND),
+        (TraceGroup.DEADLINES, best_first, DEADLINE_COLUMNS, DEADLINE_LEGEND),
+    ]
+    if product is not None:
+        for ends, each in (("sum", comparison), ("product", product)):
+            for kind, lines in (("stable", each.stable), ("overloaded", each.overloaded)):
+                title = f"Seats, {kind} load: groups by the {ends} of their pairs unless measured"
+                groups.append((title, _seated(lines), SEATS_COLUMNS, SEATS_LEGEND))
+    return [(table_of(title, columns, lines), legend) for title, lines, columns, legend in groups if lines]
+
+
+def _satisfaction(line: Line) -> float:
+    return line.satisfaction.mean if line.satisfaction is not None else 0.0
+
+
+def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The policies with more than two seats, and each with two and without sharing."""
+    seated = [line.scheduler for line in lines if line.scheduler.seats > DEFAULT_SEATS]
+    shown = {one for scheduler in seated for one in (scheduler, scheduler.two_seats, scheduler.unshared)}
+    return tuple(line for line in lines if line.scheduler in shown)
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _populations(comparison: Comparison) -> list[str]:
+    """Return, for each group of traces, the population that its intervals and spreads describe."""
+    texts = []
+    for group in TraceGroup:
+        figures = [figure for line in comparison.of(group) if (figure := line.change or line.satisfaction) is not None]
+        if figures:
+            figure = next((each for each in figures if each.interval.is_known), figures[0])
+            reason = f" (none: {figure.interval.missing})" if figure.interval.missing else ""
+            over = f"{figure.interval.population}{reason}; spread over {figure.spread.population}"
+            texts.append(f"{group}: intervals are of the {over}")
+    return texts
+
+
+def verdicts(answer: ReplayAnswer) -> list[str]:
+    """Return sentences that name the best policy by mean completion time and by deadlines met.
+
+    Each is given among all policies, and among policies that could run in practice. Policies with a constant chosen on
+    this very trace are excluded.
+    """
+    stable = [line for line in answer.comparison.stable if line.policy not in answer.tuned]
+    deadlines = [line for line in answer.comparison.deadlines if line.policy not in answer.tuned]
+    unknown = [line for line in stable if not line.scheduler.knows_durations]
+    nonpreemptive = [line for line in unknown if not line.scheduler.is_preemptive]
+    texts = []
+    for description, lines in (
+        ("of all", stable),
+        ("without knowing durations beforehand", unknown),
+        ("of those, without stopping jobs", nonpreemptive),
+    ):
+        if lines:
+            best = min(lines, key=lambda line: line.score.mean_completion_s)
+            by_sharing = f", by sharing {change_text(best.change)}" if best.change else ", which shares nothing"
+            texts.append(
+                f"soonest {description}: {best.policy}, {HOURS.number(best.score.mean_completion_s)} h{by_sharing}"
+            )
+    unshared = [line for line in deadlines if not line.scheduler.sharing]
+    for description, lines in (("of all", deadlines), ("without sharing", unshared)):
+        if lines:
+            best = max(lines, key=_satisfaction)
+            met = percent(1).number(_satisfaction(best))
+            ends = best.satisfaction.interval if best.satisfaction else None
+            interval = f" {percent().ends(ends.low, ends.high)}" if ends and ends.is_known else ""
+            texts.append(f"most deadlines met {description}: {best.policy}, {met}{interval} %")
+    return texts
+
+
+def change_text(change: UncertainMean) -> str:
+    """Return a change of a mean as per cent, with its interval where there is one."""
+    return f"{CHANGE.number(change.mean)} % {CHANGE.ends(change.interval.low, change.interval.high)}".rstrip()
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+MAX_CURVES = 6  # in one plot: more cannot be told apart
+CURVE_POINTS = 200  # quantiles of a curve
+SHARES = Series(name="with sharing", mark=Mark.BAR)
+UNSHARED = Series(name="without sharing", mark=Mark.BAR, colour=Colour.GREY)
+
+
+def _completion_figures(comparison: Comparison) -> list[Figure]:
+    """Mean and distribution of completion times, what sharing changes, and the devices of the busiest world."""
+    lines = comparison.stable
+    recorded = [run for run in comparison.runs if run.task.is_recorded and run.load < 1]
+    best = min(
+        (line for line in lines if line.against), key=lambda line: line.score.mean_completion_s, default=lines[0]
+    )
+    world = max(recorded, key=lambda run: run.load).world
+    return [
+        _bars(
+            "Mean completion time, trace as recorded",
+            Axis(title="mean completion time (h)", form=hours()),
+            [(line, Estimate(line.score.mean_completion_s)) for line in lines],
+        ),
+        *_changes(
+            "What sharing changes",
+            Axis(title="change of the mean completion time by sharing (%), left is better", form=CHANGE),
+            [(line, line.change) for line in lines],
+        ),
+        _curves(recorded),
+        _devices((best.against, best.policy), recorded, world, f"Devices of {world}, the busiest stable world"),
+    ]
+
+
+def _deadline_figures(comparison: Comparison) -> list[Figure]:
+    """Deadlines met, more or fewer than by the baseline, and the devices of the world with the highest load."""
+    lines = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
+    recorded = [run for run in comparison.runs if run.task.is_recorded]
+    world = max(recorded, key=lambda run: run.load).world
+    met = [(line, line.satisfaction) for line in lines if line.satisfaction is not None]
+    against = (
+        f"deadlines met more than by {DEADLINE_BASELINE.label}, with sharing than by {DEADLINE_BASELINE.label}-greedy "
+        "(points), right is better"
+    )
+    return [
+        _bars(
+            f"Deadline satisfaction{_interval_of(met[0][1]) if met else ''}",
+            Axis(title="deadlines met, of all submitted jobs that have one (%)", form=percent(1)),
+            [(line, Estimate(share.mean, share.interval.low, share.interval.high)) for line, share in met],
+        ),
+        *_changes(
+            "Deadline satisfaction against the baseline",
+            Axis(title=against, form=POINTS),
+            [(line, line.satisfaction_change) for line in lines],
+        ),
+        _devices(
+            (lines[0].deadlines_against, lines[0].policy),
+            recorded,
+            world,
+            f"Devices of {world}, the world with the highest load",
+        ),
+    ]
+
+
+def _interval_of(mean: UncertainMean) -> str:
+    """Return the end of a figure's title that says what its intervals are of; empty where there are none."""
+    return f", {CONFIDENCE:.0%} interval of the {mean.interval.population}" if mean.interval.is_known else ""
+
+
+def _bars(title: str, axis: Axis, values: Sequence[tuple[Line, Estimate]]) -> RowPlot:
+    """Return one bar for each line. Bars of policies that do not share are grey."""
+    series = (SHARES, UNSHARED) if any(line.scheduler.sharing for line, _ in values) else (UNSHARED,)
+    rows = tuple(
+        PlotRow(
+            label=line.policy,
+            values=tuple((value,) if (each is SHARES) == bool(line.scheduler.sharing) else () for each in series),
+        )
+        for line, value in values
+    )
+    return RowPlot(title=title, axis=axis, series=series, rows=rows)
+
+
+def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean | None]]) -> list[Figure]:
+    """One point and interval for each policy that was compared; no figure where none was."""
+    known = [(line, change) for line, change in changes if change is not None]
+    if not known:
+        return []
+    rows = tuple(
+        PlotRow(label=line.policy, values=((Estimate(each.mean, each.interval.low, each.interval.high),),))
+        for line, each in known
+    )
+    return [RowPlot(title=f"{title}{_interval_of(known[0][1])}", axis=axis, series=(Series(name="change"),), rows=rows)]
+
+
+def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
+    """Share of jobs that have ended within a time after their arrival, of the traces as recorded."""
+    policies = list(dict.fromkeys(run.policy for run in runs))[-MAX_CURVES:]
+    shares = np.linspace(0.0, 1.0, CURVE_POINTS + 1)[1:]
+    curves = []
+    for policy in policies:
+        times_s = [run.replayed.completion_s for run in runs if run.policy == policy and run.replayed is not None]
+        quantiles_s = np.maximum(np.quantile(np.concatenate(times_s), shares), 1.0)
+        curves.append(tuple(Point(float(x), float(y)) for x, y in zip(quantiles_s, shares, strict=True)))
+    return LinePlot(
+        title="Jobs over within a time of their arrival, trace as recorded",
+        x=Axis(title="completion time (h, log scale)", form=hours(4), is_log=True),
+        y=Axis(title="share of jobs (%)", form=percent(), high=1.0),
+        series=tuple(
+            Series(name=policy, mark=Mark.STEP, colour=colour) for policy, colour in zip(policies, Colour, strict=False)
+        ),
+        panels=(Panel(points=tuple(curves)),),
+    )
+
+
+def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str, title: str) -> LinePlot:
+    """Devices in use and shared over time, one panel a policy; means of an hour, or of 1/400 of a longer trace."""
+    by_name = {run.policy: run.replayed for run in recorded if run.world == world}
+    replays = [(name, replayed) for name in names if name and (replayed := by_name[name]) is not None]
+    last_s = max(float(replayed.at_s[-1]) for _, replayed in replays)
+    edges_s = np.arange(0.0, last_s, max(HOUR_S, last_s / 400))
+    return LinePlot(
+        title=title,
+        x=Axis(title="days since the first arrival", form=PLAIN),
+        y=Axis(title="devices (%)", form=percent(), low=0.0, high=1.0),
+        series=(
+            Series(name="in use", mark=Mark.AREA),
+            Series(name="of these shared by two", mark=Mark.AREA, colour=Colour.ORANGE),
+        ),
+        panels=tuple(
+            Panel(title=policy, points=tuple(_means(replayed, kind, edges_s) for kind in ("busy", "shared")))
+            for policy, replayed in replays
+        ),
+    )
+
+
+def _means(replayed: Replayed, kind: str, edges_s: np.ndarray) -> tuple[Point, ...]:
+    """Share of devices between consecutive edges: means of a step function that takes its values from `at_s` on."""
+    values = getattr(replayed, kind) / len(replayed.world.devices)
+    integral = np.concatenate([[0.0], np.cumsum(np.diff(replayed.at_s) * values[:-1])])
+    means = np.diff(np.interp(edges_s, replayed.at_s, integral)) / np.diff(edges_s)
+    days = edges_s[:-1] / (24 * HOUR_S)
+    return tuple(Point(float(day), float(share)) for day, share in zip(days, means, strict=True))
