@@ -113,75 +113,12 @@ class FreeDevices:
                     return tuple(device for _, device in entries)
         return ()
 
-    def node_counts(self) -> "NodeCounts":
-        """Return a counter of the free devices of each node, to which a caller may add devices."""
-        return NodeCounts(self._places, [free.by_count for free in self._classes])
-
     def _by_node(self, devices: Iterable[Device]) -> Iterator[tuple[int, int, list["_Entry"]]]:
         grouped: dict[tuple[int, int], list[_Entry]] = {}
         for device in devices:
             number, node, position = self._places.positions[device.id]
             grouped.setdefault((number, node), []).append((position, device))
         return ((number, node, entries) for (number, node), entries in grouped.items())
-
-
-class NodeCounts:
-    """Numbers of free devices by node, which tell whether a job finds devices sooner than `FreeDevices` does.
-
-    Law: `holds` says yes exactly where `FreeDevices.find` would find devices.
-    """
-
-    def __init__(self, places: DevicePlaces, nodes_by_count: Iterable[list[list[int]]]) -> None:
-        self._places = places
-        self._count_of = [  # of each class: node -> its free devices, where it has any
-            {node: count for count, nodes in enumerate(by_count) for node in nodes} for by_count in nodes_by_count
-        ]
-        self._free = [sum(counts.values()) for counts in self._count_of]
-        self._nodes = [_nodes_by_count(counts.values()) for counts in self._count_of]
-
-    def add(self, device_ids: Iterable[str]) -> None:
-        """These devices, which were not free, are free from now on."""
-        for device_id in device_ids:
-            number, node, _ = self._places.positions[device_id]
-            counts, nodes = self._count_of[number], self._nodes[number]
-            count = counts.get(node, 0)
-            counts[node] = count + 1
-            if count + 1 == len(nodes):
-                nodes.append(0)
-            if count:
-                nodes[count] -= 1
-            nodes[count + 1] += 1
-            self._free[number] += 1
-
-    def holds(self, gpus: int, pools: tuple[str, ...] = (), node_gpus: int = 0) -> bool:
-        """Would a job find devices? Arguments are those of `FreeDevices.find`."""
-        max_nodes = -(-gpus // node_gpus) if node_gpus else gpus
-        for pool, free, nodes in zip(self._places.pools, self._free, self._nodes, strict=True):
-            if free >= gpus and (not pools or pool in pools) and _devices_on(nodes, max_nodes) >= gpus:
-                return True
-        return False
-
-
-def _nodes_by_count(counts: Iterable[int]) -> list[int]:
-    """Number of nodes with 1, 2, 3 ... free devices, at these places of the list; place 0 is not used."""
-    nodes = [0]
-    for count in counts:
-        nodes += [0] * (count + 1 - len(nodes))
-        nodes[count] += 1
-    return nodes
-
-
-def _devices_on(nodes: list[int], max_nodes: int) -> int:
-    """Free devices of the nodes that have most, at most so many nodes."""
-    devices = 0
-    for count in range(len(nodes) - 1, 0, -1):
-        if nodes[count]:
-            used = min(nodes[count], max_nodes)
-            devices += used * count
-            max_nodes -= used
-            if not max_nodes:
-                break
-    return devices
 
 
 _Entry = tuple[int, Device]

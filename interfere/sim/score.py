@@ -22,6 +22,7 @@ from interfere.sim.world import DAY_S, HOUR_S, LATE_S
 
 Floats = NDArray[np.float64]
 SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Feitelson et al., JSSPP 1997)
+SUMS = ("busy_s", "shared_s", "present_s", "pair_sides", "pair_slowdowns", "pairs_past_cap")  # parts of figures
 LARGEST = ("makespan_s", "worst_slowdown")  # figures of which the largest is that of several replays together
 
 
@@ -112,9 +113,9 @@ class Score:
         return self.met / self.with_deadline if self.with_deadline else math.nan
 
     def facts(self) -> dict[str, float]:
-        """Return every figure by its name: the numbers of this record, and what is computed from its arrays."""
+        """Return every figure by its name: what is computed from arrays and sums, and the other numbers."""
         computed = [name for name, member in vars(Score).items() if isinstance(member, property)]
-        counted = [each.name for each in fields(self) if each.type in (int, float)]
+        counted = [each.name for each in fields(self) if each.type in (int, float) and each.name not in SUMS]
         return {name: getattr(self, name) for name in (*computed, *counted)}
 
 

@@ -80,14 +80,21 @@ class Line:
         return self.scheduler.unshared.label if self.reference is not None and self.scheduler.unshared else ""
 
     @property
+    def against_pairs(self) -> str:
+        """The name of the same scheduler with two seats a device; empty where it was not replayed."""
+        return self.scheduler.two_seats.label if self.change_to_pairs is not None else ""
+
+    @property
     def deadlines_against(self) -> str:
         """The name of the baseline that deadlines met are compared with; empty where none was replayed."""
         return self.scheduler.deadline_baseline.label if self.satisfaction_change is not None else ""
 
     def facts(self) -> dict[str, Any]:
         """Return all figures for programs, with the names of the schedulers that they compare."""
-        names = {name: getattr(self, name) for name in ("policy", "scheduler", "against", "deadlines_against")}
-        return names | {each.name: getattr(self, each.name) for each in fields(self) if each.name != "task"}
+        names = ("policy", "scheduler", "against", "against_pairs", "deadlines_against")
+        return {name: getattr(self, name) for name in names} | {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name != "task"
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

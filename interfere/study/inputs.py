@@ -27,7 +27,7 @@ from interfere.sim.edge_world import (
     read_draws,
     with_deadlines,
 )
-from interfere.sim.schedulers.registry import SchedulerOptions
+from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.trace_worlds import TraceWorlds, worlds_of
 from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World

@@ -17,9 +17,9 @@ from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import EdgeSetting
 from interfere.sim.replay import Replayed, replay
-from interfere.sim.schedulers.learning import LearningScheduler
 from interfere.sim.schedulers.records import SchedulerRecord
-from interfere.sim.schedulers.registry import SchedulerOptions, SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerOptions, SchedulerSettings
 from interfere.sim.score import DayTotals, Score, day_totals_of, score
 from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties
 from interfere.sim.truth import Composition, TableTruth, TruthTable
@@ -184,11 +184,11 @@ def _drawn(inputs: ReplayInputs, task: ReplayTask) -> World:
 def _scheduler(inputs: ReplayInputs, task: ReplayTask) -> Scheduler:
     """The scheduler of a task, with an online model of its own where it learns."""
     scenario = inputs.scenarios[task.scenario]
-    beliefs, mode = scenario.beliefs, scenario.truth.mode
+    beliefs = scenario.beliefs
     settings = SchedulerSettings(
         predictor=beliefs,
         profiles=beliefs.profiles,
-        mode=mode,
+        mode=scenario.truth.mode,
         max_slowdown=task.max_slowdown if math.isfinite(task.max_slowdown) else math.nan,
         **{each.name: getattr(inputs.options, each.name) for each in fields(SchedulerOptions)},
     )
@@ -196,7 +196,7 @@ def _scheduler(inputs: ReplayInputs, task: ReplayTask) -> Scheduler:
         return make_scheduler(task.scheduler, settings)
     online = OnlineModel(beliefs, measured=scenario.measured)
     scheduler = make_scheduler(task.scheduler, replace(settings, predictor=online))
-    return LearningScheduler(scheduler, online, beliefs.profiles, mode)
+    return LearningScheduler(scheduler, online, settings)
 
 
 def describe(task: ReplayTask, document: Document) -> str:

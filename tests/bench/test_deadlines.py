@@ -31,7 +31,7 @@ from interfere.sim.edge_world import (
     with_deadlines,
 )
 from interfere.sim.schedulers.records import DEADLINE_BASELINE, DEADLINE_DEFAULT, PRESETS, SchedulerRecord
-from interfere.sim.schedulers.registry import SchedulerOptions
+from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TruthTable, truth_of
 from interfere.sim.world import World

@@ -25,8 +25,9 @@ from interfere.matching.rematching.problem import Rematching, RematchingProblem
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.schedulers.rematching.scheduler import RematchingScheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.rematching import RematchingScheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TableTruth, truth_of
 from interfere.sim.world import World

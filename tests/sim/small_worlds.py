@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,12 @@ from hypothesis import strategies as st
 from interfere.records import Device, ObjectiveKind
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
-from interfere.sim.schedulers.duration_estimates import History
-from interfere.sim.schedulers.greedy_sharing import GreedySharing
+from interfere.sim.schedulers.estimates import History
 from interfere.sim.schedulers.orders import Fifo, LeastAttained, ShortestFirst
-from interfere.sim.schedulers.placement import GuestPlacement
 from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
+from interfere.sim.schedulers.sharing import GreedySharing, GuestPlacement, SchedulerSettings
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import SimDevice, SimJob, World
 
@@ -60,20 +60,27 @@ def sharings(table: TruthTable, *, ends_first: bool = False) -> list[GuestPlacem
     Pairs may share even where they do less than one after the other: every decision occurs.
     """
     known = true_beliefs(table)
-    common = {"predictor": known, "profiles": known.profiles, "mode": MODE, "guest_ends_first": ends_first}
-    common |= {"min_joint_throughput": 0.0}
+    usual = SchedulerSettings(
+        predictor=known,
+        profiles=known.profiles,
+        mode=MODE,
+        guest_ends_first=ends_first,
+        min_joint_throughput=0.0,
+    )
+    capped = replace(usual, max_slowdown=1.3)
     return [
         None,
-        GreedySharing(**common),
-        GreedySharing(**common, max_slowdown=1.3, max_shared_gpus=1),
-        PlannedSharing(planner=ServerPlanner(**common)),
-        PlannedSharing(planner=ServerPlanner(**common, max_slowdown=1.3)),
+        GreedySharing(settings=usual),
+        GreedySharing(settings=replace(capped, max_shared_gpus=1)),
+        PlannedSharing(planner=ServerPlanner(settings=usual)),
+        PlannedSharing(planner=ServerPlanner(settings=capped)),
     ]
 
 
 def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
     """Makers of schedulers of every kind."""
     known, ways = true_beliefs(table), range(len(sharings(table)))
+    settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE)
     queues = [
         lambda order=order, fill=fill, k=k, slice_s=slice_s: QueueScheduler(
             order=order, backfill=fill, sharing=sharings(table)[k], slice_s=slice_s
@@ -91,7 +98,7 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
     ]
     planned = [
         lambda share=share, objective=objective: PlannedScheduler(
-            planner=ServerPlanner(predictor=known, profiles=known.profiles, mode=MODE, objective=objective),
+            planner=ServerPlanner(settings=settings, objective=objective),
             order=ShortestFirst(),
             share=share,
         )

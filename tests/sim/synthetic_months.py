@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.score import day_totals_of
 from interfere.sim.trace_worlds import scale_to_load
 from interfere.sim.truth import TableTruth

@@ -39,17 +39,18 @@ def test_devices_span_as_few_nodes_as_the_servers_choice(sizes: list[int], gpus:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 4), st.randoms())
-def test_counts_of_nodes_tell_whether_devices_would_be_found(sizes: list[int], gpus: int, node_gpus: int, rng) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_found_is_also_found_with_more_free_devices(sizes: list[int], gpus: int, node_gpus: int, rng) -> None:  # type: ignore[no-untyped-def]
     devices = [replace(device, pool=f"p{k % 2}") for k, device in enumerate(cluster(sizes))]
     busy = [device for device in devices if rng.random() < 0.7]
     free = FreeDevices(DevicePlaces(devices), (device for device in devices if device not in busy))
-    counts = free.node_counts()
-    for device in (None, *busy):
-        if device is not None:
-            free.add([device])
-            counts.add([device.id])
-        for pools in ((), ("p1",), ("p0", "p1")):
-            assert counts.holds(gpus, pools, node_gpus) is bool(free.find(gpus, pools, node_gpus))
+    for pools in ((), ("p1",), ("p0", "p1")):
+        more = free.copy()
+        found = []
+        for device in (None, *busy):
+            if device is not None:
+                more.add([device])
+            found.append(bool(more.find(gpus, pools, node_gpus)))
+        assert found == sorted(found)
 
 
 def test_the_choice_does_not_depend_on_the_past() -> None:

@@ -27,7 +27,8 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.records import PRESETS, SchedulerRecord
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.score import day_totals_of, group_slowdowns, score
 from interfere.sim.truth import Composition, TableTruth, TruthTable, truth_of
 from interfere.sim.world import DAY_S

@@ -13,7 +13,8 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import draw_deadlines, with_deadlines
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.trace_worlds import scale_to_load, worlds_of
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimJob, World

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from interfere.sim.beliefs import MatrixPredictor, true_beliefs
 from interfere.sim.edge_world import EdgeSetting, edge_truth
 from interfere.sim.schedulers.records import SchedulerRecord
-from interfere.sim.schedulers.registry import SchedulerOptions
+from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.truth import Composition, TruthTable
 from interfere.sim.world import World
 from interfere.study.comparison import Comparison, compare, on_whole_traces, trace_tasks, with_references

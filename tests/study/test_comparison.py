@@ -8,7 +8,7 @@ import pytest
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, with_deadlines
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerOptions
+from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.uncertainty import UncertainMean
 from interfere.sim.world import HOUR_S, World
 from interfere.study.comparison import Comparison

@@ -12,7 +12,7 @@ from interfere.errors import InvalidInputError
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import EdgeSetting
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerOptions
+from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.uncertainty import NoInterval
 from interfere.sim.world import World
 from interfere.study.comparison import change_over_days

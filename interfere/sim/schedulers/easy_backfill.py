@@ -19,9 +19,9 @@ from itertools import groupby
 from operator import itemgetter
 
 from interfere.records import Device
-from interfere.sim.cluster import Cluster, JobState
+from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.free_devices import FreeDevices
-from interfere.sim.schedulers.duration_estimates import Estimate
+from interfere.sim.schedulers.estimates import Estimate
 from interfere.sim.world import LATE_S, SimDevice
 
 MAX_STALE = 64  # entries of jobs that ended or changed their rate, kept until there are more
@@ -132,25 +132,21 @@ class ExpectedEnds:
 def reserve(
     head: JobState,
     free: FreeDevices,
-    started: Iterable[tuple[JobState, tuple[Device, ...]]],
+    starts: Iterable[Start],
     cluster: Cluster,
     ends: ExpectedEnds,
     node_gpus: int,
 ) -> BackfillReservation | None:
     """The reservation of the head; None where all present devices could not hold it.
 
-    `started`: jobs that this decision starts, and their devices, which are no longer in `free`.
+    `starts`: of this decision, on devices that are no longer in `free`.
     """
     ends.update(cluster)
-    starting = [
-        (
-            cluster.now_s
-            + ends.estimate.remaining_s(state, cluster) / min(cluster.devices[device.id].speed for device in devices),
-            state.arrival_rank,
-            tuple(cluster.devices[device.id] for device in devices),
-        )
-        for state, devices in started
-    ]
+    starting = []
+    for start in starts:
+        state, devices = cluster.jobs[start.job_id], tuple(cluster.devices[device_id] for device_id in start.device_ids)
+        runtime_s = ends.estimate.remaining_s(state, cluster) / min(device.speed for device in devices)
+        starting.append((cluster.now_s + runtime_s, state.arrival_rank, devices))
     coming = free.copy()
     for end_s, released in groupby(
         merge(ends.releases(cluster), sorted(starting, key=_end), key=_end), key=itemgetter(0)

@@ -3,29 +3,26 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 from interfere.sim.cluster import Cluster, JobState
-from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
+from interfere.sim.schedulers.estimates import Estimate, ToldDurations
 
 
-class Order(Protocol):
-    """Which job comes first."""
+class Order:
+    """Says which job comes first."""
+
+    max_key: ClassVar[float] = math.inf  # an upper bound of all keys
+    jumps: ClassVar[bool] = False  # do keys of running jobs change in jumps, so that the order must be computed again?
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Sort keys of waiting or running jobs."""
-
-    @property
-    def max_key(self) -> float:
-        """An upper bound of all keys; inf where keys have no bound."""
-
-    @property
-    def jumps(self) -> bool:
-        """Whether keys of running jobs change in jumps while they run, so that the order must be computed again."""
+        raise NotImplementedError
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Return when a job's key next jumps at its current rate (rate 1 if it starts now); inf where it never
         jumps."""
+        return math.inf
 
 
 def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list[JobState]:
@@ -35,34 +32,22 @@ def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list
     return [state for _, state in sorted(keyed, key=lambda entry: (entry[0], entry[1].arrival_rank))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fifo:
+@dataclass(frozen=True, kw_only=True)
+class Fifo(Order):
     """First come, first served."""
+
+    max_key: ClassVar[float] = 0.0
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Return 0 for every job, so that arrival decides."""
         return [0.0] * len(states)
 
-    @property
-    def max_key(self) -> float:
-        """0, because every job has the same key."""
-        return 0.0
 
-    @property
-    def jumps(self) -> bool:
-        """False: keys never jump."""
-        return False
-
-    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return inf, because keys never jump."""
-        return math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortestFirst:
+@dataclass(frozen=True, kw_only=True)
+class ShortestFirst(Order):
     """Orders jobs by the expected run time of the whole job or, with `remaining`, by the expected remaining time."""
 
-    estimate: Estimate = field(default_factory=Oracle)
+    estimate: Estimate = field(default_factory=ToldDurations)
     remaining: bool = False
     per_gpu: bool = False  # times the number of its devices, as QSSF does
 
@@ -76,32 +61,20 @@ class ShortestFirst:
             return times_s
         return [time_s * state.job.gpus for time_s, state in zip(times_s, states, strict=True)]
 
-    @property
-    def max_key(self) -> float:
-        """inf, because keys have no bound."""
-        return math.inf
-
-    @property
-    def jumps(self) -> bool:
-        """False: keys change continuously."""
-        return False
-
-    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return inf: the key of a running job only falls."""
-        return math.inf
-
 
 # Device seconds at which a job falls into the second queue, as in Lucid's reproduction (simulation/policy/tiresias.py).
 TIRESIAS_THRESHOLD_S = 18_000.0
 
 
-@dataclass(slots=True, kw_only=True)
-class LeastAttained:
+@dataclass(kw_only=True)
+class LeastAttained(Order):
     """Orders jobs with little service (in device seconds) first. Source: Gu et al., NSDI 2019, section 3.2.
 
     Each of its two queues is ordered by arrival. No job ever leaves the second queue, so its members are remembered.
     """
 
+    max_key: ClassVar[float] = 1.0
+    jumps: ClassVar[bool] = True
     threshold_s: float = TIRESIAS_THRESHOLD_S
     _second: set[str] = field(default_factory=set)  # ids of jobs of this cluster that it saw in the second queue
     _cluster: Cluster | None = None  # that it was last asked about
@@ -117,65 +90,27 @@ class LeastAttained:
                 second.add(state.job.id)
         return [1.0 if state.job.id in second else 0.0 for state in states]
 
-    @property
-    def max_key(self) -> float:
-        """The key of the second queue."""
-        return 1.0
-
-    @property
-    def jumps(self) -> bool:
-        """True: a job's key jumps when it falls into the second queue."""
-        return True
-
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Return when the job falls into the second queue."""
         until_s = self.threshold_s - cluster.served_s(state) * state.job.gpus
         return cluster.now_s + until_s / ((state.rate or 1.0) * state.job.gpus) if until_s > 1e-6 else math.inf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarliestDeadline:
+@dataclass(frozen=True, kw_only=True)
+class EarliestDeadline(Order):
     """Orders jobs by deadline. Jobs without a deadline come last."""
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Return the deadlines of the jobs."""
         return [state.job.deadline_s for state in states]
 
-    @property
-    def max_key(self) -> float:
-        """inf, because keys have no bound."""
-        return math.inf
 
-    @property
-    def jumps(self) -> bool:
-        """False: deadlines do not change."""
-        return False
-
-    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return inf, because deadlines do not change."""
-        return math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeastLaxity:
+@dataclass(frozen=True, kw_only=True)
+class LeastLaxity(Order):
     """Orders jobs by the time left until they must start to meet their deadlines. Jobs without a deadline come last."""
 
-    estimate: Estimate = field(default_factory=Oracle)
+    estimate: Estimate = field(default_factory=ToldDurations)
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Return deadline - now - expected remaining run time."""
         return [state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster) for state in states]
-
-    @property
-    def max_key(self) -> float:
-        """inf, because keys have no bound."""
-        return math.inf
-
-    @property
-    def jumps(self) -> bool:
-        """False: keys change continuously."""
-        return False
-
-    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return inf: the keys of all waiting jobs fall at the same rate."""
-        return math.inf

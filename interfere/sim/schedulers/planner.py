@@ -2,10 +2,10 @@
 
 `PlannedSharing` sends the jobs that the order of a queue could not start as pending jobs, and the jobs without a
 partner as residents with a free seat; `PlannedGroups` does so where devices have more than two seats.
-`PlannedScheduler` sends everything: the plan also decides which job starts alone, and where. All are about slowdowns:
+`PlannedScheduler` sends everything: the plan also decides which job starts alone, and where. These are about slowdowns:
 weights fall by one a place in the queue, so that the plan starts the jobs that the order would and its costs decide
 beside which; the objective must be one that weights do not enter.
-`deadline_planner` sends deadlines, windows of devices and the ledger of promises too.
+`DeadlinePlanner` also sends deadlines, windows of devices and the ledger of promises.
 Starts are carried out at once, so a planned start never outlives its decision.
 """
 
@@ -16,45 +16,59 @@ from itertools import islice
 
 from interfere.policy.context import PlanningContext, ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.protocols import Predictor
-from interfere.records import Action, ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ScopeLedger, Snapshot
+from interfere.policy.rules.runtime import P90_Z
+from interfere.records import (
+    NAN,
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    JobProfile,
+    Limits,
+    ObjectiveKind,
+    ScopeLedger,
+    Snapshot,
+    Window,
+)
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.records.limits import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
-from interfere.sharing_modes import SharingMode
-from interfere.sim.beliefs import Profiles
+from interfere.records.limits import DEFAULT_AGEING_S
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
-from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.easy_backfill import BackfillReservation
-from interfere.sim.schedulers.greedy_sharing import allowed_pairs, ends_first, fits_on
+from interfere.sim.schedulers.estimates import Estimate, ToldDurations, is_infeasible, next_infeasible_s
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import Host, running_hosts
+from interfere.sim.schedulers.sharing import (
+    Host,
+    SchedulerSettings,
+    allowed_pairs,
+    ends_first,
+    fitting_pair,
+    running_hosts,
+)
+from interfere.sim.world import HOUR_S
 
-# Waiting jobs that one decision about groups considers: it takes a tenth of a second for so many that all differ.
-MAX_PENDING_GROUPS = 16
-# Waiting jobs that one decision considers. Of the four Venus clusters only the one in overload ever has more that could
-# start, and half or twice as many change its mean completion time by less than 0.1 %.
+# Waiting jobs that one decision considers, of devices with two seats. Of the four Venus clusters only the one in
+# overload ever has more that could start, and half or twice as many change its mean completion time by less than 0.1 %.
 MAX_PENDING = 64
+MAX_PENDING_GROUPS = 16  # with more seats: a decision takes a tenth of a second for so many jobs that all differ
+MAX_BEST_EFFORT = 32  # jobs without a deadline that one decision about deadlines considers, the shortest
 SCOPE = "replay"
 UNNAMED = "?"  # workload of a job whose trace names none
+JOINS = frozenset({ActionKind.START_SHARED, ActionKind.WAIT})
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerPlanner:
     """Calls the server's decision function for a cluster."""
 
-    predictor: Predictor
-    profiles: Profiles
-    mode: SharingMode
-    max_slowdown: float = math.nan
-    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
-    max_shared_gpus: int | None = None
-    guest_ends_first: bool = False  # by the estimates
+    settings: SchedulerSettings
+    estimate: Estimate = field(default_factory=ToldDurations)
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
-    estimate: Estimate = field(default_factory=Oracle)
-    max_pending: int = MAX_PENDING
-    seats: int = DEFAULT_SEATS  # jobs that may share a device
-    risk: float = DEFAULT_RISK
     decisions: int = 0
+
+    @property
+    def max_pending(self) -> int:
+        """Waiting jobs that one decision considers."""
+        return MAX_PENDING if self.settings.seats == DEFAULT_SEATS else MAX_PENDING_GROUPS
 
     def decide_scope(
         self,
@@ -66,18 +80,19 @@ class ServerPlanner:
         ledger: ScopeLedger | None = None,
         promise_deadlines: bool = False,
     ) -> ScopeDecision:
-        """Return one decision of the server. No ledger is kept: no promise outlives the decision."""
+        """Return one decision of the server. Without a ledger, no promise outlives the decision."""
         self.decisions += 1
+        settings = self.settings
         limits = Limits.of(
             allowed=allowed,
-            max_slowdown=self.max_slowdown,
-            min_joint_throughput=self.min_joint_throughput,
-            most_shared_gpus=self.max_shared_gpus,
-            guest_ends_first=self.guest_ends_first,
+            max_slowdown=settings.max_slowdown,
+            min_joint_throughput=settings.min_joint_throughput,
+            most_shared_gpus=settings.max_shared_gpus,
+            guest_ends_first=settings.guest_ends_first,
             promise_deadlines=promise_deadlines,
             promise_ttl_s=0.0,
             ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue decides
-            risk=self.risk,
+            risk=settings.risk,
         )
         snapshot = Snapshot(
             pending=tuple(pending),
@@ -90,39 +105,37 @@ class ServerPlanner:
         )
         context = PlanningContext(
             snapshot=snapshot,
-            predictor=self.predictor,
+            predictor=settings.predictor,
             catalogue=ProfileLookup(profiles=self._profile),
             decision_id=f"replay-{self.decisions}",
         )
         return decide(context, ledger or ScopeLedger(scope=SCOPE))
 
-    def starts(
-        self, pending: Sequence[JobState], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
-    ) -> list[Start]:
-        """Starts of jobs, given in the order of the queue, by one decision that remembers nothing."""
-        jobs = [self.job(state, cluster, weight=len(pending) - k) for k, state in enumerate(pending)]
-        actions = self.start_actions(jobs, devices, cluster, allowed)
-        return [Start(job_id=action.job_id, device_ids=action.places) for action in actions]
-
     def start_actions(
-        self, pending: Iterable[Job], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
+        self, pending: Sequence[JobState], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
     ) -> list[Action]:
-        """Return the starts of one server decision that keeps no ledger."""
-        plan = self.decide_scope(pending, devices, cluster, allowed).plan
+        """Return the starts of one decision that keeps no ledger. `pending`: in the order of the queue."""
+        jobs = [self.job(state, cluster, weight=len(pending) - k) for k, state in enumerate(pending)]
+        plan = self.decide_scope(jobs, devices, cluster, allowed).plan
         return [action for action in plan.actions if action.places]
+
+    def host_devices(self, hosts: Iterable[Host], cluster: Cluster) -> list[Device]:
+        """Return the devices of hosts as a scheduler sends them to the server, with their running jobs."""
+        return [self.device(cluster, device_id, host.residents) for host in hosts for device_id in host.device_ids]
 
     def device(self, cluster: Cluster, device_id: str, residents: Iterable[JobState] = ()) -> Device:
         """Return a device as a scheduler sends it to the server, with its running jobs."""
+        seats = self.settings.seats
         return replace(
             cluster.devices[device_id].device,
-            mode=self.mode,
-            seats=None if self.seats == DEFAULT_SEATS else self.seats,
+            mode=self.settings.mode,
+            seats=None if seats == DEFAULT_SEATS else seats,
             residents=tuple(self.job(resident, cluster) for resident in residents),
         )
 
     def has_profiles(self, host: Host) -> bool:
         """Return whether the workload of every job of a host has a profile on its device type."""
-        return all((state.job.workload, host.device_type) in self.profiles for state in host.residents)
+        return all(self.settings.profile(state.job.workload, host.device_type) for state in host.residents)
 
     def job(self, state: JobState, cluster: Cluster, weight: float = 1.0) -> Job:
         """A job as a scheduler sends it to the server, without its deadline."""
@@ -138,7 +151,7 @@ class ServerPlanner:
         )
 
     def _profile(self, job: Job, device_type: str) -> JobProfile | None:
-        return self.profiles.get((job.workload, device_type))
+        return self.settings.profile(job.workload, device_type)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,34 +172,26 @@ class PlannedSharing:
         Only jobs that could join some host are sent, and hosts that some job could join. The server knows no
         reservation, so starts that break the reservation are not carried out.
         """
-        planner = self.planner
-        cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
-        pairs = allowed_pairs(
-            waiting,
-            hosts,
-            planner.predictor,
-            planner.profiles,
-            planner.mode,
-            max_slowdown=cap,
-            min_joint_throughput=planner.min_joint_throughput,
-        )
+        planner, settings = self.planner, self.planner.settings
+        pairs = allowed_pairs(waiting, hosts, settings)
 
         def may_join(state: JobState, host: Host) -> bool:
-            pair = pairs.get((state.job.workload, host.state.job.workload, host.device_type))
-            if pair is None or not fits_on(state, host, cluster, planner.max_shared_gpus):
+            pair = fitting_pair(state, host, pairs, settings, cluster)
+            if pair is None:
                 return False
             if reservation is not None and not reservation.allows_pair(
                 state, host.state, host.device_ids, pair, cluster
             ):
                 return False
-            return not planner.guest_ends_first or ends_first(state, host, pair, planner.estimate, cluster)
+            return not settings.guest_ends_first or ends_first(state, host, pair, planner.estimate, cluster)
 
         candidates = (state for state in waiting if any(may_join(state, host) for host in hosts))
         pending = list(islice(candidates, planner.max_pending))
         useful_hosts = [host for host in hosts if any(may_join(state, host) for state in pending)]
         if not pending or not useful_hosts:
             return []
-        if len(pending) == 1 and math.isnan(planner.max_slowdown) and planner.objective is ObjectiveKind.TOTAL_SLOWDOWN:
+        is_capped = not math.isnan(settings.max_slowdown)
+        if len(pending) == 1 and not is_capped and planner.objective is ObjectiveKind.TOTAL_SLOWDOWN:
             # Without a cap, which is about risk, the plan of one job is its cheapest host: no need to ask the server.
             guest = pending[0].job
             cheapest = min(
@@ -194,16 +199,13 @@ class PlannedSharing:
                 key=lambda host: pairs[guest.workload, host.state.job.workload, host.device_type].cost,
             )
             return [Start(job_id=guest.id, device_ids=cheapest.device_ids)]
-        devices = [
-            planner.device(cluster, device_id, (host.state,)) for host in useful_hosts for device_id in host.device_ids
-        ]
         host_on = {device_id: host for host in useful_hosts for device_id in host.device_ids}
-        starts = planner.starts(pending, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
-        joined = [(start, host_on[start.device_ids[0]]) for start in starts]
+        actions = planner.start_actions(pending, planner.host_devices(useful_hosts, cluster), cluster, JOINS)
+        joined = [(cluster.jobs[action.job_id], host_on[action.places[0]]) for action in actions]
         return [
-            replace(start, device_ids=host.device_ids)
-            for start, host in joined
-            if reservation is None or may_join(cluster.jobs[start.job_id], host)
+            Start(job_id=state.job.id, device_ids=host.device_ids)
+            for state, host in joined
+            if reservation is None or may_join(state, host)
         ]
 
 
@@ -220,27 +222,21 @@ class PlannedGroups:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Return the starts of one plan. A start that breaks the reservation, and the starts after it, are not carried
-        out."""
-        planner = self.planner
+        """Return the starts of one plan, without those of groups that would not all end by the shadow time of the
+        reservation at their predicted slowdowns."""
+        planner, limit = self.planner, self.planner.settings.max_shared_gpus
         # 1. Select hosts whose jobs all have profiles, and waiting jobs of the size of some host.
-        hosts = [host for host in hosts if self._may_share(host)]
-        sizes = {len(host.device_ids) for host in hosts}
-        fitting = (state for state in waiting if state.job.gpus in sizes)
-        pending = list(islice(fitting, planner.max_pending))
+        hosts = [
+            host for host in hosts if (limit is None or len(host.device_ids) <= limit) and planner.has_profiles(host)
+        ]
+        host_sizes = {len(host.device_ids) for host in hosts}
+        pending = list(islice((state for state in waiting if state.job.gpus in host_sizes), planner.max_pending))
         if not pending:
             return []
-        # 2. The same jobs and devices as records.
+        # 2. Take one decision. On reserved devices, keep only groups whose jobs all end in time.
         sizes = {state.job.gpus for state in pending}
-        jobs = [planner.job(state, cluster, weight=len(pending) - k) for k, state in enumerate(pending)]
-        devices = [
-            planner.device(cluster, device_id, host.residents)
-            for host in hosts
-            if len(host.device_ids) in sizes
-            for device_id in host.device_ids
-        ]
-        # 3. Take one decision. On reserved devices, keep only groups whose jobs all end in time.
-        actions = planner.start_actions(jobs, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
+        devices = planner.host_devices((host for host in hosts if len(host.device_ids) in sizes), cluster)
+        actions = planner.start_actions(pending, devices, cluster, JOINS)
         ids_on = {device_id: host.device_ids for host in hosts for device_id in host.device_ids}
         return [
             Start(job_id=action.job_id, device_ids=ids_on[action.device_id])
@@ -248,13 +244,8 @@ class PlannedGroups:
             if reservation is None or self._keeps(reservation, action, cluster)
         ]
 
-    def _may_share(self, host: Host) -> bool:
-        limit = self.planner.max_shared_gpus
-        return (limit is None or len(host.device_ids) <= limit) and self.planner.has_profiles(host)
-
     @staticmethod
     def _keeps(reservation: BackfillReservation, action: Action, cluster: Cluster) -> bool:
-        """Return whether all jobs of a group end by the shadow time at their predicted slowdowns."""
         members = [cluster.jobs[job_id] for job_id in (action.job_id, *action.partners)]
         slowdowns = (action.slowdown, *action.slowdown_of_partners.values())
         return reservation.allows_group(members, action.places, slowdowns, cluster)
@@ -278,13 +269,105 @@ class PlannedScheduler:
         pending = list(islice(startable, planner.max_pending))
         if not pending:
             return Decision()
-        pending_sizes = {state.job.gpus for state in pending}
+        sizes = {state.job.gpus for state in pending}
         devices = [planner.device(cluster, device.id) for device in cluster.free]
-        devices += [
-            planner.device(cluster, device_id, host.residents)
-            for host in hosts
-            if len(host.device_ids) in pending_sizes
-            for device_id in host.device_ids
-        ]
+        devices += planner.host_devices((host for host in hosts if len(host.device_ids) in sizes), cluster)
         allowed = {ActionKind.START_ALONE, ActionKind.WAIT} | ({ActionKind.START_SHARED} if self.share else set())
-        return Decision(starts=planner.starts(pending, devices, cluster, frozenset(allowed)))
+        actions = planner.start_actions(pending, devices, cluster, frozenset(allowed))
+        return Decision(starts=[Start(job_id=action.job_id, device_ids=action.places) for action in actions])
+
+
+@dataclass(slots=True, kw_only=True)
+class DeadlinePlanner:
+    """The server decides starts and declines by deadlines, and remembers the deadlines that it promised.
+
+    Jobs with deadlines weigh 1 and those without less, the shorter the more; only the latter may be stopped by a
+    device that leaves. Jobs that the plan declines are dropped.
+    """
+
+    planner: ServerPlanner
+    share: bool = True
+    promise: bool = True  # promise deadlines, and start no job that would break one
+    _ledger: ScopeLedger = field(default_factory=lambda: ScopeLedger(scope=SCOPE))
+
+    def decide(self, cluster: Cluster) -> Decision:
+        """Return one plan. The server is not asked while no waiting job could start or has become infeasible."""
+        waiting, estimate = cluster.waiting.values(), self.planner.estimate
+        wake_s = next_infeasible_s(waiting, cluster, estimate)
+        infeasible = any(is_infeasible(state, cluster, estimate) for state in waiting)
+        if not infeasible and not self._can_start_any(cluster):
+            return Decision(wake_s=wake_s)
+        allowed = {ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE}
+        decision = self.planner.decide_scope(
+            [self._job(state, cluster) for state in self._pending(cluster)],
+            self._devices(cluster),
+            cluster,
+            frozenset(allowed | ({ActionKind.START_SHARED} if self.share else set())),
+            ledger=self._ledger,
+            promise_deadlines=self.promise,
+        )
+        self._ledger = decision.ledger
+        actions = decision.plan.actions
+        start_kinds = (ActionKind.START_ALONE, ActionKind.START_SHARED)
+        return Decision(
+            starts=[
+                Start(job_id=action.job_id, device_ids=action.places)
+                for action in actions
+                if action.kind in start_kinds
+            ],
+            drops=[action.job_id for action in actions if action.kind is ActionKind.DECLINE],
+            promises=[action.job_id for action in actions if action.accepted],
+            wake_s=wake_s,
+        )
+
+    def _can_start_any(self, cluster: Cluster) -> bool:
+        """Return whether any waiting job has enough free devices in one pool, or a host of its size that it may
+        join."""
+        max_free = cluster.free.most_of_one_pool()
+        waiting = list(cluster.waiting.values())
+        if any(state.job.gpus <= max_free for state in waiting):
+            return True
+        if not self.share:
+            return False
+        hosts = running_hosts(cluster)
+        uncapped = replace(self.planner.settings, max_slowdown=NAN)
+        pairs = allowed_pairs(waiting, hosts, uncapped)
+        return any(fitting_pair(state, host, pairs, uncapped, cluster) for state in waiting for host in hosts)
+
+    def _pending(self, cluster: Cluster) -> list[JobState]:
+        """Return all waiting jobs with deadlines, and the shortest waiting jobs without."""
+        with_deadline = [state for state in cluster.waiting.values() if state.job.has_deadline]
+        best_effort = [state for state in cluster.waiting.values() if not state.job.has_deadline]
+        best_effort.sort(key=lambda state: (state.remaining_s, state.arrival_rank))
+        return [*with_deadline, *best_effort[:MAX_BEST_EFFORT]]
+
+    def _job(self, state: JobState, cluster: Cluster) -> Job:
+        """A job as a scheduler sends it to the server, with its deadline."""
+        error = self.planner.estimate.error
+        job = self.planner.job(state, cluster)
+        job = replace(job, remaining_s=max(0.0, job.remaining_s), checkpoint_s=state.job.checkpoint_s)
+        if error:
+            job = replace(job, remaining_p90_s=job.remaining_s * math.exp(P90_Z * error))
+        if state.job.has_deadline:
+            return replace(job, deadline_s=state.job.deadline_s)
+        return replace(job, preemptible=True, weight=0.5 / (1.0 + job.remaining_s / HOUR_S) ** 0.5)
+
+    def _devices(self, cluster: Cluster) -> list[Device]:
+        """Return all devices with their running jobs, and with the availability windows that are known now."""
+        residents: dict[str, list[Job]] = {}
+        for state in cluster.running.values():
+            job = self._job(state, cluster)
+            for device_id in state.device_ids:
+                residents.setdefault(device_id, []).append(job)
+        return [
+            replace(
+                device.device,
+                mode=self.planner.settings.mode,
+                residents=tuple(residents.get(device_id, ())),
+                windows=tuple(
+                    Window(from_s=from_s, until_s=NAN if math.isinf(until_s) else until_s)
+                    for from_s, until_s in device.known_windows(cluster.now_s)
+                ),
+            )
+            for device_id, device in cluster.devices.items()
+        ]

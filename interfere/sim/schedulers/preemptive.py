@@ -8,17 +8,19 @@ earlier of its two jobs. Running jobs are sorted only where a waiting job finds 
 
 import heapq
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from operator import itemgetter
 
 from interfere.records import Device
 from interfere.records.limits import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
-from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
+from interfere.sim.schedulers.estimates import Estimate, ToldDurations
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import GuestPlacement, Host, running_hosts
+from interfere.sim.schedulers.sharing import GuestPlacement, Host, running_hosts
 
 Rank = tuple[float, int]
 """Key of the order, then arrival: the smaller, the earlier."""
@@ -32,7 +34,7 @@ class PreemptiveScheduler:
     backfill: bool = True  # may a later job start where an earlier one does not fit?
     sharing: GuestPlacement | None = None
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any devices
-    estimate: Estimate = field(default_factory=Oracle)  # for what separating a pair saves
+    estimate: Estimate = field(default_factory=ToldDurations)  # for what separating a pair saves
     _jumps: list[tuple[float, int, int, str]] = field(default_factory=list)  # heap of (when, arrival, version, job id)
     _rates_read: int = 0  # of `Cluster.changed_rates`
 
@@ -163,27 +165,22 @@ class _DraftDecision:
         request = (state.job.gpus, state.job.pools)
         if devices := self.free.find(*request, node_gpus):
             return devices
-        rank, counts, victims = self._rank(state), self.free.node_counts(), list[JobState]()
-        for victim_rank, victim in self._running_after(rank):
-            if victim_rank < rank:
-                break
-            if victim.job.id not in self.stopped and self._is_preemptible(victim):
-                victims.append(victim)
-                counts.add(victim.device_ids)
-                if counts.holds(*request, node_gpus):
-                    return self._take_from(victims, request, node_gpus)
-        self._too_large.add(request)
-        return ()
+        rank = self._rank(state)
+        later = takewhile(lambda entry: entry[0] >= rank, self._running_after(rank))
+        victims = [each for _, each in later if each.job.id not in self.stopped and self._is_preemptible(each)]
 
-    def _take_from(
-        self, victims: Sequence[JobState], request: tuple[int, tuple[str, ...]], node_gpus: int
-    ) -> tuple[Device, ...]:
-        """Return devices for a request, from free devices and from victims, and stop the victims whose devices are
-        used."""
-        free = self.free.copy()
-        free.add(device.device for victim in victims for device in victim.devices)
-        devices = free.prefer(free.find(*request, node_gpus), partial(_turn, victims))
-        self._preempt(victims, devices)
+        def found_with(count: int) -> tuple[Device, ...]:
+            """Return devices for the job, from free devices and those of the first `count` victims."""
+            free = self.free.copy()
+            free.add(device.device for victim in victims[:count] for device in victim.devices)
+            return free.prefer(free.find(*request, node_gpus), partial(_turn, victims))
+
+        if not found_with(len(victims)):
+            self._too_large.add(request)
+            return ()
+        fewest = bisect_left(range(len(victims)), 1, key=lambda count: bool(found_with(count)))
+        devices = found_with(fewest)
+        self._preempt(victims[:fewest], devices)
         return devices
 
     def _running_after(self, first: Rank) -> list[tuple[Rank, JobState]]:

@@ -12,17 +12,16 @@ from enum import StrEnum
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.free_devices import FreeDevices
-from interfere.sim.schedulers.deadlines import find_timely_devices, is_infeasible, next_infeasible_s
-from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
-from interfere.sim.schedulers.easy_backfill import BackfillReservation, ExpectedEnds, reserve
-from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import (
-    GuestPlacement,
-    Host,
-    add_start,
-    hosts_with_a_seat,
-    running_hosts,
+from interfere.sim.schedulers.easy_backfill import ExpectedEnds, reserve
+from interfere.sim.schedulers.estimates import (
+    Estimate,
+    ToldDurations,
+    find_timely_devices,
+    is_infeasible,
+    next_infeasible_s,
 )
+from interfere.sim.schedulers.orders import Order, in_order
+from interfere.sim.schedulers.sharing import GuestPlacement, Host, add_start, hosts_with_a_seat, running_hosts
 
 
 class Backfill(StrEnum):
@@ -43,7 +42,7 @@ class QueueScheduler:
     sharing: GuestPlacement | None = None
     slice_s: float = 0.0
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
-    estimate: Estimate = field(default_factory=Oracle)  # of run times, for EASY and deadlines
+    estimate: Estimate = field(default_factory=ToldDurations)  # of run times, for EASY and deadlines
     _next_sharing_s: float = 0.0
     _ends: ExpectedEnds = field(init=False)
 
@@ -71,12 +70,7 @@ class QueueScheduler:
         # 2. Start jobs in order.
         queue = in_order(self.order, candidates, cluster)
         sharing = self.sharing if cluster.now_s >= self._next_sharing_s else None
-        start_jobs = {
-            Backfill.NONE: self._start_in_strict_order,
-            Backfill.FIRST_FIT: self._start_first_fit,
-            Backfill.EASY: self._start_with_reservation,
-        }[self.backfill]
-        starts, blocked = start_jobs(queue, cluster, sharing)
+        starts, blocked = self._start_jobs(queue, cluster, sharing)
         # 3. Decide about sharing again one slice later.
         if self.slice_s and self.sharing is not None and blocked:
             if sharing is not None:
@@ -84,91 +78,51 @@ class QueueScheduler:
             wake_s = min(wake_s, self._next_sharing_s)
         return Decision(starts=starts, drops=tuple(drops), wake_s=wake_s)
 
-    def _start_first_fit(
+    def _start_jobs(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Starts, and the jobs that found no free devices: `sharing` was offered these."""
-        free = cluster.free.copy()
-        hosts: list[Host] = []
+        """Return the starts, and the blocked jobs: those that found no free devices which they may take.
+
+        `sharing` is offered the blocked jobs: without backfill one by one, until one of them finds no host, which ends
+        the search; with backfill all together, so that none delays the first of them where it has a reservation.
+        """
+        is_strict = self.backfill is Backfill.NONE
+        free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
+        unreserved, reservation = free, None
+        hosts: list[Host] = running_hosts(cluster) if is_strict and sharing is not None else []
         starts: list[Start] = []
         blocked: list[JobState] = []
         too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
         for state in queue:
+            # 1. Start the job on free devices, where it delays no reservation.
             request = (state.job.gpus, state.job.pools)
             devices = self._find_devices(free, state, cluster) if request not in too_large else ()
+            if not devices and not self.drop:  # else another job of this size may still meet its deadline here
+                too_large.add(request)
+            if devices and reservation is not None:
+                devices = reservation.allowed(devices, unreserved, state, cluster, node_gpus)
             if devices:
                 add_start(state, devices, free, starts, hosts)
-                continue
-            if not self.drop:  # else another job of this size may still meet its deadline here
-                too_large.add(request)
-            blocked.append(state)
-            if not free and sharing is None:
-                break
-        if sharing is not None and blocked:
-            starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster)
-        return starts, blocked
-
-    def _start_with_reservation(
-        self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
-    ) -> tuple[list[Start], list[JobState]]:
-        """Return the starts and the blocked jobs, which found no devices that they may take. `sharing` was offered the
-        blocked jobs."""
-        free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
-        unreserved = free
-        hosts: list[Host] = []
-        starts: list[Start] = []
-        blocked: list[JobState] = []
-        started: list[tuple[JobState, tuple[Device, ...]]] = []
-        reservation: BackfillReservation | None = None
-        too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
-        for state in queue:
-            request = (state.job.gpus, state.job.pools)
-            devices: tuple[Device, ...] = ()
-            if request not in too_large and (devices := free.find(*request, node_gpus)):
-                if reservation is not None:
-                    devices = reservation.allowed(devices, unreserved, state, cluster, node_gpus)
-            else:
-                too_large.add(request)
-            if devices:
-                add_start(state, devices, free, starts, hosts)
-                started.append((state, devices))
                 if unreserved is not free:
                     unreserved.remove(devices)
                 continue
+            # 2. Else let it join a host, or reserve devices for it, as the backfill says.
             blocked.append(state)
-            if not free and sharing is None:
+            if is_strict:
+                joined = sharing.join([state], hosts, cluster) if sharing is not None else []
+                if not joined:
+                    break
+                starts += joined
+                hosts = hosts_with_a_seat(hosts, joined, cluster)
+            elif not free and sharing is None:
                 break
-            if len(blocked) == 1:
-                reservation = reserve(state, free, started, cluster, self._ends, node_gpus)
+            elif self.backfill is Backfill.EASY and len(blocked) == 1:
+                reservation = reserve(state, free, starts, cluster, self._ends, node_gpus)
                 if reservation is not None:
-                    reserved_ids = reservation.device_ids
                     unreserved = free.copy()
-                    unreserved.remove(cluster.devices[device_id].device for device_id in reserved_ids)
-        if sharing is not None and blocked:
+                    unreserved.remove(cluster.devices[device_id].device for device_id in reservation.device_ids)
+        if sharing is not None and blocked and not is_strict:
             starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster, reservation)
-        return starts, blocked
-
-    def _start_in_strict_order(
-        self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
-    ) -> tuple[list[Start], list[JobState]]:
-        """Return the starts and the jobs that found no free devices.
-
-        Each such job is offered to `sharing`, until one of them finds no host.
-        """
-        free = cluster.free.copy()
-        hosts: list[Host] = running_hosts(cluster) if sharing is not None else []
-        starts: list[Start] = []
-        blocked: list[JobState] = []
-        for state in queue:
-            if devices := self._find_devices(free, state, cluster):
-                add_start(state, devices, free, starts, hosts)
-                continue
-            blocked.append(state)
-            joined = sharing.join([state], hosts, cluster) if sharing is not None else []
-            if not joined:
-                break
-            starts += joined
-            hosts = hosts_with_a_seat(hosts, joined, cluster)
         return starts, blocked
 
     def _find_devices(self, free: FreeDevices, state: JobState, cluster: Cluster) -> tuple[Device, ...]:

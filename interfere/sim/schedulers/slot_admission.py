@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand, Reservation, schedule_all
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
-from interfere.sim.schedulers.deadlines import find_timely_devices, windows_from
-from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
-from interfere.sim.schedulers.placement import GuestPlacement, add_start, running_hosts
+from interfere.sim.schedulers.estimates import Estimate, ToldDurations, find_timely_devices, windows_from
+from interfere.sim.schedulers.sharing import GuestPlacement, add_start, running_hosts
 from interfere.sim.world import LATE_S, SimDevice
 
 
@@ -23,7 +22,7 @@ class SlotAdmission:
 
     sharing: GuestPlacement | None = None
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with, unless its slot is due
-    estimate: Estimate = field(default_factory=Oracle)
+    estimate: Estimate = field(default_factory=ToldDurations)
     _promised: set[str] = field(default_factory=set)
     _seen: set[str] = field(default_factory=set)
 

@@ -10,7 +10,8 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import HOUR_S, SimDevice, SimJob, World
 from tests.sim.schedulers.conformance import Contract, check_scheduler

@@ -11,7 +11,8 @@ from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import CHECKPOINT_S, draw_deadlines, edge_beliefs, edge_truth, with_deadlines, with_edge
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.score import score
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import HOUR_S, SimJob, World

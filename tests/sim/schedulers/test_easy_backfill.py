@@ -5,7 +5,8 @@ import pytest
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
 from tests.sim.small_worlds import MODE, USUAL, job, world

@@ -9,14 +9,14 @@ from interfere.predict.residual import OnlineModel
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision
 from interfere.sim.replay import replay
-from interfere.sim.schedulers.duration_estimates import History
-from interfere.sim.schedulers.learning import LearningScheduler
+from interfere.sim.schedulers.estimates import History
 from interfere.sim.schedulers.orders import Fifo, LeastAttained
 from interfere.sim.schedulers.planner import PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.schedulers.records import PRESETS
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
 from tests.sim.small_worlds import MODE, NAMES, USUAL, job, sharings, truth, world
@@ -108,7 +108,7 @@ def test_observations_change_the_next_decision() -> None:
         settings = SchedulerSettings(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
         scheduler = make_scheduler(PRESETS["fifo-first-fit-greedy"], settings)
         if isinstance(predictor, OnlineModel):
-            scheduler = LearningScheduler(scheduler, predictor, hopeful.profiles, MODE)
+            scheduler = LearningScheduler(scheduler, predictor, settings)
         done = replay(made, TableTruth([bad]), scheduler)
         if isinstance(scheduler, LearningScheduler):
             assert scheduler.observations > 0
@@ -129,7 +129,8 @@ def test_the_plan_of_one_job_is_the_servers(seed: int) -> None:
     names = {one.id: one.workload for one in made.jobs}
 
     def costs_and_decisions(max_slowdown: float) -> tuple[list[float], int]:
-        planner = ServerPlanner(predictor=known, profiles=known.profiles, mode=MODE, max_slowdown=max_slowdown)
+        settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE, max_slowdown=max_slowdown)
+        planner = ServerPlanner(settings=settings)
         scheduler = QueueScheduler(order=Fifo(), sharing=PlannedSharing(planner=planner))
         first = next(s for s in replay(made, TableTruth([table]), scheduler).spans if s.job_id == "guest")
         sides = [table.index[names["guest"]], table.index[names[first.partner_id]]] if first.partner_id else []

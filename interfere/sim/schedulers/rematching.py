@@ -4,6 +4,10 @@ At every event the inner scheduler decides: a queue starts jobs on free devices,
 and lets them share. At most every `slice_s`, and only where a job has arrived, started or ended since the last time,
 all jobs on one device and the first waiting ones are assigned anew, but for those that the inner scheduler has just
 changed: jobs join, leave, move and swap. Moved jobs pay their checkpoint; none goes back to the queue for another.
+A job's expected remaining time is that of the order's estimate of durations, where it has one. For any other it is the
+service attained so far: lifetimes have heavy tails, so the longer a job has run, the longer it runs on (Harchol-Balter
+and Downey, ACM TOCS 1997). Where durations are estimated the speed of a job counts 1 / expected time, completions a
+second; else all count 1.
 Law 1: no job is moved within a slice of its last start. Law 2: jobs on several devices neither share nor move. Law 3:
 where nothing changed, nothing is solved.
 """
@@ -17,16 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from interfere.matching.rematching.problem import WAITS, Rematching, RematchingProblem
-from interfere.policy.residents.rematching import Bools, Floats, RematchableJobs, destinations, rematching_problem
-from interfere.policy.rules.joint_throughput import does_not_pay
-from interfere.protocols import Predictor
-from interfere.records import MatrixBatch
-from interfere.records.limits import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_MOVE_FACTOR
-from interfere.sharing_modes import SharingMode
-from interfere.sim.beliefs import Profiles
+from interfere.policy.residents.rematching import RematchableJobs, destinations, rematching_problem
+from interfere.records.limits import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start
+from interfere.sim.schedulers.estimates import Estimate
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.rematching.expectations import Expectations
+from interfere.sim.schedulers.sharing import SchedulerSettings
 
 Solve = Callable[[RematchingProblem], Rematching]
 MAX_WAITING = 64  # jobs that one assignment considers, as many as a decision of the server in a replay
@@ -47,14 +47,9 @@ class RematchingScheduler:
     inner: Scheduler
     order: Order
     solve: Solve
-    predictor: Predictor
-    profiles: Profiles
-    mode: SharingMode
-    expectations: Expectations
+    settings: SchedulerSettings
+    estimate: Estimate | None  # of durations; None: nobody knows them
     slice_s: float
-    max_slowdown: float = math.inf
-    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
-    move_factor: float = DEFAULT_MOVE_FACTOR
     assignments: int = 0  # solved so far
     _due_s: float = 0.0  # the next slice
     _known: tuple[int, int] = (0, 0)  # changes of rates and arrivals that the last assignment knew
@@ -85,7 +80,11 @@ class RematchingScheduler:
         residents_of: dict[_Class, list[JobState]] = {}
         for state in cluster.running.values():
             device = state.devices[0].device
-            if state.job.gpus == 1 and device.id not in closed and (state.job.workload, device.type) in self.profiles:
+            if (
+                state.job.gpus == 1
+                and device.id not in closed
+                and self.settings.profile(state.job.workload, device.type)
+            ):
                 residents_of.setdefault(_Class(device.pool, device.type), []).append(state)
         starts, stops = list(decision.starts), list(decision.stops)
         for kind, residents in residents_of.items():
@@ -109,13 +108,16 @@ class RematchingScheduler:
         waiting = list(islice(suitable, min(MAX_WAITING, places)))
         states = [*residents, *waiting]
         # 2. What each arrangement is worth, and the best one.
-        slowdown, allowed = self._pairs(states, kind.device_type)
+        names = list(dict.fromkeys(state.job.workload for state in states))
+        slowdown, _, allowed = self.settings.predict_pairs(names, names, kind.device_type)
+        number = {name: k for k, name in enumerate(names)}
+        each = np.array([number[state.job.workload] for state in states])
         problem = rematching_problem(
             self._jobs(states, homes, len(waiting), cluster),
-            slowdown,
-            allowed,
+            slowdown[np.ix_(each, each)],
+            allowed[np.ix_(each, each)],
             devices=devices,
-            move_factor=self.move_factor,
+            move_factor=DEFAULT_MOVE_FACTOR,
         )
         self.assignments += 1
         arrangement = self.solve(problem).arrangement
@@ -130,35 +132,27 @@ class RematchingScheduler:
     def _suits(self, state: JobState, kind: _Class) -> bool:
         """Return whether a waiting job itself may share on devices of this class, whoever runs there."""
         job = state.job
-        return (job.workload, kind.device_type) in self.profiles and (not job.pools or kind.pool in job.pools)
+        has_profile = self.settings.profile(job.workload, kind.device_type) is not None
+        return has_profile and (not job.pools or kind.pool in job.pools)
+
+    def _expected_s(self, state: JobState, cluster: Cluster) -> float:
+        """Return the expected remaining time alone at speed 1; no job is expected to end within a slice."""
+        if self.estimate is None:
+            return max(self.slice_s, cluster.served_s(state))
+        return max(self.slice_s, self.estimate.remaining_s(state, cluster))
 
     def _jobs(self, states: Sequence[JobState], homes: list[str], waiting: int, cluster: Cluster) -> RematchableJobs:
         number = {device_id: k for k, device_id in enumerate(homes)}
         lateness = np.concatenate([np.zeros(len(states) - waiting), np.arange(waiting) / max(1, waiting)])
-        weight = np.array([self.expectations.weight(state, cluster) for state in states])
+        expected_s = np.array([self._expected_s(state, cluster) for state in states])
+        weight = np.ones(len(states)) if self.estimate is None else 1.0 / expected_s
         held = [
             cluster.now_s - self._since_s[state.job.id] < self.slice_s if state.devices else False for state in states
         ]
         return RematchableJobs(
             home=np.array([number[state.device_ids[0]] if state.devices else WAITS for state in states]),
             weight=weight * (1 + EARLIER_BONUS * (1 - lateness)),
-            expected_s=np.array([self.expectations.expected_s(state, cluster) for state in states]),
+            expected_s=expected_s,
             checkpoint_s=np.array([state.job.checkpoint_s for state in states]),
             may_move=np.array([state.job.preemptible for state in states]) & ~np.array(held, dtype=bool),
         )
-
-    def _pairs(self, states: Sequence[JobState], device_type: str) -> tuple[Floats, Bools]:
-        """float64[n, n] predicted slowdowns of i beside j, and bool[n, n] whether the rules allow the pair."""
-        names = list(dict.fromkeys(state.job.workload for state in states))
-        profiles = tuple(self.profiles[name, device_type] for name in names)
-        predicted = self.predictor.predict_matrix(
-            MatrixBatch(victims=profiles, neighbours=profiles, device_type=device_type, mode=self.mode)
-        )
-        victim, neighbour = (
-            table.astype(np.float64) for table in (predicted.victim_slowdown, predicted.neighbour_slowdown)
-        )
-        allowed = (victim <= self.max_slowdown) & (neighbour <= self.max_slowdown)  # NaN is never within
-        allowed &= ~does_not_pay(victim, neighbour, self.min_joint_throughput)
-        place = {name: k for k, name in enumerate(names)}
-        index = [place[state.job.workload] for state in states]
-        return victim[np.ix_(index, index)], allowed[np.ix_(index, index)]

@@ -1,90 +1,68 @@
-"""How long a job is expected to run without sharing: what schedulers that order jobs by length or deadline go by.
+"""What schedulers know of run times and deadlines: how long a job is expected to run, and whether it ends in time.
 
-Law: an estimate from history reads only jobs that have ended. An oracle reads the trace, and says so, as do durations
-with an error, which read the trace and put an error on it.
+A deadline is given up only where even an optimistic run time misses it. Windows of devices are known as far as they are
+announced.
+Law: an estimate from history reads only jobs that have ended. Durations that are told read the trace, and say so.
 """
 
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
-from typing import Protocol
 
 import numpy as np
 
+from interfere.records import Device
 from interfere.sim.cluster import Cluster, JobState
+from interfere.sim.free_devices import FreeDevices
+from interfere.sim.world import ALWAYS, LATE_S, SimDevice, Windows
 
 OPTIMISTIC_QUANTILE = 0.1  # of a job's run time: a deadline is given up only where even this misses it
 LEAST_LEFT = 0.05  # of its estimate: what a job that has run for longer than that is expected to have left
 UNKNOWN_S = 3600.0  # where nothing is known at all: the order of magnitude of the mean of all traces
 
 
-class Estimate(Protocol):
+class Estimate:
     """Expected run time in seconds at speed 1."""
+
+    error: float = 0.0  # standard error of the logarithm of the run time; 0 where it claims to be exact or knows none
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
         """Return the expected run time of the whole job. The estimate of a job stays as it was when first requested."""
+        raise NotImplementedError
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
         """Return the expected remaining run time of the job, from now on."""
+        raise NotImplementedError
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Return `remaining_s` of every job."""
+        return [self.remaining_s(state, cluster) for state in states]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return a lower bound of the remaining run time, as far as the estimate can give one."""
-
-    @property
-    def error(self) -> float:
-        """Standard error of the logarithm of the run time; 0 where the estimate claims to be exact or knows none."""
-
-
-class Oracle:
-    """The duration itself, which no real scheduler knows."""
-
-    def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return the true duration of the job."""
-        return state.job.duration_s
-
-    def remaining_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return the true remaining time, including checkpoints that the job still has to pay for."""
-        return max(0.0, state.remaining_s - state.rate * (cluster.now_s - state.accounted_s))
-
-    def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Return `remaining_s` of every job, faster than single calls would."""
-        now_s = cluster.now_s
-        left_s = [state.remaining_s - state.rate * (now_s - state.accounted_s) for state in states]
-        return [each_s if each_s > 0.0 else 0.0 for each_s in left_s]
-
-    def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return the true remaining time."""
+        """Return a lower bound of the remaining run time, as far as the estimate can give one; else `remaining_s`."""
         return self.remaining_s(state, cluster)
 
-    @property
-    def error(self) -> float:
-        """0, because the oracle makes no error."""
-        return 0.0
 
+class ToldDurations(Estimate):
+    """The duration, which no real scheduler knows, times exp(error · z) with z standard normal.
 
-class NoisyDurations:
-    """The duration times exp(error · z), z standard normal, drawn once for each job by its id and a seed."""
+    z is drawn once for each job by its id and a seed. Without an error this is an oracle.
+    """
 
-    def __init__(self, error: float, seed: int = 0) -> None:
-        self._error, self._seed = error, seed
+    def __init__(self, error: float = 0.0, seed: int = 0) -> None:
+        self.error, self._seed = error, seed
         self._totals_s: dict[str, float] = {}
         self._optimistic = math.exp(NormalDist().inv_cdf(OPTIMISTIC_QUANTILE) * error)
 
-    @property
-    def error(self) -> float:
-        """The standard error that this estimate was given."""
-        return self._error
-
     def total_s(self, state: JobState, cluster: Cluster) -> float:
         """Return the duration with its error."""
+        if not self.error:
+            return state.job.duration_s
         if state.job.id not in self._totals_s:
             z = np.random.default_rng([self._seed, zlib.crc32(state.job.id.encode())]).standard_normal()
-            self._totals_s[state.job.id] = state.job.duration_s * math.exp(self._error * float(z))
+            self._totals_s[state.job.id] = state.job.duration_s * math.exp(self.error * float(z))
         return self._totals_s[state.job.id]
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
@@ -93,25 +71,31 @@ class NoisyDurations:
         return self._remaining_s(self.total_s(state, cluster), state, cluster)
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Return `remaining_s` of every job."""
-        return [self.remaining_s(state, cluster) for state in states]
+        """Return `remaining_s` of every job, without an error faster than single calls would."""
+        if self.error:
+            return super().all_remaining_s(states, cluster)
+        now_s = cluster.now_s
+        left_s = [state.remaining_s - state.rate * (now_s - state.accounted_s) for state in states]
+        return [each_s if each_s > 0.0 else 0.0 for each_s in left_s]
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
         """Return the remaining run time if the job's total were at the `OPTIMISTIC_QUANTILE` of its distribution."""
         return self._remaining_s(self.total_s(state, cluster) * self._optimistic, state, cluster)
 
     def _remaining_s(self, total_s: float, state: JobState, cluster: Cluster) -> float:
-        left_s = state.remaining_s - (cluster.served_s(state) - state.served_s)
-        done_s = state.job.duration_s - left_s
+        left_s = state.remaining_s - state.rate * (cluster.now_s - state.accounted_s)
+        if not self.error:
+            return max(0.0, left_s)
+        done_s = state.job.duration_s - max(0.0, left_s)
         return total_s - done_s if total_s > done_s else LEAST_LEFT * total_s
 
 
-class History:
+class History(Estimate):
     """Mean run time of ended jobs of the most similar group that has any.
 
     Groups from the most similar on: same user, workload and size; same workload and size; same user and size; same
     size; all. This is the order of Helios' QSSF (Hu et al., SC 2021, section 4.2), which also falls back from a user's
-    similar jobs to all.
+    similar jobs to all. Its own error is unknown, so it gives none, and no lower bound.
     """
 
     def __init__(self) -> None:
@@ -139,19 +123,6 @@ class History:
         total_s, served_s = self.total_s(state, cluster), cluster.served_s(state)
         return total_s - served_s if total_s >= served_s else served_s
 
-    def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Return `remaining_s` of every job."""
-        return [self.remaining_s(state, cluster) for state in states]
-
-    def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return `remaining_s`, because a group's mean says nothing about its spread."""
-        return self.remaining_s(state, cluster)
-
-    @property
-    def error(self) -> float:
-        """0, although the error of this estimate is unknown."""
-        return 0.0
-
     def _read_spans(self, cluster: Cluster) -> None:
         for span in cluster.spans[self._spans_read :]:
             state = cluster.jobs[span.job_id]
@@ -172,3 +143,41 @@ class History:
             (job.gpus,),
             (),
         ]
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+
+def is_infeasible(state: JobState, cluster: Cluster, estimate: Estimate) -> bool:
+    """Would a waiting job miss its deadline even if it started now on a device of speed 1?"""
+    return cluster.now_s + estimate.optimistic_s(state, cluster) > state.job.deadline_s + LATE_S
+
+
+def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Estimate) -> float:
+    """Return when the next of these waiting jobs becomes infeasible; inf where none does."""
+    moments_s = (state.job.deadline_s - estimate.optimistic_s(state, cluster) + 2 * LATE_S for state in states)
+    return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
+
+
+def find_timely_devices(
+    free: FreeDevices, state: JobState, cluster: Cluster, node_gpus: int, estimate: Estimate
+) -> tuple[Device, ...]:
+    """Return free devices on which a job meets its deadline before they leave; empty where there are not enough.
+
+    A job without a deadline gets any free devices.
+    """
+    if not state.job.has_deadline:
+        return free.find(state.job.gpus, state.job.pools, node_gpus)
+    timely, remaining_s = [], estimate.optimistic_s(state, cluster)
+    for device in free:
+        sim_device = cluster.devices[device.id]
+        end_s = cluster.now_s + remaining_s / sim_device.speed - LATE_S
+        until_s = windows_from(sim_device, cluster.now_s)[0][1]
+        if end_s <= min(state.job.deadline_s, until_s):
+            timely.append(device)
+    return free.only(timely).find(state.job.gpus, state.job.pools, node_gpus)
+
+
+def windows_from(device: SimDevice, now_s: float) -> Windows:
+    """Return the known windows of a device from now on; at least one."""
+    return device.known_windows(now_s) or ALWAYS

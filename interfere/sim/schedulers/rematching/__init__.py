@@ -1,1 +1,0 @@
-"""Re-pairing of running jobs, slice by slice."""
