@@ -59,11 +59,11 @@ def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning:
 
 
 def largest_corrections(model: OnlineModel) -> tuple[Correction, ...]:
-    """The pairs that differ most from what the effects of their jobs alone predict."""
+    """The pairs whose own windows differ most from the model's prediction, each with what those windows tell."""
     pairs = (
-        (victim, neighbour, effect)
-        for victim, effects in model.state.pairs.items()
-        for neighbour, effect in effects.items()
+        (victim, neighbour, evidence)
+        for victim, by_neighbour in model.state.pairs.items()
+        for neighbour, evidence in by_neighbour.items()
     )
     largest = heapq.nlargest(MAX_CORRECTIONS, pairs, key=lambda item: abs(item[2].mean))
     return tuple(
@@ -72,8 +72,8 @@ def largest_corrections(model: OnlineModel) -> tuple[Correction, ...]:
             neighbour=neighbour,
             device_type=device_type,
             mode=mode,
-            log_factor=effect.mean,
-            sd=math.sqrt(effect.variance),
+            log_factor=evidence.mean,
+            sd=math.sqrt(evidence.variance),
         )
-        for (victim, device_type, mode), neighbour, effect in largest
+        for (victim, device_type, mode), neighbour, evidence in largest
     )

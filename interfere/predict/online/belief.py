@@ -16,7 +16,6 @@ from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
     DomainKey,
-    PairEffect,
     PairObservation,
     RecentWindow,
     ReporterRecord,
@@ -25,7 +24,7 @@ from interfere.predict.online.belief_state import (
 from interfere.predict.online.change_points import domain as domain_change
 from interfere.predict.online.change_points.job import JobHistory, LevelTest
 from interfere.predict.online.effects import Effects, Expectation
-from interfere.predict.online.noise import VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
+from interfere.predict.online.noise import USUAL_NOISE_VAR, VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
 from interfere.predict.online.prior import ResidualPrior
 from interfere.sharing_modes import SharingMode
 
@@ -69,7 +68,11 @@ class Belief:
         if domain := self.state.domains.get(key):
             return domain
         noise_var = self.prior.noise_var
-        return DomainBelief(noise_var=noise_var, usual_noise_var=noise_var, is_unseen=not self.effects.knows(key))
+        return DomainBelief(
+            noise_var=max(noise_var, USUAL_NOISE_VAR),
+            usual_noise_var=noise_var,
+            is_unseen=not self.effects.knows(key),
+        )
 
     def learn(self, observation: PairObservation) -> LearnedWindow:
         """Learn one window."""
@@ -81,22 +84,21 @@ class Belief:
         stream_key = observation.reporter, observation.victim
         stream = state.streams.get(stream_key, StreamNoise())
         noise_before = stream.variance(domain.noise_var)
-        first_sd = math.sqrt(expected.variance + expected.scale * noise_before)
+        first_sd = math.sqrt(expected.variance + noise_before)
         # 2. Begin a new epoch of the job or of the pair where its windows agree on another level.
         epoch = ""
-        if test := self._level_test(observation, error, expected.variance, expected.scale * noise_before):
+        if test := self._level_test(observation, error, expected.variance, noise_before):
             epoch = "job" if test.several_neighbours else "pair"
             self._begin_epoch(observation, domain, test, error)
             state.alarm_count += 1
-            stream = StreamNoise(test.noise_var / expected.scale * stream.window_count, stream.window_count)
+            stream = StreamNoise(test.noise_var * stream.window_count, stream.window_count)
             expected = self.effects.expected(observation, domain)
             error = observation.log_observed - observation.log_predicted - expected.mean
         # 3. Learn the noise of the stream, and then the window with its weight.
-        root = math.sqrt(expected.scale)
-        stream = stream.with_window(error / root, expected.variance / expected.scale, domain.noise_var)
+        stream = stream.with_window(error, expected.variance, domain.noise_var)
         state.streams[stream_key] = stream
         noise_var = stream.variance(domain.noise_var)
-        student = student_weight(error, expected.variance + expected.scale * noise_var)
+        student = student_weight(error, expected.variance + noise_var)
         information = student * min(1.0, domain.noise_var / noise_var)
         domain = self._learn_effects(observation, domain, expected, noise_var)
         self._record_reporter(observation, information)
@@ -137,12 +139,12 @@ class Belief:
     ) -> DomainBelief:
         """Move the effects by one window under Student's noise of this variance; the domain's belief after it."""
         error = observation.log_observed - observation.log_predicted - expected.mean
-        total_var = expected.variance + expected.scale * noise_var
+        total_var = expected.variance + noise_var
         student = student_weight(error, total_var)
         bound = MAX_ERROR_SD * math.sqrt(total_var)
         update = Update(
             error=min(max(error, -bound), bound),
-            variance=expected.variance + expected.scale * noise_var / student,
+            variance=expected.variance + noise_var / student,
             weight=observation.weight,
             forgetting=observation.weight * student * min(1.0, domain.noise_var / noise_var),
         )
@@ -173,21 +175,11 @@ class Belief:
 
     def _begin_epoch(self, observation: PairObservation, domain: DomainBelief, test: LevelTest, error: float) -> None:
         """Move the job, or the pair where all windows were of one, to its new level, never past this window."""
-        state = self.state
         change = math.copysign(min(abs(test.mean), abs(error)), error)
         if test.several_neighbours:
-            shifts.begin_job_epoch(state, observation.victim, domain, change, test.variance)
-            return
-        root = math.sqrt(self.prior.variance_scale_of(observation.log_predicted))
-        neighbour = observation.neighbour[0]
-        mean, variance = self.effects.pair_posterior(
-            observation.victim, neighbour, domain, measured=observation.measured
-        )
-        variance = max(variance, test.variance, shifts.CHANGED_LEVEL_VAR)
-        effects_of_victim = state.pairs.get(observation.victim, {})
-        state.pairs[observation.victim] = effects_of_victim | {
-            neighbour: PairEffect(mean + change / root, variance, domain.epoch)
-        }
+            shifts.begin_job_epoch(self.state, observation.victim, domain, change, test.variance)
+        else:
+            self.effects.begin_pair_epoch(observation, domain, change, test.variance)
 
     # --- reporters and domains --------------------------------------------------------------------------------------
 
@@ -254,7 +246,7 @@ class Belief:
             observation = window.observation
             expected = self.effects.expected(observation, changed)
             error = observation.log_observed - observation.log_predicted - expected.mean
-            total_var = expected.variance + expected.scale * noise_var
+            total_var = expected.variance + noise_var
             weight = observation.weight * student_weight(error, total_var)
             update = Update(error=error, variance=total_var, weight=weight, forgetting=weight)
             changed = self.effects.learn(observation, changed, update)

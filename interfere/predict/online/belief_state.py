@@ -17,6 +17,7 @@ from interfere.records import Progress
 from interfere.sharing_modes import SharingMode
 
 DomainKey = tuple[str, SharingMode]  # device type, mode
+USUAL_PAIR_VAR = 0.1**2  # of a pair's log observed - log predicted, where a correction is told without its jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +53,40 @@ class Update:
     variance: float  # of the error before the window, its noise included
     weight: float  # of the window, between 0 and 1
     forgetting: float  # share of a usual window's forgetting: noise does not outdate what is known
+    share: float = 1.0  # the covariance of a term with the window, divided by the term's variance
 
     @property
     def gain(self) -> float:
         """By which a term of variance v moves, divided by v."""
-        return self.weight * self.error / self.variance
+        return self.share * self.weight * self.error / self.variance
 
     @property
     def shrink(self) -> float:
         """By which the variance v of a term shrinks, divided by v²."""
-        return self.weight / self.variance
+        return self.share**2 * self.weight / self.variance
 
 
-class PairEffect(NamedTuple):
-    """Posterior of one pair's effect, mean and variance at variance scale 1."""
+class PairEvidence(NamedTuple):
+    """What the windows of one ordered pair tell of its own error, beyond the effects of its two jobs.
 
-    mean: float
-    variance: float
-    epoch: int  # of its domain, when it was last updated
+    The evidence is a normal likelihood of the pair's log observed - log predicted - shift, in information form.
+    """
+
+    information: float  # 1 ÷ its variance
+    weighted_mean: float  # information × its mean
+    shift_var: float  # variance of the pair's shift after its newest window: what exceeds it came later
+    extra_var: float  # variance of the pair's level beyond that of all its effects, since its level changed
+    epoch: int  # of its domain, after its newest window
+
+    @property
+    def mean(self) -> float:
+        """The pair's log observed - log predicted as its own windows tell it, shrunk as far as they are few."""
+        return self.weighted_mean * self.variance
+
+    @property
+    def variance(self) -> float:
+        """The variance of `mean`."""
+        return 1.0 / (self.information + 1.0 / USUAL_PAIR_VAR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +111,7 @@ class RecentWindow:
 class DomainBelief:
     """What is believed of a whole device type and mode: its noise, and what changed for all of its jobs at once."""
 
-    noise_var: float  # of one window, at variance scale 1; the median of all streams
+    noise_var: float  # of the log slowdown of one window; the median of all streams
     usual_noise_var: float  # the same, when the software stack was last found unchanged
     is_unseen: bool = False  # the model never saw this device type and mode
     epoch: int = 0  # number of changes of the software stack that were found
@@ -130,7 +147,7 @@ class BeliefState:
     own_shift: dict[WorkloadKey, LevelShift] = field(default_factory=dict)
     harm_shift: dict[WorkloadKey, LevelShift] = field(default_factory=dict)
     family_shift: dict[tuple[str, str, str, str], LevelShift] = field(default_factory=dict)  # domain, two families
-    pairs: dict[WorkloadKey, dict[str, PairEffect]] = field(default_factory=dict)  # by victim and neighbour
+    pairs: dict[WorkloadKey, dict[str, PairEvidence]] = field(default_factory=dict)  # by victim and neighbour
     domains: dict[DomainKey, DomainBelief] = field(default_factory=dict)
     unseen_devices: dict[DomainKey, DeviceBelief] = field(default_factory=dict)  # that the model never saw
     streams: dict[StreamKey, StreamNoise] = field(default_factory=dict)

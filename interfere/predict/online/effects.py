@@ -1,12 +1,18 @@
 """Effects of jobs and pairs on the error of predictions, learned by one Kalman update per window.
 
-A window's error e = phi · as_victim + psi · as_neighbour + shift + pair + noise updates all terms as if they were
-independent before it (assumed density filtering: Opper 1998, "A Bayesian approach to on-line learning"; the per-player
-update of TrueSkill), so an update costs O(d²) and nothing grows but the number of jobs and pairs::
+The error of a window is e = phi · as_victim + psi · as_neighbour + shift + pair + noise. Its effects are updated as if
+they were independent before it (assumed density filtering: Opper 1998, "A Bayesian approach to on-line learning"; the
+per-player update of TrueSkill), so an update costs O(d²) and nothing grows but the number of jobs and pairs::
 
-    S = φᵀPφ + ψᵀQψ + shift variance + pair variance + noise,   r = e - expected
-    w = (ν + 1) / (ν + r² / S)                                  weight of the window under Student's t
-    as_victim += w Pφ r / S,   P -= w Pφ φᵀP / S,               and likewise for the others
+    V = φᵀPφ + ψᵀQψ + shift variance + pair variance            the pair's variance by its effects alone
+    p = 1 / (1 / V + information of the pair's own windows)     its variance; V before its first window
+    S = p + noise,   r = e - expected,   w = (ν + 1) / (ν + r² / S)     weight of the window under Student's t
+    pair's level += w p r / S,   p -= w p² / S
+    as_victim += w (p / V) Pφ r / S,   P -= w (p / V)² Pφ φᵀP / S,      and likewise for the other effects
+
+A pair's own windows tell its level much better than that of its jobs: what they leave uncertain, p, is small, while its
+effects keep errors that cancel one another. So the interval of an observed pair narrows with its windows, and the
+hundredth window of one pair teaches nothing more about its jobs.
 
 The model's errors, `as_victim` and `as_neighbour`, do not matter to a measured pair; shifts matter to every pair. On a
 device type that the model never saw, its error has one more term, of both jobs' facts (`unseen_device`).
@@ -14,7 +20,6 @@ Forgetting: every update moves a variance back to the prior's by the share `FORG
 hundred windows fades. Law: the observed pair's prediction moves toward the observation and never past it.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,7 +30,7 @@ from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
     DomainKey,
-    PairEffect,
+    PairEvidence,
     PairObservation,
     Posterior,
     Update,
@@ -39,16 +44,40 @@ FORGETTING = 1 / 400  # per update: a job observed in ten windows a day forgets 
 MEASURED_PAIR_VAR = 0.015**2
 
 
-NO_PAIRS: dict[str, PairEffect] = {}
+NO_PAIRS: dict[str, PairEvidence] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What the belief expects of a window's error: mean and variance without its noise, and the variance scale."""
+    """What the belief expects of a window's error: its mean, and its variance without the window's noise."""
 
     mean: float
     variance: float
-    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairBelief:
+    """The belief in the log observed - log predicted of one ordered pair, from its effects and from its own windows."""
+
+    error_mean: float  # of the model's error, by the effects of both jobs
+    shift_mean: float
+    shift_var: float
+    effects_var: float  # of the sum of all effects, that of the pair included: V
+    mean: float  # of the pair, from effects and own windows
+    variance: float  # p
+
+    @property
+    def share(self) -> float:
+        """The share p / V of the effects' variance that the pair's own windows leave, at most 1."""
+        return min(self.variance / self.effects_var, 1.0)
+
+    def evidence(self, mean: float, variance: float, epoch: int) -> PairEvidence:
+        """Return the evidence of own windows with which the pair has this mean and this variance."""
+        information = max(1.0 / variance - 1.0 / self.effects_var, 0.0)
+        weighted_mean = (mean - self.shift_mean - self.error_mean) / self.effects_var + information * (
+            mean - self.shift_mean
+        )
+        return PairEvidence(information, weighted_mean, self.shift_var, max(variance - self.effects_var, 0.0), epoch)
 
 
 class Effects:
@@ -70,20 +99,39 @@ class Effects:
 
     def expected(self, observation: PairObservation, domain: DomainBelief | None) -> Expectation:
         """The expectation of a window's error. Adds no posterior: a question changes nothing."""
+        belief = self.of_pair(observation, domain)
+        return Expectation(mean=belief.mean, variance=belief.variance + observation.composition_var)
+
+    def of_pair(self, observation: PairObservation, domain: DomainBelief | None) -> PairBelief:
+        """The belief in the pair of a window."""
         scale = self.prior.variance_scale_of(observation.log_predicted)
-        pair_mean, pair_var = self.pair_posterior(
-            observation.victim, observation.neighbour[0], domain, measured=observation.measured
-        )
-        mean, variance = shifts.expected_shift(self.state, observation, domain)
-        mean, variance = mean + pair_mean * math.sqrt(scale), variance + pair_var * scale + observation.composition_var
+        # 1. The effects: of both jobs, of the device type where the model never saw it, and the shifts.
+        error_mean, error_var = 0.0, self.pair_prior_var(domain, measured=observation.measured) * scale
         if not observation.measured:
             for posterior, covariance, features in self._model_errors(observation):
-                mean += float(features @ posterior.mean) if posterior else 0.0
-                variance += float(features @ covariance @ features)
+                error_mean += float(features @ posterior.mean) if posterior else 0.0
+                error_var += float(features @ covariance @ features)
         if domain and domain.is_unseen:
             of_device = self.of_unseen_device(observation).expected(_points(observation))
-            mean, variance = mean + float(of_device[0][0]), variance + float(of_device[1][0])
-        return Expectation(mean=mean, variance=variance, scale=scale)
+            error_mean, error_var = error_mean + float(of_device[0][0]), error_var + float(of_device[1][0])
+        shift_mean, shift_var = shifts.expected_shift(self.state, observation, domain)
+        effects_var = error_var + shift_var
+        # 2. The pair's own windows.
+        mean, variance = error_mean, effects_var
+        own = self.state.pairs.get(observation.victim, NO_PAIRS).get(observation.neighbour[0])
+        if own is not None:
+            later_var = later_variance(own, shift_var, scale, domain)
+            precision = 1.0 / (effects_var - later_var) + own.information
+            mean = (error_mean / (effects_var - later_var) + own.weighted_mean) / precision
+            variance = 1.0 / precision + later_var + own.extra_var
+        return PairBelief(
+            error_mean=error_mean,
+            shift_mean=shift_mean,
+            shift_var=shift_var,
+            effects_var=effects_var,
+            mean=shift_mean + mean,
+            variance=variance,
+        )
 
     def of_unseen_device(self, observation: PairObservation) -> DeviceBelief:
         """What is believed of the device type of a window, which the model never saw."""
@@ -92,54 +140,67 @@ class Effects:
 
     def learn(self, observation: PairObservation, domain: DomainBelief, update: Update) -> DomainBelief:
         """Update every posterior of the window's jobs and pair; the domain's belief after it."""
-        # 1. The model's errors, which do not matter to a measured pair.
-        if not observation.measured:
-            updated = [
-                _condition(posterior, covariance, features, update, prior=prior)
-                for (posterior, covariance, features), prior in zip(
-                    self._model_errors(observation), self._prior_covariances(observation), strict=True
-                )
-            ]
-            self.state.as_victim[observation.victim], self.state.as_neighbour[observation.neighbour] = updated
-        # 2. The pair.
-        neighbour = observation.neighbour[0]
-        mean, variance = self.pair_posterior(observation.victim, neighbour, domain, measured=observation.measured)
-        prior_var = self.pair_prior_var(domain, measured=observation.measured)
-        scale = self.prior.variance_scale_of(observation.log_predicted)
-        remaining = variance - update.shrink * scale * variance**2
-        effects_of_victim = self.state.pairs.get(observation.victim, {})
-        if neighbour not in effects_of_victim:
-            self.state.pair_count += 1
-            domain = replace(domain, pair_count=domain.pair_count + 1)
-        self.state.pairs[observation.victim] = effects_of_victim | {
-            neighbour: PairEffect(
-                mean + math.sqrt(scale) * variance * update.gain,
-                remaining + FORGETTING * update.forgetting * (prior_var - remaining),
-                domain.epoch,
-            )
-        }
-        # 3. The device type, where the model never saw it.
+        before = self.of_pair(observation, domain)
+        of_effects = replace(update, share=before.share)
+        # 1. The model's errors.
+        self._learn_model_errors(observation, of_effects)
+        # 2. The device type, where the model never saw it.
         if domain.is_unseen:
             self.state.unseen_devices[shifts.domain_of(observation.victim)] = self.of_unseen_device(
                 observation
-            ).learned(_points(observation), update.gain, update.shrink)
-        # 4. The shifts.
-        return shifts.learn_shift(self.state, observation, domain, update)
+            ).learned(_points(observation), of_effects.gain, of_effects.shrink)
+        # 3. The shifts.
+        domain = shifts.learn_shift(self.state, observation, domain, of_effects)
+        # 4. The pair.
+        after = self.of_pair(observation, domain)
+        remaining = before.variance - update.shrink * before.variance**2
+        pair_var = self.pair_prior_var(domain, measured=observation.measured) * self.prior.variance_scale_of(
+            observation.log_predicted
+        )
+        remaining += update.forgetting * FORGETTING * max(pair_var - remaining, 0.0)
+        is_new = self._keep_evidence(
+            observation, after.evidence(before.mean + before.variance * update.gain, remaining, domain.epoch)
+        )
+        return replace(domain, pair_count=domain.pair_count + 1) if is_new else domain
+
+    def begin_pair_epoch(
+        self, observation: PairObservation, domain: DomainBelief, change: float, variance: float
+    ) -> None:
+        """Move the level of a window's pair by `change`, and make it uncertain by at least this variance.
+
+        The model's errors on its two jobs learn the change too, as one window that tells it with this variance.
+        """
+        belief = self.of_pair(observation, domain)
+        update = Update(error=change, variance=belief.effects_var + variance, weight=observation.weight, forgetting=0.0)
+        self._learn_model_errors(observation, update)
+        of_effects = self.of_pair(observation, domain)
+        belief = replace(belief, error_mean=of_effects.error_mean, effects_var=of_effects.effects_var)
+        variance = max(belief.variance, variance, shifts.CHANGED_LEVEL_VAR)
+        self._keep_evidence(observation, belief.evidence(belief.mean + change, variance, domain.epoch))
+
+    def _learn_model_errors(self, observation: PairObservation, update: Update) -> None:
+        """Update the model's errors on the two jobs of a window; those do not matter to a measured pair."""
+        if observation.measured:
+            return
+        self.state.as_victim[observation.victim], self.state.as_neighbour[observation.neighbour] = (
+            _condition(posterior, covariance, features, update, prior=prior)
+            for (posterior, covariance, features), prior in zip(
+                self._model_errors(observation), self._prior_covariances(observation), strict=True
+            )
+        )
+
+    def _keep_evidence(self, observation: PairObservation, evidence: PairEvidence) -> bool:
+        """Replace the evidence of a window's pair; returns whether the pair had none before."""
+        of_victim = self.state.pairs.get(observation.victim, NO_PAIRS)
+        neighbour = observation.neighbour[0]
+        self.state.pairs[observation.victim] = of_victim | {neighbour: evidence}
+        self.state.pair_count += neighbour not in of_victim
+        return neighbour not in of_victim
 
     def pair_prior_var(self, domain: DomainBelief | None, *, measured: bool) -> float:
         """Variance of a pair's effect before any window of it, at variance scale 1."""
         variance = MEASURED_PAIR_VAR if measured else self.prior.pair_var
         return variance + (shifts.EPOCH_PAIR_VAR if domain and (domain.epoch or domain.is_unseen) else 0.0)
-
-    def pair_posterior(
-        self, victim: WorkloadKey, neighbour: str, domain: DomainBelief | None, *, measured: bool
-    ) -> tuple[float, float]:
-        """Posterior mean and variance of one pair's effect, at variance scale 1."""
-        effect = self.state.pairs.get(victim, NO_PAIRS).get(neighbour)
-        if effect is None:
-            return 0.0, self.pair_prior_var(domain, measured=measured)
-        epoch = domain.epoch if domain else 0
-        return effect.mean, effect.variance + (shifts.EPOCH_PAIR_VAR if effect.epoch < epoch else 0.0)
 
     def _model_errors(self, observation: PairObservation) -> list[tuple[Posterior | None, Floats, Floats]]:
         """(posterior or None, covariance, features) of the victim and of the neighbour."""
@@ -177,6 +238,12 @@ class Effects:
     def was_observed(self, key: WorkloadKey) -> tuple[bool, bool]:
         """Whether windows taught about a job as victim, and as neighbour."""
         return key in self.state.own_shift, key in self.state.harm_shift
+
+
+def later_variance(evidence: PairEvidence, shift_var: float, scale: float, domain: DomainBelief | None) -> float:
+    """Variance that a pair gained since its newest window: its shift grew uncertain, or its domain changed."""
+    of_epoch = shifts.EPOCH_PAIR_VAR * scale if domain and evidence.epoch < domain.epoch else 0.0
+    return max(shift_var - evidence.shift_var, 0.0) + of_epoch
 
 
 def _points(observation: PairObservation) -> PairPoints:

@@ -19,6 +19,9 @@ from interfere.predict.online.prior import WorkloadKey
 
 StreamKey = tuple[str, WorkloadKey]  # reporter, victim
 
+# Of log slowdown in one window at a site that has reported little: progress counted over minutes is noisier than the
+# repeated measurements of a table.
+USUAL_NOISE_VAR = 0.03**2
 DECAY = 0.99  # per window of the stream: about its last hundred windows count
 PRIOR_WINDOWS = 4.0  # windows that the domain's noise counts for; also bounds how unlikely a first window can look
 MIN_SHARE, MAX_SHARE = 1e-6, 4.0  # squared log error: a window twice e off tells no more about noise
@@ -37,11 +40,11 @@ class StreamNoise:
     window_count: float = 0.0
 
     def variance(self, domain_var: float) -> float:
-        """Noise variance of the next window at variance scale 1."""
+        """Noise variance of the next window's log slowdown."""
         return (PRIOR_WINDOWS * domain_var + self.share_sum) / (PRIOR_WINDOWS + self.window_count)
 
     def with_window(self, error: float, prediction_var: float, domain_var: float) -> "StreamNoise":
-        """The sums after a window whose prediction was `error` off; variances at variance scale 1."""
+        """The sums after a window whose prediction was `error` off."""
         noise = self.variance(domain_var)
         total = prediction_var + noise
         share = (noise / total * error) ** 2 + noise * prediction_var / total

@@ -4,7 +4,6 @@ Law: a pair of jobs that no window taught anything about keeps its prediction an
 as the software stack of its domain did not change.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,12 +12,13 @@ from numpy.typing import NDArray
 
 from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import BeliefState, DomainBelief, DomainKey, Posterior
-from interfere.predict.online.effects import MEASURED_PAIR_VAR, NO_PAIRS, Effects
+from interfere.predict.online.effects import NO_PAIRS, Effects, later_variance
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
 from interfere.predict.online.unseen_device import PairPoints
 
 Ints = NDArray[np.int64]
-# Of the variance that effects of jobs explain, the share that stays: jobs are no exact sums of effects. Chosen on new
+# Of the variance that effects of jobs explain, the share that stays where no window of the very pair came: jobs are no
+# exact sums of effects. Chosen on new
 # jobs of two public tables, so that 90 % intervals cover .85 to .95 of own and others' slowdowns after 0, 1, 4, 16 and
 # 64 windows; with .10 they cover .78 to .81 of others' on Gavel.
 MISFIT_SHARE = 0.40
@@ -86,34 +86,46 @@ class PairCorrections:
             after += (products * covariances.reshape(len(keys), -1)[job]).sum(axis=1)
             before += (products * priors.reshape(len(keys), -1)[job]).sum(axis=1)
         mean, after, before = (np.where(measured, 0.0, values) for values in (mean, after, before))
-        # 2. Pairs, and shifts.
-        observed = self._observed_roles(keys)
-        shift_mean, shift_var, pair_mean, pair_var, pair_prior = (np.empty(p) for _ in range(5))
+        # 2. Shifts, the device type where the model never saw it, and the evidence of the pairs' own windows.
+        jobs_observed = self._observed_roles(keys)
+        shift_mean, shift_var = np.empty(p), np.empty(p)
+        information, weighted_mean, later_var, extra_var = (np.zeros(p) for _ in range(4))
         own = np.array([shifts.own_shift(self._state, key, domain) for key in keys])
         harm = np.array([shifts.harm_shift(self._state, key, domain) for key in keys])
-        ends = zip(victim.tolist(), neighbour.tolist(), measured.tolist(), log_predicted.tolist(), strict=True)
-        for k, (i, j, is_measured, predicted) in enumerate(ends):
-            pair_mean[k], pair_var[k] = self._effects.pair_posterior(keys[i], keys[j][0], domain, measured=is_measured)
-            pair_prior[k] = self._effects.pair_prior_var(None, measured=is_measured)
-            shift_mean[k], shift_var[k] = shifts.domain_shift(
-                self._state, domain_key, domain, (families[i], families[j]), predicted
-            )
-        shift_mean += own[victim, 0] + harm[neighbour, 0]
-        shift_var += own[victim, 1] + harm[neighbour, 1]
+        ends = zip(victim.tolist(), neighbour.tolist(), log_predicted.tolist(), strict=True)
+        for k, (i, j, predicted) in enumerate(ends):
+            of_domain = shifts.domain_shift(self._state, domain_key, domain, (families[i], families[j]), predicted)
+            shift_mean[k], shift_var[k] = of_domain[0] + own[i, 0] + harm[j, 0], of_domain[1] + own[i, 1] + harm[j, 1]
+            if evidence := self._state.pairs.get(keys[i], NO_PAIRS).get(keys[j][0]):
+                information[k], weighted_mean[k] = evidence.information, evidence.weighted_mean
+                extra_var[k] = evidence.extra_var
+                later_var[k] = later_variance(evidence, float(shift_var[k]), float(scale[k]), domain)
+        pair_prior, pair_var = (self._pair_variances(of_domain, measured) for of_domain in (None, domain))
+        device_mean, device_var = np.zeros(p), np.zeros(p)
         if device := self._state.unseen_devices.get(domain_key):
-            of_device = device.expected(PairPoints(coordinates[victim], coordinates[neighbour], log_predicted))
-            shift_mean, shift_var = shift_mean + of_device[0], shift_var + of_device[1]
-        mean += np.sqrt(scale) * pair_mean + shift_mean
+            device_mean, device_var = device.expected(
+                PairPoints(coordinates[victim], coordinates[neighbour], log_predicted)
+            )
+        # 3. Together.
+        effects_var = after + device_var + scale * pair_var + shift_var
+        earlier_var = effects_var - later_var
+        precision = 1.0 / earlier_var + information
         return self._corrections(
             domain,
-            mean=mean,
+            mean=shift_mean + ((mean + device_mean) / earlier_var + weighted_mean) / precision,
             before=before + scale * pair_prior,
             after=after + scale * pair_var,
-            shift_var=shift_var,
+            shift_var=shift_var + device_var,
+            own_var=np.minimum(1.0 / precision + later_var + extra_var, effects_var + extra_var),
             scale=scale,
             measured=measured,
-            observed=observed[0][victim] | observed[1][neighbour],
+            observed=jobs_observed[0][victim] | jobs_observed[1][neighbour],
         )
+
+    def _pair_variances(self, domain: DomainBelief | None, measured: NDArray[np.bool_]) -> Floats:
+        """Variances of pairs that no effect of their jobs explains, at variance scale 1; shaped like `measured`."""
+        of_model, of_table = (self._effects.pair_prior_var(domain, measured=each) for each in (False, True))
+        return np.where(measured, of_table, of_model)
 
     def _corrections(
         self,
@@ -123,23 +135,31 @@ class PairCorrections:
         before: Floats,
         after: Floats,
         shift_var: Floats,
+        own_var: Floats,
         scale: Floats,
         measured: NDArray[np.bool_],
         observed: NDArray[np.bool_],
     ) -> Corrections:
         """Put means and variances together; `before` and `after` are without shifts and without noise.
 
-        The interval of a model's answer holds the model's errors, pairs and the noise of its training; that of a
-        measurement holds nothing but the error of its mean.
+        `own_var` is the variance of each pair with the evidence of its own windows, and `after + shift_var` without
+        it: as the first falls, the interval goes from the model's own to that of the belief. The interval of a model's
+        answer holds the model's errors, pairs and the noise of its training; that of a measurement holds nothing but
+        the error of its mean.
         """
         applies = observed | bool(domain and (domain.epoch or domain.is_unseen))
         noise_var = scale * self._prior.noise_var
-        window_noise_var = scale * (domain.noise_var if domain else self._prior.noise_var)
+        window_noise_var = domain.noise_var if domain else self._prior.noise_var
+        # 1. Of a pair without own windows.
         misfit_var = MISFIT_SHARE * np.maximum(before - after, 0.0)
         sd_ratio = np.sqrt(np.minimum((after + misfit_var + noise_var) / (before + noise_var), 1.0))
         beyond_model = np.maximum(after - before, 0.0) + np.maximum(shift_var - shifts.OWN_VAR - shifts.HARM_VAR, 0.0)
         beyond_model += np.maximum(window_noise_var - noise_var, 0.0)
-        extra_var = np.where(measured, after + shift_var + window_noise_var, beyond_model)
+        # 2. What its own windows leave of that.
+        share = own_var / (after + shift_var)
+        believed_var = own_var + window_noise_var
+        sd_ratio *= np.sqrt(share * believed_var / (after + shift_var + window_noise_var))
+        extra_var = np.where(measured, believed_var, share * beyond_model + (1.0 - share) * believed_var)
         return Corrections(
             mean=np.where(applies, mean, 0.0),
             sd_ratio=np.where(applies, sd_ratio, 1.0),
@@ -195,30 +215,47 @@ class PairCorrections:
                 shift_mean[i] += of_device[0]
                 shift_var[i] += of_device[1]
         mean = mean + shift_mean
-        # 3. Pairs.
-        prior_vars = [self._effects.pair_prior_var(domain, measured=is_measured) for is_measured in (False, True)]
-        pair_var = np.where(measured, prior_vars[1], prior_vars[0])
-        columns = indices_by_workload(neighbours)
-        for i, victim in enumerate(victims):
-            effects_of_victim = self._state.pairs.get(victim, NO_PAIRS)
-            for workload in effects_of_victim.keys() & columns.keys():
-                for j in columns[workload]:
-                    pair_mean, pair_var[i, j] = self._effects.pair_posterior(
-                        victim, workload, domain, measured=bool(measured[i, j])
-                    )
-                    mean[i, j] += math.sqrt(scale[i, j]) * pair_mean
-        pair_prior = np.where(measured, MEASURED_PAIR_VAR, self._prior.pair_var)
+        # 3. Pairs, those with own windows by themselves.
+        pair_prior, pair_var = (self._pair_variances(of_domain, measured) for of_domain in (None, domain))
         observed = self._observed_roles(victims)[0][:, None] | self._observed_roles(neighbours)[1][None, :]
-        return self._corrections(
+        after = after + scale * pair_var
+        corrections = self._corrections(
             domain,
             mean=mean,
             before=before + scale * pair_prior,
-            after=after + scale * pair_var,
+            after=after,
             shift_var=shift_var,
+            own_var=after + shift_var,
             scale=scale,
             measured=measured,
             observed=observed,
         )
+        rows, columns = self._cells_with_windows(victims, neighbours)
+        if len(rows):
+            of_cells = self.pair_beliefs(
+                [*victims, *neighbours],
+                [*families[0], *families[1]],
+                rows,
+                columns + len(victims),
+                log_predicted[rows, columns],
+                measured[rows, columns],
+                np.concatenate(coordinates),
+            )
+            for name in ("mean", "sd_ratio", "extra_var"):
+                getattr(corrections, name)[rows, columns] = getattr(of_cells, name)
+        return corrections
+
+    def _cells_with_windows(self, victims: list[WorkloadKey], neighbours: list[WorkloadKey]) -> tuple[Ints, Ints]:
+        """(rows, columns) of the pairs of which windows came."""
+        columns = indices_by_workload(neighbours)
+        cells = [
+            (i, j)
+            for i, victim in enumerate(victims)
+            for workload in self._state.pairs.get(victim, NO_PAIRS).keys() & columns.keys()
+            for j in columns[workload]
+        ]
+        rows, found = np.array(cells, dtype=np.int64).reshape(-1, 2).T
+        return rows, found
 
     def _family_table(
         self, key: DomainKey, domain: DomainBelief, victims: list[str], neighbours: list[str]

@@ -17,7 +17,7 @@ from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
     LevelShift,
-    PairEffect,
+    PairEvidence,
     PairObservation,
     Posterior,
     RecentWindow,
@@ -34,7 +34,7 @@ from interfere.records import Progress
 from interfere.records.documents import from_json, to_json
 from interfere.sharing_modes import parse_sharing_mode
 
-FORMAT = 5  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 6  # raised whenever learning or this layout changes: states of an older format are then ignored
 _BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
 _POSTERIOR = ("inverse", "mean", "covariance")  # the others of `DeviceBelief`
 _COUNTS = ("observation_count", "down_weighted_count", "alarm_count", "pair_count")
@@ -57,9 +57,8 @@ def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
     arrays["pair_victims"] = names.rows(state.pairs, 3)
     arrays["pair_counts"] = np.array([len(effects) for effects in state.pairs.values()], dtype=np.int64)
     arrays["pair_neighbours"] = names.indices(name for effects in state.pairs.values() for name in effects)
-    arrays["pairs"] = np.array([effect for effects in state.pairs.values() for effect in effects.values()]).reshape(
-        -1, 3
-    )
+    evidence = [of_pair for pairs in state.pairs.values() for of_pair in pairs.values()]
+    arrays["pairs"] = np.array(evidence).reshape(-1, len(PairEvidence._fields))
     # 3. Streams.
     arrays["stream_keys"] = names.rows(((reporter, *key) for reporter, key in state.streams), 4)
     arrays["streams"] = np.array([astuple(stream) for stream in state.streams.values()]).reshape(-1, 2)
@@ -135,8 +134,8 @@ def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
         rows = iter(arrays["pairs"].tolist())
         for victim, count in zip(keys_of("pair_victims"), arrays["pair_counts"].tolist(), strict=True):
             state.pairs[victim] = {
-                names[next(neighbours)]: PairEffect(mean, variance, int(epoch))
-                for mean, variance, epoch in (next(rows) for _ in range(count))
+                names[next(neighbours)]: PairEvidence(information, weighted_mean, shift_var, extra_var, int(epoch))
+                for information, weighted_mean, shift_var, extra_var, epoch in (next(rows) for _ in range(count))
             }
         # 3. Streams.
         for (reporter, *victim), row in zip(keys_of("stream_keys"), arrays["streams"].tolist(), strict=True):

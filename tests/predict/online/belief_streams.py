@@ -166,7 +166,7 @@ def run_upgrade(
         domain = belief.domain((rows[k][0], "mps"))
         expected = belief.effects.expected(window(k), domain)
         predicted = rows[k][3] + expected.mean
-        half_width = 1.645 * math.sqrt(expected.variance + expected.scale * domain.noise_var)
+        half_width = 1.645 * math.sqrt(expected.variance + domain.noise_var)
         errors.append(abs(math.exp(-predicted) - math.exp(-truth[k])))
         errors_of_table.append(abs(math.exp(-rows[k][3]) - math.exp(-truth[k])))
         inside.append(abs(predicted - truth[k]) <= half_width)
