@@ -9,6 +9,8 @@ Where they differ, the older row s of victim i beside neighbour j on device type
 a Bayesian linear regression of the differences with zero-mean normal effects (Rasmussen & Williams, ch. 2.1); its noise
 and the scale of its effects maximise the marginal likelihood on a small grid. A translated row weighs by the variance
 of its translation; it trains, but it is never a test, never published as a measurement, and never trusted by the gate.
+Measured rows that name no campaign are older than the windows since a change of the stack, which the log of a server
+shows (`interfere.training.site_log`), and are pooled with any other campaign.
 Law: with a single campaign, with campaigns that agree, or with rows that name none, the dataset is returned as it is.
 """
 
@@ -81,8 +83,13 @@ def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, 
     }
     relations = []
     result = dataset
-    for older in (k for k, name in enumerate(dataset.campaigns) if name):
-        for newest in sorted({c for d, c in newest_of_domain.items() if c != older and _has(dataset, d, older)}):
+    for older, name in enumerate(dataset.campaigns):
+        rows = _rows_of(dataset, older)
+        for newest in sorted(
+            {c for d, c in newest_of_domain.items() if c != older and rows[dataset.domain == d].any()}
+        ):
+            if not name and not dataset.observed[dataset.campaign == newest].any():
+                continue
             domains = [d for d, c in newest_of_domain.items() if c == newest]
             result, relation = _align(dataset, result, older, newest, np.array(domains))
             relations.append(relation)
@@ -91,8 +98,9 @@ def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, 
     return result, tuple(relations)
 
 
-def _has(dataset: Dataset, domain: int, campaign: int) -> bool:
-    return bool(((dataset.domain == domain) & (dataset.campaign == campaign)).any())
+def _rows_of(dataset: Dataset, campaign: int) -> NDArray[np.bool_]:
+    """bool[p]: the rows of a campaign. Observed rows that name none are of no older stack."""
+    return np.asarray((dataset.campaign == campaign) & (bool(dataset.campaigns[campaign]) | ~dataset.observed))
 
 
 def _by_age(dataset: Dataset, domain: int) -> list[int]:
@@ -117,7 +125,7 @@ def _align(
 ) -> tuple[Dataset, CampaignRelation]:
     """`result` with one older campaign translated to a newer one in the given domains."""
     here = np.isin(dataset.domain, domains)
-    old = np.flatnonzero(here & (dataset.campaign == older))
+    old = np.flatnonzero(here & _rows_of(dataset, older))
     new = np.flatnonzero(here & (dataset.campaign == newest))
     # 1. Compare what both know.
     expected, measured = _expected_by(dataset, old, new)

@@ -95,6 +95,7 @@ def train(
     notice: str = "",
     measured_pairs: bool = True,
     models: Mapping[str, ModelSettings] = MODELS,
+    changed_domains: frozenset[DomainKey] = frozenset(),
     notes: Mapping[str, str] | None = None,
     workers: int = 1,
     report: Callable[[str], None] | None = None,
@@ -105,10 +106,11 @@ def train(
     separately; `groups` are tables of which only the groups of three and more are learned from. The folder goes to
     `publish_to`, else to `models/challenger` of the workspace; the first model of a registry that passes the gate
     becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
-    server; without one the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice`
-    is added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds no
-    measurement of a pair. `workers` processes fit the folds, each of which is kept in the workspace when it is done,
-    until the training has succeeded: one that was interrupted goes on from there.
+    server; without one the runs stay in the workspace. `changed_domains` are device types and modes whose software
+    stack is known to have changed: labels there may contradict the champion. `notes` are further texts for the run,
+    by file name. `notice` is added to the card, where the licence of a table asks for it; without `measured_pairs`
+    the folder holds no measurement of a pair. `workers` processes fit the folds, each of which is kept in the
+    workspace when it is done, until the training has succeeded: one that was interrupted goes on from there.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -186,7 +188,7 @@ def train(
     with tracked_run(work, name, tracking) as run:
         # 7. Judge it against the registry's champion.
         with model_registry.fetch_champion(run.mlflow) as current:
-            verdict = _judge(candidates, held_out_set, current, encoder)
+            verdict = _judge(candidates, held_out_set, current, encoder, changed_domains)
         # 8. Log the training.
         _log_sources(run, source, tables)
         if beside is not None:
@@ -292,7 +294,11 @@ def _present_compositions(
 
 
 def _judge(
-    candidates: Candidates, held_out: Dataset, current: ChampionVersion | None, encoder: FeatureEncoder
+    candidates: Candidates,
+    held_out: Dataset,
+    current: ChampionVersion | None,
+    encoder: FeatureEncoder,
+    changed_domains: frozenset[DomainKey],
 ) -> Verdict:
     """The gate's verdict on the best candidate against the registry's champion; `current` is None without one."""
     champion = None if current is None else read_champion(current.number, current.model, current.folder, encoder)
@@ -303,6 +309,7 @@ def _judge(
         held_out,
         candidates.evaluations,
         seed=candidates.seed,
+        changed_domains=changed_domains,
     )
 
 

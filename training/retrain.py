@@ -20,12 +20,12 @@ from typing import Any
 
 import interfere
 from interfere.data.tables import Table, write_table
-from interfere.errors import UnfitError
+from interfere.errors import ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_atomically
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
-from interfere.store.observed_table import observed_table
+from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
 from interfere.store.sqlite import SqliteStore
 from interfere.strict_json import json_value
 from interfere.training.dataset import SourceTables, build_dataset, read_source_tables, require_min_pairs
@@ -40,6 +40,7 @@ from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing import model_registry
 from interfere.training.publishing.publication import read_group_tables
 from interfere.training.publishing.tracking import prepare_workspace
+from interfere.training.site_log import changed_domains, score
 
 OBSERVED_TABLE = "observed"  # name of the table
 
@@ -51,7 +52,10 @@ class ObservedMeasurements:
     table: Table | None  # None where no row of it is ok
     windows: int  # observation windows that became passes of a row
     without_facts: tuple[str, ...]  # jobs whose rows are missing because they have no profile
-    digest: str  # sha256 of the table's facts; "" without a table
+    digest: str  # sha256 of the table's facts and of the changes; "" without a table
+    log: tuple[LoggedWindow, ...] = ()  # windows that count, oldest first
+    changes: tuple[DomainChange, ...] = ()  # of the software stack of a device type and mode
+    profiles: tuple[JobProfile, ...] = ()  # that the store holds
 
     @property
     def pairs(self) -> int:
@@ -64,16 +68,21 @@ class ObservedMeasurements:
         return 0 if self.table is None else len(self.table.ok_groups)
 
 
-def read_observations(store: Path, profiles: tuple[JobProfile, ...]) -> ObservedMeasurements:
+def read_observations(store: Path, tables: Sequence[Table]) -> ObservedMeasurements:
     """Read a store, which a server may hold open; without a store there are no observations.
 
-    `profiles`, oldest first, stand in for jobs that were not registered with the server. Raises as `SqliteStore` does.
+    The profiles of the base `tables` stand in for jobs that were not registered with the server, and their measurements
+    tell which domains have changed since. Raises as `SqliteStore` does.
     """
     if not store.exists():
         return ObservedMeasurements(table=None, windows=0, without_facts=(), digest="")
     opened = SqliteStore(store, read_only=True)
     try:
-        export = observed_table(opened, profiles, name=OBSERVED_TABLE)
+        log, _ = logged_windows(opened)
+        changes = changed_domains(tables, log)
+        profiles = (profile for table in tables for profile in table.profiles)
+        export = observed_table(opened, profiles, name=OBSERVED_TABLE, changes=changes)
+        registered = tuple(opened.profiles.all())
     finally:
         opened.close()
     table = export.table if export.table.ok_pairs or export.table.ok_groups else None
@@ -81,14 +90,18 @@ def read_observations(store: Path, profiles: tuple[JobProfile, ...]) -> Observed
         table=table,
         windows=export.windows,
         without_facts=export.without_facts,
-        digest="" if table is None else _facts_digest(table),
+        digest="" if table is None else _facts_digest(table, changes),
+        log=tuple(log),
+        changes=changes,
+        profiles=registered,
     )
 
 
-def _facts_digest(table: Table) -> str:
-    """sha256 over jobs, pairs and groups without the campaign, which names the log's last entry: an entry that changes
-    no row changes no digest."""
-    facts = [to_document(job) for job in table.jobs]
+def _facts_digest(table: Table, changes: Sequence[DomainChange]) -> str:
+    """sha256 over changes, jobs, pairs and groups. The campaign of a row is left out, as it may name the log's last
+    entry: an entry that changes no row changes no digest."""
+    facts: list[Any] = [repr(change) for change in changes]
+    facts += [to_document(job) for job in table.jobs]
     facts += [json_value(asdict(replace(row, campaign=""))) for row in table.measurements]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -160,7 +173,7 @@ def retrain(
     with _workspace_lock(work / FOLDER, create=not dry_run):
         # 1. Read the base tables and the observations.
         source, beside = read_source_tables(tables), read_group_tables(groups)
-        observed = read_observations(store, tuple(profile for table in source.tables for profile in table.profiles))
+        observed = read_observations(store, source.tables)
         report(_summary(source, observed))
 
         # 2. Stop if the last run had the same inputs.
@@ -188,19 +201,23 @@ def retrain(
             tracking=tracking,
             champion=champion,
             models=models,
+            changed_domains=frozenset((change.device_type, change.mode) for change in observed.changes),
             notes={} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(drift.document())},
             report=report,
         )
 
-        # 5. Promote a model that passed.
-        folder = _promote(work, trained, tracking) if trained.verdict.passed else None
+        # 5. Promote a model that passed, unless it predicts the site's newest windows worse than the served one does.
+        refusal = _refusal_by_windows(work, trained, observed, report) if trained.verdict.passed else ""
+        is_better = trained.verdict.passed and not refusal
+        folder = _promote(work, trained, tracking) if is_better else None
 
         # 6. Record the outcome.
-        outcome = RetrainOutcome.PUBLISHED if trained.verdict.passed else RetrainOutcome.REFUSED
-        _record_run(work, outcome, trained, inputs)
+        outcome = RetrainOutcome.PUBLISHED if is_better else RetrainOutcome.REFUSED
+        reason = refusal or trained.verdict.reason
+        _record_run(work, outcome, reason, trained.run_id, inputs)
         return RetrainResult(
             outcome=outcome,
-            reason=trained.verdict.reason,
+            reason=reason,
             inputs=inputs,
             observed=observed,
             drift=drift,
@@ -215,6 +232,10 @@ def retrain(
 def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
     """Return one line in words about the data that was read."""
     omitted = f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
+    if observed.changes:
+        omitted += "".join(
+            f"; {each.device_type}/{each.mode} changed at entry {each.sequence}" for each in observed.changes
+        )
     rows = f"{observed.pairs} observed pairs"
     if observed.group_rows:
         rows += f" and {observed.group_rows} rows of groups of three and more"
@@ -282,6 +303,26 @@ def _write_observed_table(work: Path, observed: ObservedMeasurements) -> tuple[P
     return (folder,)
 
 
+def _refusal_by_windows(
+    work: Path, trained: TrainingResult, observed: ObservedMeasurements, report: Callable[[str], None]
+) -> str:
+    """Return why the new model must not replace the served champion: it errs more on the newest windows of the log.
+
+    "" where it errs no more, or where no champion is served.
+    """
+    served = model_registry.champion_folder(work)
+    if not served.exists() or not observed.log:
+        return ""
+    encoder = FeatureEncoder()
+    try:
+        before = score(served, encoder, observed.log, observed.profiles)
+    except ModelError:  # a champion of an earlier release, which this program cannot serve
+        return ""
+    after = score(trained.folder, encoder, observed.log, observed.profiles)
+    report(f"newest {after.windows} windows: mean error {after.error:.4f}, of the served model {before.error:.4f}")
+    return after.refusal(before)
+
+
 def _promote(work: Path, trained: TrainingResult, tracking: str | None) -> Path:
     """Make the registered model champion; returns its folder."""
     fingerprint = FeatureEncoder().fingerprint
@@ -297,13 +338,8 @@ def _read_last_run(work: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) and "outcome" in record else {}
 
 
-def _record_run(work: Path, outcome: RetrainOutcome, trained: TrainingResult, inputs: str) -> None:
-    record = {
-        "inputs": inputs,
-        "outcome": outcome.value,
-        "reason": trained.verdict.reason,
-        "run_id": trained.run_id,
-    }
+def _record_run(work: Path, outcome: RetrainOutcome, reason: str, run_id: str, inputs: str) -> None:
+    record = {"inputs": inputs, "outcome": outcome.value, "reason": reason, "run_id": run_id}
     text = json.dumps(record, indent=1) + "\n"
     write_atomically(work / FOLDER / STATE_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
 

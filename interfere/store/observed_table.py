@@ -5,11 +5,12 @@ reported window of its present level, that of the newest windows that agree with
 Provenance: source `observed`, campaign = the range of the log, time of the newest window. Windows of an earlier level,
 outliers, those of muted reporters or rolled back, and those without a solo rate to compare with are left out; windows
 that were told to be outliers count where others agree with them. A job without a profile gets one from its solo rate,
-which holds nothing but its step time. Law: equal logs and profiles give equal tables.
+which holds nothing but its step time. Where the software stack of a device type and mode changed, the windows before
+and after the change are two campaigns. Law: equal logs, profiles and changes give equal tables.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -66,6 +67,29 @@ class _RowKey(NamedTuple):
     mode: SharingMode
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainChange:
+    """The newest change of the software stack of a device type and mode, as the windows of a log show it."""
+
+    device_type: str
+    mode: SharingMode
+    sequence: int  # of the log entry with the first window after the change
+
+    def campaign(self, sequence: int) -> str:
+        """Return the campaign of the windows on this side of the change as the log entry `sequence`."""
+        side = "since" if sequence >= self.sequence else "before"
+        return f"{self.device_type}/{self.mode} {side} entry {self.sequence}"
+
+
+class LoggedWindow(NamedTuple):
+    """One window of the log that counts."""
+
+    sequence: int
+    window: Progress
+    is_outlier: bool  # it was told to be one when it came
+    slowdown: float  # as reported, or from the job's solo rate; NaN where both are unknown, and of a job alone
+
+
 @dataclass(slots=True)
 class WindowSlowdowns:
     """The slowdowns that the windows of one job beside one set of neighbours report, oldest first."""
@@ -87,18 +111,23 @@ class ObservedTable:
 
 
 def observed_table(
-    store: Store, profiles: Iterable[JobProfile] = (), *, name: str = SOURCE, up_to: int | None = None
+    store: Store,
+    profiles: Iterable[JobProfile] = (),
+    *,
+    name: str = SOURCE,
+    up_to: int | None = None,
+    changes: Iterable[DomainChange] = (),
 ) -> ObservedTable:
     """Return the table of all log entries up to `up_to`.
 
     `profiles` are further facts, oldest first, such as those a model was trained on. The store's own facts come after
-    them.
+    them. `changes` name the campaigns of windows that name none themselves.
     """
     # 1. Read the windows that count, and the steps per second of each job alone.
-    windows, last_sequence = _valid_windows(store, up_to)
-    solo_rates = _solo_rates(windows)
+    windows, last_sequence = logged_windows(store, up_to)
+    solo_rates = _solo_rates(logged.window for logged in windows)
     # 2. Group the slowdowns by victim and company.
-    slowdowns_by_row = _slowdowns_by_row(windows, solo_rates)
+    slowdowns_by_row = _slowdowns_by_row(windows, {(change.device_type, change.mode): change for change in changes})
     # 3. Keep the rows whose jobs all have a profile.
     combined = combine_profiles((*profiles, *store.profiles.all()))
     known_profiles = {(job.workload, job.device_type): job for job in combined.jobs}
@@ -170,27 +199,29 @@ def present_level(passes: WindowSlowdowns) -> list[float]:
 
 
 def _slowdowns_by_row(
-    windows: Iterable[tuple[Progress, bool]], solo_rates: dict[_JobKey, float]
+    windows: Iterable[LoggedWindow], changes: Mapping[tuple[str, SharingMode], DomainChange]
 ) -> dict[_RowKey, WindowSlowdowns]:
     """Return the slowdowns that windows with neighbours report, by the row of the table that they belong to."""
     by_row: dict[_RowKey, WindowSlowdowns] = {}
-    for window, is_outlier in windows:
-        slowdown = _window_slowdown(window, solo_rates)
+    for sequence, window, is_outlier, slowdown in windows:
         if window.company and MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
             key = _RowKey(window.workload, tuple(sorted(window.company)), window.device_type, window.mode)
+            change = changes.get((window.device_type, window.mode))
             reported = by_row.setdefault(key, WindowSlowdowns())
             reported.log_slowdowns.append(math.log(slowdown))
             reported.contradicting.append(is_outlier)
-            reported.campaigns.append(window.campaign)
+            reported.campaigns.append(window.campaign or (change.campaign(sequence) if change else ""))
             reported.newest_s = max(reported.newest_s, window.end_s)
     return by_row
 
 
-def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress, bool]], int]:
-    """Return the valid windows of the log, each with whether it was quarantined as an outlier, and the last sequence
-    number."""
+def logged_windows(store: Store, up_to: int | None = None) -> tuple[list[LoggedWindow], int]:
+    """Return the windows of the log that count, oldest first, and the sequence number of its last entry.
+
+    Windows that were rolled back, and those of reporters who are muted when they come, do not count.
+    """
     rollbacks = store.observations.rollbacks(up_to=up_to)
-    windows: list[tuple[Progress, bool]] = []
+    windows: list[tuple[int, Progress, bool]] = []
     muted: set[str] = set()
     last_sequence = 0
     for entry in store.observations.entries(up_to=up_to):
@@ -200,14 +231,16 @@ def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress
         if isinstance(observation, ReporterWeight):
             (muted.discard if observation.weight > 0 else muted.add)(observation.reporter)
         elif isinstance(observation, Progress) and observation.reporter not in muted:
-            windows.append((observation, entry.result is ObservationResult.QUARANTINED))
-    return windows, last_sequence
+            windows.append((entry.sequence, observation, entry.result is ObservationResult.QUARANTINED))
+    solo_rates = _solo_rates(window for _, window, _ in windows)
+    logged = [LoggedWindow(*each, _window_slowdown(each[1], solo_rates)) for each in windows]
+    return logged, last_sequence
 
 
-def _solo_rates(windows: Iterable[tuple[Progress, bool]]) -> dict[_JobKey, float]:
+def _solo_rates(windows: Iterable[Progress]) -> dict[_JobKey, float]:
     """Steps per second of each job: the median of the windows in which it ran alone."""
     rates: dict[_JobKey, list[float]] = {}
-    for window, _ in windows:
+    for window in windows:
         if not window.company and window.steps > 0:
             rate = window.steps / (window.end_s - window.start_s)
             rates.setdefault((window.workload, window.device_type), []).append(rate)

@@ -20,6 +20,7 @@ from interfere.predict.completion import FactCompletion, read_completion
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import PairKey, read_measured_table
 from interfere.protocols import PairEncoder
+from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import NOISE_FLOOR, Dataset, Pair, PairRows, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.gating.comparison import (
@@ -219,8 +220,13 @@ def gate_verdict(
     evaluations: Sequence[Evaluation],
     *,
     seed: int,
+    changed_domains: frozenset[tuple[str, SharingMode]] = frozenset(),
 ) -> Verdict:
-    """The gate's verdict on a challenger fitted on `training_set`; `evaluations` are out of fold, of every model."""
+    """The gate's verdict on a challenger fitted on `training_set`; `evaluations` are out of fold, of every model.
+
+    Labels of `changed_domains`, device types and modes with another software stack than the champion's, may contradict
+    the champion.
+    """
     # 1. Compare with the baselines out of fold.
     by_split_and_model = {(e.split, e.model): e for e in evaluations}
     splits = dict.fromkeys(e.split for e in evaluations)
@@ -240,7 +246,8 @@ def gate_verdict(
         return judge([], FIRST_MODEL, baselines=baselines, seed=seed)
     # 3. Refuse labels that contradict what the champion knows: every model agrees with the labels it was fitted on.
     label = f"champion version {champion.number}"
-    if contradiction := label_contradiction(training_set, champion):
+    unchanged = np.array([(each.device_type, each.mode) not in changed_domains for each in training_set.domains])
+    if contradiction := label_contradiction(training_set.take(unchanged[training_set.domain]), champion):
         return refused_labels(label, contradiction)
     # 4. Compare both on the trusted rows, each row predicted by folds that hid it.
     own_evaluations = [evaluation for evaluation in evaluations if evaluation.model == challenger.name]
