@@ -6,7 +6,8 @@ is NaN, never 0; reading what was written gives equal records.
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,23 @@ class JobTrace:
                 raise InvalidInputError(
                     f"a {noun} is in the trace twice", value=duplicates[0], remedy="keep one of the two"
                 )
+
+
+def trace_of_jobs(
+    name: str, jobs: Iterable[TraceJob], *, dated: bool, clusters: tuple[VirtualCluster, ...] = ()
+) -> JobTrace:
+    """Return the trace of jobs in any order; jobs of equal arrival keep their order.
+
+    `dated`: arrivals are unix times, which become seconds after the first arrival. Otherwise they stay as they are.
+    """
+    ordered = sorted(jobs, key=lambda job: job.arrival_s)
+    start_s = ordered[0].arrival_s if ordered and dated else 0.0
+    return JobTrace(
+        name=name,
+        jobs=tuple(replace(job, arrival_s=job.arrival_s - start_s) for job in ordered),
+        start_s=start_s if dated else NAN,
+        clusters=clusters,
+    )
 
 
 def write_trace(folder: Path, trace: JobTrace) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from interfere.data.extra_facts import ExtraFact
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.import_result import ImportResult, Notice, Treatment, nonempty_notices
+from interfere.data.importers.import_result import ImportResult, Notice, dropped, flagged
 from interfere.data.importers.spreadsheet import slowdowns
 from interfere.data.importers.spreadsheet.columns import (
     MEASURES,
@@ -75,11 +75,11 @@ def read_spreadsheet(
     assert read is not None
     sheet, roles, readings, uses = read
     # 3. Turn values into slowdowns.
-    dropped = slowdowns.DroppedRows()
+    dropped_rows = slowdowns.DroppedRows()
     step_times = {(each.profile.workload, each.profile.device_type): each.profile.step_time_s for each in job_rows}
     solo = slowdowns.solo_step_times(readings, step_times, faults)
     source = slowdowns.SheetOrigin(name=options.source, campaign=options.campaign or sheet.source.campaign)
-    measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped, faults)
+    measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped_rows, faults)
     row_solo = slowdowns.row_solo_step_times(readings, faults)
     faults.raise_all()
     if not measured and not any(not reading.neighbour for reading in readings):
@@ -99,7 +99,7 @@ def read_spreadsheet(
         jobs=jobs,
         pairs=measured,
         extras=(*_pair_extras(sheet, roles, options), *_job_extras(job_roles, job_rows)),
-        notices=nonempty_notices(*dropped.notices(), *_notices(sheets, measured, bare)),
+        notices=(*dropped_rows.notices(), *_notices(sheets, measured, bare)),
     )
     return SpreadsheetImport(imported=imported, columns=uses)
 
@@ -205,48 +205,29 @@ def _job_extras(roles: ColumnRoles | None, rows: Sequence[ProfileRow]) -> Iterat
 def _notices(sheets: Sequence[Sheet], measured: Sequence[PairMeasurement], bare: Sequence[str]) -> Iterator[Notice]:
     ok = [pair for pair in measured if pair.status is PairStatus.OK]
     for sheet in sheets:
-        yield Notice(
-            treatment=Treatment.DROPPED,
-            subject=f"empty rows of {sheet.source.path.name}",
-            count=len(sheet.empty_rows),
-            reason="nothing in them",
-            rows=sheet.empty_rows,
-        )
-    repeats = [pair for pair in ok if len(pair.passes) > 1]
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="ordered pairs with several values",
-        count=len(repeats),
-        reason="repeats: their geometric mean counts, each value is kept in `passes`",
+        subject = f"empty rows of {sheet.source.path.name}"
+        yield dropped(len(sheet.empty_rows), subject, "nothing in them", rows=sheet.empty_rows)
+    yield flagged(
+        sum(len(pair.passes) > 1 for pair in ok),
+        "ordered pairs with several values",
+        "repeats: their geometric mean counts, each value is kept in `passes`",
     )
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="infeasible or unstable ordered pairs",
-        count=len(measured) - len(ok),
-        reason="marked in the spreadsheet",
-    )
+    yield flagged(len(measured) - len(ok), "infeasible or unstable ordered pairs", "marked in the spreadsheet")
     faster = sum(pair.slowdown < 1 for pair in ok)
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject=f"of {len(ok)} slowdowns are below 1",
-        count=faster,
-        reason="faster beside a neighbour than alone: noise, or a speed or a wrong value alone read as a slowdown"
-        if 2 * faster > len(ok)
-        else "faster beside a neighbour than alone: noise, where it is a little",
+    doubt = "noise, where it is a little"
+    if 2 * faster > len(ok):
+        doubt = "noise, or a speed or a wrong value alone read as a slowdown"
+    yield flagged(faster, f"of {len(ok)} slowdowns are below 1", f"faster beside a neighbour than alone: {doubt}")
+    yield flagged(
+        len(bare),
+        "jobs of which no fact alone is known",
+        "models predict them poorly: give their step time, memory and utilisation with --profiles: "
+        + ", ".join(bare[:20]),
     )
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="jobs of which no fact alone is known",
-        count=len(bare),
-        reason=f"models predict them poorly: give their step time, memory and utilisation with --profiles: "
-        f"{', '.join(bare[:20])}",
-    )
-    other = sum(pair.metric != "step_time_mean" for pair in measured)
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="ordered pairs of a latency",
-        count=other,
-        reason="kept and shown; models are trained on step times alone",
+    yield flagged(
+        sum(pair.metric != "step_time_mean" for pair in measured),
+        "ordered pairs of a latency",
+        "kept and shown; models are trained on step times alone",
     )
 
 
