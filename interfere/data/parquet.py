@@ -14,6 +14,7 @@ from interfere.data.schema import OPTIONAL_COLUMNS, SCHEMA_VERSION, SCHEMA_VERSI
 from interfere.errors import InvalidInputError, TableError, Violation
 from interfere.file_writing import write_atomically
 from interfere.records.documents import from_document
+from interfere.records.record import fields_of
 
 REMEASURE = "restore the file, or measure it again with `interfere profile campaign`"
 
@@ -32,20 +33,24 @@ def records_of_rows(
 ) -> tuple[Any, ...]:
     """The record of each row that was read from `path`; `derived` are columns that are no field of it.
 
-    Raises TableError, which names file, row and column.
+    Null is NaN, or no text, in a record. Raises TableError, which names file, row and column.
     """
-    return tuple(
-        _record(path, k, record_type, {name: value for name, value in row.items() if name not in derived})
-        for k, row in enumerate(rows)
-    )
+    texts = {each.name for each in fields_of(record_type) if each.collection is None and _is_text(each.type)}
+    records = []
+    for k, row in enumerate(rows):
+        values = {name: "" if value is None and name in texts else value for name, value in row.items()}
+        for name in derived:
+            values.pop(name, None)
+        try:
+            records.append(from_document(record_type, values))
+        except InvalidInputError as error:
+            raise_violations(path, k, error.violations)
+            raise
+    return tuple(records)
 
 
-def _record(path: Path, row: int, record_type: Any, values: dict[str, Any]) -> Any:
-    try:
-        return from_document(record_type, values)
-    except InvalidInputError as error:
-        raise_violations(path, row, error.violations)
-        raise
+def _is_text(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, str)
 
 
 def raise_violations(path: Path, row: int, violations: Iterable[Violation]) -> None:

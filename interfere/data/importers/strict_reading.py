@@ -106,6 +106,10 @@ class Faults:
         """Keep the fault of one place."""
         self._errors.append(fault(place, problem, value, remedy))
 
+    def at(self, row: "CsvRow", column: str, problem: str, remedy: str) -> None:
+        """Keep the fault of one field."""
+        self._errors.append(row.fault(column, problem, remedy))
+
     def raise_all(self) -> None:
         """Raise one TableError with every fault as a violation. Without faults, do nothing."""
         violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
@@ -127,11 +131,15 @@ class CsvRow:
     fields: dict[str, str]
     decimal: str = "."  # the sign before the fraction of a number
 
-    def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
-        """Raise the TableError of one field."""
+    def fault(self, column: str, problem: str, remedy: str) -> TableError:
+        """The error of one field."""
         place = f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}"
         value = f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path
-        raise fault(place, problem, value, remedy)
+        return fault(place, problem, value, remedy)
+
+    def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
+        """Raise the TableError of one field."""
+        raise self.fault(column, problem, remedy)
 
     def text(self, column: str) -> str:
         """A name: not empty, printable, at most 256 characters."""
