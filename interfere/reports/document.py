@@ -5,10 +5,11 @@ figure shows nothing that a table or a sentence beside it does not say, or gives
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from interfere.reports.numbers import NumberFormat
 
@@ -193,6 +194,20 @@ def cell_text(cell: Cell, column: Column) -> str:
     if isinstance(cell, Estimate):
         return f"{column.form.number(cell.value)} {column.form.ends(cell.low, cell.high)}".rstrip()
     return column.form.ends(cell.low, cell.high) if isinstance(cell, Range) else column.form.number(cell)
+
+
+def record_table(
+    title: str,
+    columns: Iterable[tuple[Column, str | Callable[[Any], Cell]]],
+    records: Iterable[Any],
+    *,
+    fold: int | None = None,
+) -> Table:
+    """A table with a row for each record. Each column says where its cell comes from: an attribute, or a function."""
+    declared = tuple(columns)
+    readers = [attrgetter(source) if isinstance(source, str) else source for _, source in declared]
+    rows = tuple(tuple(read(each) for read in readers) for each in records)
+    return Table(title=title, columns=tuple(column for column, _ in declared), rows=rows, fold=fold)
 
 
 class Colour(StrEnum):
