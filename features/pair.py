@@ -3,8 +3,13 @@
 Law 1: elementwise in float64, one cast to float32, no sum over an axis: the same bytes in any memory layout.
 Law 2: swapping victim and neighbour swaps the two column blocks.
 Missing facts stay NaN.
+
+The encoder's fingerprint ties a model to the version and column names of the encoder that it was fitted with. A
+column's name carries its unit or scale (`log_` natural logarithm, `_frac` share in [0, 1], `_s` seconds). Whoever
+changes the meaning of a column raises `VERSION`.
 """
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -13,10 +18,10 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
 from interfere.features import job
-from interfere.features.fingerprint import fingerprint
 from interfere.records import JobProfile
 from interfere.sharing_modes import SharingMode
 
+VERSION = 2
 CONTENTION_COLUMNS = (
     "busy_frac_sum",
     "busy_frac_excess",  # demand of both beyond one whole device
@@ -41,6 +46,11 @@ CONTENTION_COLUMNS = (
     "static_busy_product",
     "roofline_log_slowdown",  # log(max(1, demand of both on the busiest resource)): the analytic prior
 )
+
+
+def fingerprint(column_names: Sequence[str]) -> str:
+    """16 hexadecimal digits over the version and the column names, in their order."""
+    return hashlib.sha256("\n".join([f"interfere-features-{VERSION}", *column_names]).encode()).hexdigest()[:16]
 
 
 class FeatureEncoder:

@@ -31,7 +31,7 @@ from interfere.predict.transfer.site_belief import site_belief, site_profiles
 from interfere.predict.transfer.suggestions import Suggestion
 from interfere.profiling.measurer import JobFailure, MeasuredTable, MeasuringProgress, Report
 from interfere.profiling.measurer import measure as measure_jobs
-from interfere.profiling.programs.config import CommandConfig
+from interfere.profiling.programs.profiler import CommandConfig
 from interfere.records import PairBatch, Source
 from interfere.sharing_modes import SharingMode
 

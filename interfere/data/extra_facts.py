@@ -5,12 +5,12 @@ Law: no model and no feature reads them, and the table's digest does not depend 
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.data.parquet import read_rows, write_rows
-from interfere.data.schema import extras_schema
-from interfere.records import NAN
+from interfere.data.parquet import read_rows, records_of_rows, write_rows
+from interfere.data.schema import record_schema
+from interfere.records.documents import to_document
 
 EXTRAS_FILE = "extras.parquet"
 
@@ -26,28 +26,25 @@ class ExtraFact:
     name: str  # of the column
     value: str  # as written
 
-    @property
-    def number(self) -> float:
-        """The value as a number; NaN where it is none."""
-        try:
-            return float(self.value)
-        except ValueError:
-            return NAN
-
 
 def write_extras(folder: Path, extras: Sequence[ExtraFact]) -> None:
     """Write the extras of a table, each once; nothing where there are none."""
     if extras:
-        rows = [
-            asdict(extra) | {"number": extra.number if math.isfinite(extra.number) else None}
-            for extra in dict.fromkeys(extras)
-        ]
-        write_rows(folder / EXTRAS_FILE, rows, extras_schema())
+        rows = [to_document(extra) | {"number": _number(extra.value)} for extra in dict.fromkeys(extras)]
+        write_rows(folder / EXTRAS_FILE, rows, record_schema(ExtraFact, number=float))
 
 
 def read_extras(folder: Path) -> tuple[ExtraFact, ...]:
     """The extras of a table; empty where it has none. Raises TableError for a damaged file."""
     if not (folder / EXTRAS_FILE).is_file():
         return ()
-    rows = read_rows(folder / EXTRAS_FILE, extras_schema())
-    return tuple(ExtraFact(**{name: row[name] or "" for name in ExtraFact.__dataclass_fields__}) for row in rows)
+    rows = read_rows(folder / EXTRAS_FILE, record_schema(ExtraFact, number=float))
+    return records_of_rows(folder / EXTRAS_FILE, rows, ExtraFact, derived=("number",))
+
+
+def _number(text: str) -> float | None:
+    """The finite number that a text is; None where it is none."""
+    try:
+        return float(text) if math.isfinite(float(text)) else None
+    except ValueError:
+        return None

@@ -1,17 +1,20 @@
-"""Writes Parquet files whole or not at all, and reads them; every failure is one TableError that names the file.
+"""Writes records into Parquet files and reads them; every failure is one TableError, which names the file.
 
-Laws: a file appears under its name only when it is complete (temporary file, then rename); a reader sees exactly the
-columns of its schema, or an error that names the one that is missing, surplus or of another type. Columns that were
-added to the schema later may be missing from a file: they then read as unknown.
+Laws: reading what was written gives equal records; a file appears under its name only when it is complete (temporary
+file, then rename); a reader sees exactly the columns of its schema, or an error that names the one that is missing,
+surplus or of another type. Columns that were added to the schema later may be missing from a file: they then read as
+unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from interfere.data.schema import OPTIONAL_COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY
-from interfere.errors import TableError
+from interfere.errors import InvalidInputError, TableError, Violation
 from interfere.file_writing import write_atomically
+from interfere.records.documents import from_document
+from interfere.records.record import fields_of
 
 REMEASURE = "restore the file, or measure it again with `interfere profile campaign`"
 
@@ -23,6 +26,44 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
 
     table = pa.Table.from_pylist(list(rows), schema=schema)
     write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+
+
+def records_of_rows(
+    path: Path, rows: Iterable[dict[str, Any]], record_type: Any, *, derived: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """The record of each row that was read from `path`; `derived` are columns that are no field of it.
+
+    Null is NaN, or no text, in a record. Raises TableError, which names file, row and column.
+    """
+    texts = {each.name for each in fields_of(record_type) if each.collection is None and _is_text(each.type)}
+    records = []
+    for k, row in enumerate(rows):
+        values = {name: "" if value is None and name in texts else value for name, value in row.items()}
+        for name in derived:
+            values.pop(name, None)
+        try:
+            records.append(from_document(record_type, values))
+        except InvalidInputError as error:
+            raise_violations(path, k, error.violations)
+            raise
+    return tuple(records)
+
+
+def _is_text(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, str)
+
+
+def raise_violations(path: Path, row: int, violations: Iterable[Violation]) -> None:
+    """Raise a TableError that shows the first violation of a row and holds them all."""
+    all_violations = tuple(violations)
+    if all_violations:
+        first = all_violations[0]
+        raise TableError(
+            f"{path.name}, row {row}, column {first.field}: {first.what}",
+            value=f"{first.value} in {path.parent}",
+            remedy=first.remedy,
+            violations=all_violations,
+        )
 
 
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:

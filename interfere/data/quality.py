@@ -7,6 +7,7 @@ of log slowdown that ``mean + victim + neighbour`` explains, by least squares on
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +21,47 @@ MIN_ICC = 0.5  # below this a model would learn noise: training refuses the tabl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableQuality:
-    """The quality figures of a table; NaN where there are too few rows."""
+class SlowdownFigures:
+    """Figures of measured slowdowns of pairs or of groups; NaN where there are too few rows."""
 
     rows_by_status: tuple[tuple[str, int], ...]
     icc: float
     icc_rows: int  # rows with at least two blocks
-    additive_r2: float
     slowdown_median: float
     slowdown_p90: float
     slowdown_max: float
-    over_two_frac: float  # share of rows with a slowdown above 2, the fair share of two busy jobs
     steal_p90: float
+
+    def count(self, status: PairStatus) -> int:
+        """Number of rows of that status."""
+        return dict(self.rows_by_status)[status.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableQuality(SlowdownFigures):
+    """The quality figures of the pairs of a table."""
+
+    additive_r2: float
+    over_two_frac: float  # share of rows with a slowdown above 2, the fair share of two busy jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQuality(SlowdownFigures):
+    """The quality figures of the groups of one size in one domain."""
+
+    device_type: str
+    mode: SharingMode
+    metric: str
+    size: int  # jobs of a group
+    groups: int
+    jobs: int  # workloads that take part
+    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where the table states none
+
+    @property
+    def title(self) -> str:
+        """Domain and size in words; the default metric is left out."""
+        metric = () if self.metric == "step_time_mean" else (self.metric,)
+        return ", ".join((self.device_type, self.mode, *metric, f"groups of {self.size}"))
 
 
 def domain_tables(table: Table) -> tuple[tuple[str, Table], ...]:
@@ -75,11 +105,6 @@ def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
     return (between - within) / total if total > 0 else NAN
 
 
-def additive_r2(victims: Sequence[str], neighbours: Sequence[str], log_slowdown: Sequence[float]) -> float:
-    """R² of `log slowdown ~ mean + victim + neighbour`; NaN where nothing varies."""
-    return fit_additive(victims, neighbours, log_slowdown).r2
-
-
 def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...]:
     """Return one slowdown per block.
 
@@ -99,46 +124,12 @@ def table_quality(table: Table) -> TableQuality:
     """Return all quality figures of the pairs of one table."""
     ok_pairs = table.ok_pairs
     slowdowns = np.array([pair.slowdown for pair in ok_pairs])
-    agreement, icc_rows = _agreement(ok_pairs)
+    victims, neighbours = [pair.victim for pair in ok_pairs], [pair.neighbour for pair in ok_pairs]
     return TableQuality(
-        rows_by_status=_rows_by_status(table.pairs),
-        icc=agreement,
-        icc_rows=icc_rows,
-        additive_r2=additive_r2(
-            [pair.victim for pair in ok_pairs], [pair.neighbour for pair in ok_pairs], np.log(slowdowns).tolist()
-        ),
-        slowdown_median=_quantile(slowdowns, 0.5),
-        slowdown_p90=_quantile(slowdowns, 0.9),
-        slowdown_max=_quantile(slowdowns, 1.0),
+        **_figures(table.pairs),
+        additive_r2=fit_additive(victims, neighbours, np.log(slowdowns).tolist()).r2,
         over_two_frac=float((slowdowns > 2).mean()) if len(ok_pairs) else NAN,
-        steal_p90=_steal_p90(ok_pairs),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupQuality:
-    """The quality figures of the groups of one size in one domain; NaN where there are too few rows."""
-
-    device_type: str
-    mode: SharingMode
-    metric: str
-    size: int  # jobs of a group
-    groups: int
-    jobs: int  # workloads that take part
-    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where the table states none
-    rows_by_status: tuple[tuple[str, int], ...]  # one row of each victim of each group
-    icc: float
-    icc_rows: int
-    slowdown_median: float
-    slowdown_p90: float
-    slowdown_max: float
-    steal_p90: float
-
-    @property
-    def title(self) -> str:
-        """Domain and size in words; the default metric is left out."""
-        metric = () if self.metric == "step_time_mean" else (self.metric,)
-        return ", ".join((self.device_type, self.mode, *metric, f"groups of {self.size}"))
 
 
 def group_quality(table: Table) -> tuple[GroupQuality, ...]:
@@ -146,49 +137,40 @@ def group_quality(table: Table) -> tuple[GroupQuality, ...]:
     rows_by_key: dict[tuple[str, SharingMode, str, int], list[GroupMeasurement]] = {}
     for row in table.groups:
         rows_by_key.setdefault((row.device_type, row.mode, row.metric, len(row.members)), []).append(row)
-    return tuple(_group_quality(key, rows) for key, rows in sorted(rows_by_key.items()))
+    return tuple(_group_quality(rows) for _, rows in sorted(rows_by_key.items()))
 
 
-def _group_quality(key: tuple[str, SharingMode, str, int], rows: Sequence[GroupMeasurement]) -> GroupQuality:
-    device_type, mode, metric, size = key
-    ok = [row for row in rows if row.status is PairStatus.OK]
-    slowdowns = np.array([row.slowdown for row in ok])
-    agreement, icc_rows = _agreement(ok)
+def _group_quality(rows: Sequence[GroupMeasurement]) -> GroupQuality:
+    """The quality figures of the rows of groups of one size in one domain."""
+    first, ok = rows[0], [row for row in rows if row.status is PairStatus.OK]
     blocks = [len(row.passes) // row.members.count(row.victim) for row in ok if row.passes]
     return GroupQuality(
-        device_type=device_type,
-        mode=mode,
-        metric=metric,
-        size=size,
+        **_figures(rows),
+        device_type=first.device_type,
+        mode=first.mode,
+        metric=first.metric,
+        size=len(first.members),
         groups=len({row.members for row in rows}),
         jobs=len({row.victim for row in rows}),
         blocks=(min(blocks), max(blocks)) if blocks else (),
-        rows_by_status=_rows_by_status(rows),
-        icc=agreement,
-        icc_rows=icc_rows,
-        slowdown_median=_quantile(slowdowns, 0.5),
-        slowdown_p90=_quantile(slowdowns, 0.9),
-        slowdown_max=_quantile(slowdowns, 1.0),
-        steal_p90=_steal_p90(ok),
     )
 
 
-Measurements = Sequence[PairMeasurement | GroupMeasurement]
+def _figures(rows: Sequence[PairMeasurement | GroupMeasurement]) -> dict[str, Any]:
+    """The fields of SlowdownFigures. The agreement of rows is that of their first two blocks."""
+    ok = [row for row in rows if row.status is PairStatus.OK]
+    first_two = [np.log(blocks[:2]) for row in ok if len(blocks := block_slowdowns(row)) >= 2]
+    slowdowns = [row.slowdown for row in ok]
+    return {
+        "rows_by_status": tuple((status.value, sum(row.status is status for row in rows)) for status in PairStatus),
+        "icc": icc(first_two),
+        "icc_rows": len(first_two),
+        "slowdown_median": _quantile(slowdowns, 0.5),
+        "slowdown_p90": _quantile(slowdowns, 0.9),
+        "slowdown_max": _quantile(slowdowns, 1.0),
+        "steal_p90": _quantile([row.steal_frac for row in ok if row.steal_frac == row.steal_frac], 0.9),
+    }
 
 
-def _agreement(rows: Measurements) -> tuple[float, int]:
-    """ICC of the first two blocks of the rows that have two, and the number of these rows."""
-    first_two = [np.log(blocks[:2]) for row in rows if len(blocks := block_slowdowns(row)) >= 2]
-    return icc(first_two), len(first_two)
-
-
-def _rows_by_status(rows: Measurements) -> tuple[tuple[str, int], ...]:
-    return tuple((status.value, sum(row.status is status for row in rows)) for status in PairStatus)
-
-
-def _steal_p90(rows: Measurements) -> float:
-    return _quantile(np.array([row.steal_frac for row in rows if row.steal_frac == row.steal_frac]), 0.9)
-
-
-def _quantile(values: NDArray[np.float64], q: float) -> float:
+def _quantile(values: Sequence[float], q: float) -> float:
     return float(np.quantile(values, q)) if len(values) else NAN

@@ -6,10 +6,10 @@ Law: a row that breaks a rule is named with file, row, column, value and remedy.
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from interfere.data import schema
-from interfere.errors import InvalidInputError, TableError, Violation
+from interfere.data.parquet import raise_violations
+from interfere.errors import TableError, Violation
 from interfere.records import COUNTERS, GroupMeasurement, JobProfile, PairMeasurement
 
 
@@ -68,19 +68,6 @@ def _check_unique(
     row_of_key[key] = row
 
 
-def raise_violations(path: Path, row: int, violations: Iterator[Violation]) -> None:
-    """Raise a TableError that shows the first violation and holds them all."""
-    all_violations = tuple(violations)
-    if all_violations:
-        first = all_violations[0]
-        raise TableError(
-            f"{path.name}, row {row}, column {first.field}: {first.what}",
-            value=f"{first.value} in {path.parent}",
-            remedy=first.remedy,
-            violations=all_violations,
-        )
-
-
 def job_range_violations(job: JobProfile) -> Iterator[Violation]:
     """Facts that no job has: times of hours, shares above 1. The remedies name the usual mistake of unit."""
     limits = (
@@ -112,14 +99,3 @@ def _measurement_range_violations(row: PairMeasurement | GroupMeasurement) -> It
             value=f"{row.lower:g}, {row.slowdown:g}, {row.upper:g}",
             remedy="give the interval of this very slowdown",
         )
-
-
-def record_of_row(path: Path, row: int, make: Any, values: dict[str, Any]) -> Any:
-    """The record that `make` builds from a row. Raises TableError, which names file and row."""
-    try:
-        return make(values)
-    except InvalidInputError as error:
-        raise_violations(path, row, iter(error.violations))
-        raise TableError(
-            f"{path.name}, row {row}: {error.what}", value=f"{error.value} in {path.parent}", remedy=error.remedy
-        ) from None

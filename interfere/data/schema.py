@@ -1,19 +1,30 @@
 """Schema version 1 of the Parquet files, as Arrow schemas: jobs, pairs, groups, raw blocks, traces, virtual clusters.
 
 Units are seconds and bytes; an unknown number is null on disk and NaN in a record. Law: a column is a field of a
-record, with the same name; only `feasible` is derived, for readers that filter without this code. `groups.parquet` came
-after tables had been written: a table without it has no groups.
+record, with the same name and type; only `feasible` is derived, for readers that filter without this code.
+`groups.parquet` came after tables had been written: a table without it has no groups.
 """
 
 from typing import Any
 
-from interfere.records import COUNTERS
+from interfere.records import (
+    COUNTERS,
+    BlockSide,
+    GroupMeasurement,
+    JobProfile,
+    KernelStat,
+    MeasuredBlock,
+    PairMeasurement,
+)
+from interfere.records.record import fields_of, is_record
 
 SCHEMA_VERSION = 1
 SCHEMA_VERSION_KEY = b"interfere.schema"
 MAX_STEP_S = 3_600.0  # a longer step is taken for a time in another unit
 MAX_BYTES = 1e16
 JOB_KEY = ("workload", "device_type", "source")  # one row of each source: readers combine them
+PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric", "important")
+GROUP_KEY = ("victim", "company", "device_type", "mode", "metric")
 # Facts that were added to the schema after tables had been written: in a file without them they read as null.
 OPTIONAL_JOB_COLUMNS = (
     "memory_model_bytes",
@@ -25,203 +36,69 @@ OPTIONAL_JOB_COLUMNS = (
     *COUNTERS,
     "power_w",
 )
-OPTIONAL_KERNEL_FIELDS = (
-    "sd_s",
-    "flops",
-    "bytes",
-    "sm_used",
-    "occupancy_frac",
-    "compute_frac",
-    "memory_frac",
-    "compute_bound",
-)
-MEMORY_COLUMNS = (
-    "memory_peak_bytes",
-    "memory_working_set_bytes",
-    "memory_model_bytes",
-    "memory_activation_bytes",
-    "memory_gradient_bytes",
-    "memory_optimizer_bytes",
-    "static_memory_peak_bytes",
-)
+_FIRST_KERNEL_FIELDS = ("name", "mean_s", "gap_s", "count", "grid", "block")
+OPTIONAL_KERNEL_FIELDS = tuple(each.name for each in fields_of(KernelStat) if each.name not in _FIRST_KERNEL_FIELDS)
 OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s", "important"))
-PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric", "important")
-GROUP_KEY = ("victim", "company", "device_type", "mode", "metric")
+MEMORY_COLUMNS = tuple(each.name for each in fields_of(JobProfile) if each.name.endswith("_bytes"))
+
+
+def record_schema(record_type: Any, **derived: type) -> Any:
+    """Return the schema of a file with one row per record; `derived` are further columns and their types."""
+    return _versioned(_columns(record_type) | {name: _arrow_type(kind) for name, kind in derived.items()})
 
 
 def jobs_schema() -> Any:
-    """The schema of `jobs.parquet`: one row per JobProfile, which is what one source says of a job."""
-    import pyarrow as pa
-
-    number, text = pa.float64(), pa.string()
-    kernel = pa.struct(
-        [
-            ("name", text),
-            ("mean_s", number),
-            ("gap_s", number),
-            ("count", number),
-            ("grid", pa.list_(pa.int32())),
-            ("block", pa.list_(pa.int32())),
-            *((name, number) for name in OPTIONAL_KERNEL_FIELDS),
-        ]
-    )
-    return _versioned(
-        [
-            ("workload", text),
-            ("device_type", text),
-            ("step_time_s", number),
-            ("source", text),
-            ("step_time_sd_s", number),
-            ("busy_frac", number),
-            ("busy_s", pa.list_(number)),
-            ("idle_s", pa.list_(number)),
-            ("flops_per_step", number),
-            ("bytes_per_step", number),
-            ("memory_peak_bytes", number),
-            ("memory_working_set_bytes", number),
-            ("kernels", pa.list_(kernel)),
-            *((name, number) for name in OPTIONAL_JOB_COLUMNS),
-            ("family", text),
-            ("measured_at_s", number),
-        ]
-    )
+    """Return the schema of `jobs.parquet`: one row per JobProfile, which is what one source says of a job."""
+    return record_schema(JobProfile)
 
 
-def pairs_schema() -> Any:
-    """The schema of `pairs.parquet`: one row per PairMeasurement, the slowdown of a victim beside a neighbour.
+def measurements_schema(record_type: type[PairMeasurement] | type[GroupMeasurement]) -> Any:
+    """Return the schema of `pairs.parquet` or `groups.parquet`: one row per measured slowdown of a victim.
 
-    A self pair is one row.
+    A self pair is one row. `company` of a group lists two or more neighbours of the victim, sorted, a workload as often
+    as it runs there.
+    """
+    columns = list(_columns(record_type).items())
+    columns.insert([name for name, _ in columns].index("measured_at_s") + 1, ("feasible", _arrow_type(bool)))
+    return _versioned(dict(columns))
+
+
+def raw_schema(*, groups: bool = False) -> Any:
+    """Return the schema of `raw.parquet`, or that of `raw_groups.parquet`: one row per side of a measured block.
+
+    Refused blocks have rows too. Every slowdown is computed from these; `slices` is their number.
     """
     import pyarrow as pa
 
-    return _versioned([*_measurement_fields(("neighbour", pa.string())), ("important", pa.string())])
+    beside = {"company": pa.list_(pa.string())} if groups else {"neighbour": pa.string(), "important": pa.string()}
+    of_block, of_side = _columns(MeasuredBlock), _columns(BlockSide)
+    for name in ("sides", "mode"):
+        del of_block[name]
+    del of_side["workload"]
+    return _versioned({"victim": pa.string(), **beside, **of_block, **of_side, "slices": pa.int32()})
 
 
-def groups_schema() -> Any:
-    """Return the schema of `groups.parquet`: one row per GroupMeasurement, the slowdown of a victim beside its
-    neighbours.
-
-    `company` lists two or more neighbours of the victim, sorted. A workload is listed as often as it runs there.
-    """
+def _columns(record_type: Any) -> dict[str, Any]:
+    """The Arrow type of each field of a record, by name."""
     import pyarrow as pa
 
-    return _versioned(_measurement_fields(("company", pa.list_(pa.string()))))
+    columns = {}
+    for each in fields_of(record_type):
+        kind = _arrow_type(each.type)
+        columns[each.name] = kind if each.collection is None else pa.list_(kind)
+    return columns
 
 
-def _measurement_fields(beside: tuple[str, Any]) -> list[tuple[str, Any]]:
-    """Return the columns of a measured slowdown. `beside` is the column that names the victim's neighbours."""
+def _arrow_type(kind: Any) -> Any:
+    """The Arrow type of one value: a struct for a record, text for the members of an enum."""
     import pyarrow as pa
 
-    number, text = pa.float64(), pa.string()
-    return [
-        ("victim", text),
-        beside,
-        ("device_type", text),
-        ("mode", text),
-        ("metric", text),
-        ("slowdown", number),
-        ("lower", number),
-        ("upper", number),
-        ("passes", pa.list_(number)),
-        ("status", text),
-        ("reason", text),
-        ("overlap_frac", number),
-        ("steal_frac", number),
-        ("source", text),
-        ("campaign", text),
-        ("device_name", text),
-        ("measured_at_s", number),
-        ("feasible", pa.bool_()),
-    ]
+    if is_record(kind):
+        return pa.struct(list(_columns(kind).items()))
+    return {float: pa.float64(), int: pa.int32(), bool: pa.bool_()}.get(kind, pa.string())
 
 
-def extras_schema() -> Any:
-    """The schema of `extras.parquet`: one row per ExtraFact, a value of a spreadsheet that is no known fact.
-
-    `neighbour` is empty where the value is about a job alone; `number` is null where the value is no number.
-    """
+def _versioned(columns: dict[str, Any]) -> Any:
     import pyarrow as pa
 
-    text = pa.string()
-    names = ("workload", "neighbour", "device_type", "source", "name", "value")
-    return _versioned([*((name, text) for name in names), ("number", pa.float64())])
-
-
-def raw_schema() -> Any:
-    """The schema of `raw.parquet`: one row per side of a measured block of a pair, also of refused ones.
-
-    Every slowdown is computed from these.
-    """
-    import pyarrow as pa
-
-    return _raw_fields([("neighbour", pa.string()), ("important", pa.string())])
-
-
-def raw_groups_schema() -> Any:
-    """The schema of `raw_groups.parquet`: one row per side of a measured block of a group, also of refused ones."""
-    import pyarrow as pa
-
-    return _raw_fields([("company", pa.list_(pa.string()))])
-
-
-def _raw_fields(beside: list[tuple[str, Any]]) -> Any:
-    import pyarrow as pa
-
-    number, text, integer = pa.float64(), pa.string(), pa.int32()
-    return _versioned(
-        [
-            ("victim", text),
-            *beside,
-            ("pass_index", integer),
-            ("attempt", integer),
-            ("started_at_s", number),
-            ("window_s", number),
-            ("steps_alone", integer),
-            ("wall_alone_s", number),
-            ("cpu_alone_s", number),
-            ("steps_shared", integer),
-            ("wall_shared_s", number),
-            ("cpu_shared_s", number),
-            ("slices", integer),
-            ("slices_counted", integer),
-            ("log_error", number),
-            ("overlap_frac", number),
-            ("steal_frac", number),
-            ("drift_frac", number),
-            ("reason", text),
-        ]
-    )
-
-
-def trace_schema() -> Any:
-    """The schema of `trace.parquet`: one row per TraceJob; `start_s` is that of the whole trace."""
-    import pyarrow as pa
-
-    number, text = pa.float64(), pa.string()
-    return _versioned(
-        [
-            ("job_id", text),
-            ("workload", text),
-            ("arrival_s", number),
-            ("gpus", pa.int32()),
-            ("duration_s", number),
-            ("total_steps", number),
-            ("user", text),
-            ("vc", text),
-            ("status", text),
-            ("start_s", number),
-        ]
-    )
-
-
-def clusters_schema() -> Any:
-    """The schema of `clusters.parquet`: one row per VirtualCluster."""
-    import pyarrow as pa
-
-    return _versioned([("vc", pa.string()), ("nodes", pa.int32()), ("gpus_per_node", pa.int32())])
-
-
-def _versioned(fields: list[tuple[str, Any]]) -> Any:
-    import pyarrow as pa
-
-    return pa.schema(fields, metadata={SCHEMA_VERSION_KEY: str(SCHEMA_VERSION).encode()})
+    return pa.schema(list(columns.items()), metadata={SCHEMA_VERSION_KEY: str(SCHEMA_VERSION).encode()})

@@ -12,17 +12,18 @@ both measurements become one row between the two.
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from interfere.data import schema
 from interfere.data.facts import CombinedProfiles, combine_profiles
-from interfere.data.parquet import read_rows, write_rows
-from interfere.data.row_checks import check_measurements, check_profiles, record_of_row
-from interfere.errors import InvalidInputError, TableError, Violation
+from interfere.data.parquet import raise_violations, read_rows, records_of_rows, write_rows
+from interfere.data.row_checks import check_measurements, check_profiles
+from interfere.errors import TableError, Violation
 from interfere.file_writing import remove_file
-from interfere.records import NAN, GroupMeasurement, JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records import NAN, GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.records.documents import to_document
 
 JOBS_FILE, PAIRS_FILE, GROUPS_FILE = "jobs.parquet", "pairs.parquet", "groups.parquet"
 
@@ -60,21 +61,35 @@ class Table:
 
 def read_table(path: Path) -> Table:
     """The table in folder `path`. Raises TableError, which names file, row and column."""
-    profiles = _read_records(path / JOBS_FILE, schema.jobs_schema(), job_profile)
+    profiles = records_of_rows(path / JOBS_FILE, read_rows(path / JOBS_FILE, schema.jobs_schema()), JobProfile)
     check_profiles(profiles, path / JOBS_FILE)
-    pairs = _read_records(path / PAIRS_FILE, schema.pairs_schema(), pair_measurement)
-    groups: tuple[GroupMeasurement, ...] = ()
-    if (path / GROUPS_FILE).exists():
-        groups = _read_records(path / GROUPS_FILE, schema.groups_schema(), group_measurement)
+    pairs = _read_measurements(path / PAIRS_FILE, PairMeasurement)
+    groups = _read_measurements(path / GROUPS_FILE, GroupMeasurement) if (path / GROUPS_FILE).exists() else ()
     combined = combine_profiles(profiles)
     table = Table(name=path.resolve().name, jobs=combined.jobs, pairs=pairs, groups=groups, sources=combined.sources)
     check_table(table, path)
     return table
 
 
-def _read_records(path: Path, file_schema: Any, make: Any) -> tuple[Any, ...]:
-    """The record of each row of one file, as `make` builds it. Raises TableError."""
-    return tuple(record_of_row(path, k, make, row) for k, row in enumerate(read_rows(path, file_schema)))
+def _read_measurements(path: Path, record_type: Any) -> tuple[Any, ...]:
+    """The measurements in one file, whose column `feasible` must agree with their status. Raises TableError."""
+    rows = read_rows(path, schema.measurements_schema(record_type))
+    measurements = records_of_rows(path, rows, record_type, derived=("feasible",))
+    for row, (measurement, written) in enumerate(zip(measurements, rows, strict=True)):
+        if written["feasible"] is not measurement.feasible:
+            violation = Violation(
+                field="feasible",
+                what=f"contradicts status {measurement.status.value}",
+                value=repr(written["feasible"]),
+                remedy="feasible is false exactly where status is infeasible",
+            )
+            raise_violations(path, row, [violation])
+    return measurements
+
+
+def _write_measurements(path: Path, measurements: Sequence[Any], record_type: Any) -> None:
+    rows = [to_document(each) | {"feasible": each.feasible} for each in measurements]
+    write_rows(path, rows, schema.measurements_schema(record_type))
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -84,10 +99,10 @@ def write_table(path: Path, table: Table) -> None:
     breaks a rule, UnfitError where the folder cannot be written.
     """
     check_table(table, path)
-    write_rows(path / JOBS_FILE, [profile_row(profile) for profile in table.profiles], schema.jobs_schema())
-    write_rows(path / PAIRS_FILE, [measurement_row(pair) for pair in table.pairs], schema.pairs_schema())
+    write_rows(path / JOBS_FILE, [to_document(profile) for profile in table.profiles], schema.jobs_schema())
+    _write_measurements(path / PAIRS_FILE, table.pairs, PairMeasurement)
     if table.groups:
-        write_rows(path / GROUPS_FILE, [measurement_row(group) for group in table.groups], schema.groups_schema())
+        _write_measurements(path / GROUPS_FILE, table.groups, GroupMeasurement)
     else:
         remove_file(path / GROUPS_FILE)
 
@@ -139,124 +154,6 @@ def check_table(table: Table, path: Path) -> None:
         )
     check_measurements(table.pairs, path / PAIRS_FILE, key=schema.PAIR_KEY, profiled=profiled)
     check_measurements(table.groups, path / GROUPS_FILE, key=schema.GROUP_KEY, profiled=profiled)
-
-
-# --- rows of Parquet files to records --------------------------------------------------------------------------------
-
-
-def _text_or_empty(value: Any) -> Any:
-    return "" if value is None else value
-
-
-def _entries(field: str, values: list[Any] | None) -> tuple[Any, ...]:
-    """The values of a list column. Raises InvalidInputError for a null inside it."""
-    if values is not None and any(value is None for value in values):
-        raise InvalidInputError.from_violations(
-            [Violation(field=field, what="holds a null", value="null", remedy="drop the entry")]
-        )
-    return tuple(values or ())
-
-
-def _numbers(row: dict[str, Any], *without: str) -> dict[str, Any]:
-    """The fields of a row except those named, with NaN for null."""
-    return {name: (NAN if value is None else value) for name, value in row.items() if name not in without}
-
-
-def job_profile(row: dict[str, Any]) -> JobProfile:
-    """The profile in one row of `jobs.parquet`. Raises InvalidInputError."""
-    texts, lists = ("workload", "device_type", "source", "family"), ("busy_s", "idle_s", "kernels")
-    kernels = tuple(
-        KernelStat(
-            **_numbers(kernel, "name", "grid", "block"),
-            name=_text_or_empty(kernel["name"]),
-            grid=tuple(kernel["grid"] or ()),
-            block=tuple(kernel["block"] or ()),
-        )
-        for kernel in row["kernels"] or ()
-    )
-    return JobProfile(
-        **{name: _text_or_empty(row.get(name)) for name in texts},
-        **_numbers(row, *texts, *lists),
-        busy_s=_entries("busy_s", row["busy_s"]),
-        idle_s=_entries("idle_s", row["idle_s"]),
-        kernels=kernels,
-    )
-
-
-_MEASUREMENT_TEXTS = ("victim", "device_type", "mode", "metric", "reason", "source", "campaign", "device_name")
-
-
-def pair_measurement(row: dict[str, Any]) -> PairMeasurement:
-    """The measurement in one row of `pairs.parquet`. Raises InvalidInputError."""
-    pair = PairMeasurement(
-        neighbour=_text_or_empty(row["neighbour"]),
-        important=_text_or_empty(row.get("important")),
-        **_measurement_fields(row, "neighbour", "important"),
-    )
-    _check_feasible(row, pair)
-    return pair
-
-
-def group_measurement(row: dict[str, Any]) -> GroupMeasurement:
-    """The measurement in one row of `groups.parquet`. Raises InvalidInputError."""
-    group = GroupMeasurement(company=_entries("company", row["company"]), **_measurement_fields(row, "company"))
-    _check_feasible(row, group)
-    return group
-
-
-def _measurement_fields(row: dict[str, Any], *without: str) -> dict[str, Any]:
-    """The fields that measurements of pairs and of groups share: all columns but those named."""
-    try:
-        status = PairStatus(_text_or_empty(row["status"]))
-    except ValueError:
-        known = ", ".join(status.value for status in PairStatus)
-        raise InvalidInputError.from_violations(
-            [Violation(field="status", what="unknown", value=repr(row["status"]), remedy=f"one of {known}")]
-        ) from None
-    return {
-        **{name: _text_or_empty(row[name]) for name in _MEASUREMENT_TEXTS},
-        **_numbers(row, *_MEASUREMENT_TEXTS, *without, "passes", "status", "feasible"),
-        "passes": _entries("passes", row["passes"]),
-        "status": status,
-    }
-
-
-def _check_feasible(row: dict[str, Any], measurement: PairMeasurement | GroupMeasurement) -> None:
-    if row["feasible"] is not measurement.feasible:
-        raise InvalidInputError.from_violations(
-            [
-                Violation(
-                    field="feasible",
-                    what=f"contradicts status {measurement.status.value}",
-                    value=repr(row["feasible"]),
-                    remedy="feasible is false exactly where status is infeasible",
-                )
-            ]
-        )
-
-
-def measurement_row(measurement: PairMeasurement | GroupMeasurement) -> dict[str, Any]:
-    """The row of a measurement, in either file."""
-    return {
-        **null_for_nan(asdict(measurement)),
-        "status": measurement.status.value,
-        "feasible": measurement.feasible,
-    }
-
-
-def profile_row(profile: JobProfile) -> dict[str, Any]:
-    """The row of a profile in `jobs.parquet`."""
-    row: dict[str, Any] = null_for_nan(asdict(profile))
-    return row
-
-
-def null_for_nan(value: Any) -> Any:
-    """The value with null for NaN, at every depth."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, dict):
-        return {name: null_for_nan(inner) for name, inner in value.items()}
-    return [null_for_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 # --- both roles of a pair in one row ---------------------------------------------------------------------------------

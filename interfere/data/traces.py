@@ -6,19 +6,20 @@ is NaN, never 0; reading what was written gives equal records.
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from interfere.data.parquet import read_rows, write_rows
-from interfere.data.schema import clusters_schema, trace_schema
+from interfere.data.parquet import read_rows, records_of_rows, write_rows
+from interfere.data.schema import record_schema
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN
-from interfere.records.checks import check, number_violations, text_violations
+from interfere.records.checks import check, label_violations, number_violations, text_violations
+from interfere.records.documents import to_document
 
 TRACE_FILE, CLUSTERS_FILE = "trace.parquet", "clusters.parquet"
-TEXT_FIELDS = ("job_id", "workload", "user", "vc", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +37,10 @@ class TraceJob:
     status: str = ""  # how it ended, in the words of the source
 
     def __post_init__(self) -> None:
-        violations = text_violations(self, "job_id")
-        for name in TEXT_FIELDS[1:]:
-            if getattr(self, name):
-                violations += text_violations(self, name)
-        violations += number_violations(self, "arrival_s", nan=False) + number_violations(
-            self, "duration_s", "total_steps"
-        )
-        violations += number_violations(self, "gpus", low=1.0, nan=False)
-        check(violations)
+        violations = text_violations(self, "job_id") + label_violations(self, "workload", "user", "vc", "status")
+        violations += number_violations(self, "arrival_s", nan=False)
+        violations += number_violations(self, "duration_s", "total_steps")
+        check(violations + number_violations(self, "gpus", low=1.0, nan=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +78,34 @@ class JobTrace:
                 )
 
 
+def trace_of_jobs(
+    name: str, jobs: Iterable[TraceJob], *, dated: bool, clusters: tuple[VirtualCluster, ...] = ()
+) -> JobTrace:
+    """Return the trace of jobs in any order; jobs of equal arrival keep their order.
+
+    `dated`: arrivals are unix times, which become seconds after the first arrival. Otherwise they stay as they are.
+    """
+    ordered = sorted(jobs, key=lambda job: job.arrival_s)
+    start_s = ordered[0].arrival_s if ordered and dated else 0.0
+    return JobTrace(
+        name=name,
+        jobs=tuple(replace(job, arrival_s=job.arrival_s - start_s) for job in ordered),
+        start_s=start_s if dated else NAN,
+        clusters=clusters,
+    )
+
+
 def write_trace(folder: Path, trace: JobTrace) -> None:
     """Write `trace.parquet` and `clusters.parquet` into `folder`, each whole or not at all."""
     start_s = None if math.isnan(trace.start_s) else trace.start_s
-    write_rows(folder / CLUSTERS_FILE, [asdict(cluster) for cluster in trace.clusters], clusters_schema())
-    write_rows(
-        folder / TRACE_FILE, [{**_nan_to_null(asdict(job)), "start_s": start_s} for job in trace.jobs], trace_schema()
-    )
+    write_rows(folder / CLUSTERS_FILE, list(map(to_document, trace.clusters)), record_schema(VirtualCluster))
+    rows = [{**to_document(job), "start_s": start_s} for job in trace.jobs]
+    write_rows(folder / TRACE_FILE, rows, trace_schema())
+
+
+def trace_schema() -> Any:
+    """The schema of `trace.parquet`: one row per TraceJob; `start_s` is that of the whole trace."""
+    return record_schema(TraceJob, start_s=float)
 
 
 def read_trace(folder: Path) -> JobTrace:
@@ -100,39 +117,13 @@ def read_trace(folder: Path) -> JobTrace:
             remedy="import one: interfere data import helios (or philly)",
         )
     rows = read_rows(folder / TRACE_FILE, trace_schema())
-    jobs = [_record(folder / TRACE_FILE, k, TraceJob, row) for k, row in enumerate(rows)]
-    clusters = enumerate(read_rows(folder / CLUSTERS_FILE, clusters_schema()))
+    jobs = records_of_rows(folder / TRACE_FILE, rows, TraceJob, derived=("start_s",))
+    start_s = NAN if not rows or rows[0]["start_s"] is None else rows[0]["start_s"]
+    cluster_rows = read_rows(folder / CLUSTERS_FILE, record_schema(VirtualCluster))
+    clusters = records_of_rows(folder / CLUSTERS_FILE, cluster_rows, VirtualCluster)
     try:
-        return JobTrace(
-            name=folder.resolve().name,
-            jobs=tuple(jobs),
-            start_s=_value("start_s", rows[0]["start_s"]) if rows else NAN,
-            clusters=tuple(_record(folder / CLUSTERS_FILE, k, VirtualCluster, row) for k, row in clusters),
-        )
-    except TableError:
-        raise
+        return JobTrace(name=folder.resolve().name, jobs=jobs, start_s=start_s, clusters=clusters)
     except InvalidInputError as error:
         raise TableError(
             f"{TRACE_FILE}: {error.what}", value=f"{error.value} in {folder}", remedy=error.remedy
         ) from None
-
-
-def _record(path: Path, row: int, make: Any, values: dict[str, Any]) -> Any:
-    """The record that `make` builds from a row. Raises TableError, which names file and row."""
-    try:
-        return make(**{name: _value(name, value) for name, value in values.items() if name != "start_s"})
-    except InvalidInputError as error:
-        raise TableError(
-            f"{path.name}, row {row}: {error.what}", value=f"{error.value} in {path.parent}", remedy=error.remedy
-        ) from None
-
-
-def _value(name: str, value: Any) -> Any:
-    """The value of a column; null becomes an empty text, 0 or NaN."""
-    if value is None:
-        return "" if name in TEXT_FIELDS else 0 if name in ("gpus", "nodes", "gpus_per_node") else NAN
-    return value
-
-
-def _nan_to_null(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}

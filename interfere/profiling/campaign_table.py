@@ -16,7 +16,7 @@ from typing import Any
 from interfere.data.cards.dataset_card import write_card
 from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import write_rows
-from interfere.data.schema import raw_groups_schema, raw_schema
+from interfere.data.schema import raw_schema
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.devices import CPU_CORE
 from interfere.profiling.intervals import BlockEstimate, log_half_width, mean_slowdown, scale_factor
@@ -86,7 +86,7 @@ def write_campaign_table(
     write_table(folder, table)
     write_rows(folder / RAW_FILE, raw_rows(of_pairs), raw_schema())
     if of_groups:
-        write_rows(folder / RAW_GROUPS_FILE, raw_rows(of_groups), raw_groups_schema())
+        write_rows(folder / RAW_GROUPS_FILE, raw_rows(of_groups), raw_schema(groups=True))
     table = read_table(folder)
     write_card(folder, table, command=command, note=note)
     return table

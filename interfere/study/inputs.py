@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from interfere.config import load_settings
-from interfere.data.importers.site_traces.workload_map import read_workload_map
+from interfere.data.importers.site_traces import read_workload_map
 from interfere.data.tables import Table, read_table
 from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from interfere.data.importers.gavel import import_gavel
-from interfere.data.importers.philly import import_philly
+from interfere.data.importers.gavel import import_gavel, import_philly
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.sim.trace_worlds import scale_to_load, worlds_of

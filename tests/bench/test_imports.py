@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.gavel import CENSORED_REASON, import_gavel
-from interfere.data.importers.helios import import_helios
+from interfere.data.importers.gavel import CENSORED_REASON, import_gavel, import_philly
 from interfere.data.importers.import_result import ImportResult
-from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
 from interfere.data.importers.kernels.kernel_files import import_kernels
-from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
-from interfere.data.importers.philly import import_philly
+from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_helios, import_lucid
 from interfere.features.pair import FeatureEncoder
 from tests.bench.history import record
 from tests.data.importers.public_files import public
@@ -91,8 +88,8 @@ def test_traces_and_kernel_tables() -> None:
         "philly_103959": lambda: import_philly(public("gavel/philly_103959.trace"), throughputs=throughputs),
         "philly_7f04ca": lambda: import_philly(public("gavel/philly_7f04ca.trace"), throughputs=throughputs),
         "venus": lambda: import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv")),
-        "orion": lambda: import_kernels(ORION, public("orion")),
-        "echo": lambda: import_kernels(NSIGHT, public("echo/merged_features.csv"), device_type="a100"),
+        "orion": lambda: import_kernels("orion", public("orion")),
+        "echo": lambda: import_kernels("nsight", public("echo/merged_features.csv"), device_type="a100"),
     }
     figures = {}
     for name, one in work.items():

@@ -215,7 +215,7 @@ def test_means_by_identity_on_orions_kernels() -> None:
 def test_what_a_table_without_the_order_of_launches_loses() -> None:
     """The same 36 pairs from launches in their order, and from tables that spread each identity over the step."""
     real = _jobs()
-    tables = {job.workload: timeline_from_profile(job) for job in import_kernels(ORION, public("orion")).jobs}
+    tables = {job.workload: timeline_from_profile(job) for job in import_kernels("orion", public("orion")).jobs}
     figures: dict[str, float] = {}
     off: dict[str, list[float]] = {"high_speedup": [], "low_completion": []}
     for high, low in product(real, repeat=2):

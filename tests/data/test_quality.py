@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.quality import additive_r2, block_slowdowns, icc, table_quality
+from interfere.data.additive_fit import fit_additive
+from interfere.data.quality import block_slowdowns, icc, table_quality
 from interfere.data.tables import Table
 from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 
@@ -32,12 +33,12 @@ def test_icc_of_too_little_is_nan(passes: list[list[float]]) -> None:
 
 def test_additive_fit_by_hand() -> None:
     victims, neighbours = ["a", "a", "b", "b"], ["a", "b", "a", "b"]
-    assert additive_r2(victims, neighbours, [0.0, 1.0, 2.0, 3.0]) == pytest.approx(1.0)
+    assert fit_additive(victims, neighbours, [0.0, 1.0, 2.0, 3.0]).r2 == pytest.approx(1.0)
     # Pure interaction: no effect of either name explains anything.
-    assert additive_r2(victims, neighbours, [1.0, -1.0, -1.0, 1.0]) == pytest.approx(0.0)
+    assert fit_additive(victims, neighbours, [1.0, -1.0, -1.0, 1.0]).r2 == pytest.approx(0.0)
     # 0, 1, 2, 7: the residual is ±1 in each cell (interaction 1); 1 − 4/29.
-    assert additive_r2(victims, neighbours, [0.0, 1.0, 2.0, 7.0]) == pytest.approx(1 - 4 / 29)
-    assert math.isnan(additive_r2(victims, neighbours, [1.0] * 4))
+    assert fit_additive(victims, neighbours, [0.0, 1.0, 2.0, 7.0]).r2 == pytest.approx(1 - 4 / 29)
+    assert math.isnan(fit_additive(victims, neighbours, [1.0] * 4).r2)
 
 
 def test_a_self_pair_counts_once_per_block() -> None:

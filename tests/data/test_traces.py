@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from interfere.data.parquet import write_rows
-from interfere.data.schema import trace_schema
-from interfere.data.traces import TRACE_FILE, JobTrace, TraceJob, VirtualCluster, read_trace, write_trace
+from interfere.data.traces import TRACE_FILE, JobTrace, TraceJob, VirtualCluster, read_trace, trace_schema, write_trace
 from interfere.errors import InvalidInputError, TableError
 
 FIRST = TraceJob(
@@ -43,7 +42,7 @@ def test_a_broken_row_is_one_error_with_its_number(tmp_path: Path) -> None:
     write_trace(tmp_path, JobTrace(name="own", jobs=(FIRST,)))
     row = {"job_id": "3", "workload": None, "arrival_s": 1.0, "gpus": None, "duration_s": None}
     write_rows(tmp_path / TRACE_FILE, [row], trace_schema())
-    with pytest.raises(TableError, match=r"trace\.parquet, row 0: gpus"):
+    with pytest.raises(TableError, match=r"trace\.parquet, row 0, column gpus"):
         read_trace(tmp_path)
     write_rows(tmp_path / TRACE_FILE, [row | {"gpus": 1, "arrival_s": 2.0}, row | {"gpus": 1}], trace_schema())
     with pytest.raises(TableError, match="order of arrival"):

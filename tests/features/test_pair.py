@@ -58,7 +58,7 @@ def test_same_bytes_in_any_memory_layout_and_batch() -> None:
 
 
 def test_golden_v2() -> None:
-    """Exact bytes of one pair. A change here is a change of the encoder: raise features.fingerprint.VERSION."""
+    """Exact bytes of one pair. A change here is a change of the encoder: raise features.pair.VERSION."""
     both = rows(FULL, BARE)
     pair = ENCODER.encode_pairs(both[:1], both[:1])
     assert ENCODER.fingerprint == "38b96de0c8574b75"

@@ -18,7 +18,7 @@ from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
 from interfere.profiling.measurer import MeasuringProgress, measure
-from interfere.profiling.workload_config import WorkloadConfig
+from interfere.profiling.workload_profiler import WorkloadConfig
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, PairStatus
 from tests.profiling.processes import all_gone, descendants
 from tests.waiting import wait_until

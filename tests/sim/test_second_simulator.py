@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.importers.helios import import_helios
-from interfere.data.importers.philly import import_philly
+from interfere.data.importers.gavel import import_philly
+from interfere.data.importers.lucid import import_helios
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import draw_deadlines, with_deadlines

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.importers.helios import import_helios
+from interfere.data.importers.lucid import import_helios
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.trace_worlds import redraw_days, scale_to_load, worlds_of
 from interfere.sim.world import World

@@ -125,7 +125,7 @@ def test_measured_gaps_are_not_replaced_by_synthetic_ones() -> None:
 
 def test_orions_launches_are_those_of_its_profiles() -> None:
     folder = public("orion")
-    for job in import_kernels(ORION, folder).jobs:
+    for job in import_kernels("orion", folder).jobs:
         got = timeline_from_launches(job.workload, ORION.read(folder / f"{job.workload}.csv", "").launches, "v100")
         assert len(got.kernels) == sum(kernel.count for kernel in job.kernels)
         assert got.busy_s == pytest.approx(job.step_time_s)

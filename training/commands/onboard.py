@@ -71,7 +71,7 @@ def onboard(
     from interfere.commands.profile.console import measuring_progress
     from interfere.commands.profile.programs import gpu_of
     from interfere.config import load_settings
-    from interfere.profiling.programs.config import CommandConfig
+    from interfere.profiling.programs.profiler import CommandConfig
     from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
     from interfere.training.onboarding import OnboardingConfig, believed_answers, measure_site, published_answers
 

@@ -16,7 +16,6 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
-    from interfere.data.importers.kernels.kernel_files import KernelFormat
 
 Name = Annotated[str, typer.Option("--workload", help="Workload of a single file; default: the file's name.")]
 StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
@@ -84,9 +83,7 @@ def nsight(
     as_json: JsonFlag = False,
 ) -> None:
     """Import kernel tables from Nsight Compute: one profile a file."""
-    from interfere.data.importers.kernels.csv_exports import NSIGHT
-
-    _import_kernels(NSIGHT, path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
+    _import_kernels("nsight", path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
 
 
 @app.command("torch-profiler")
@@ -100,9 +97,7 @@ def torch_profiler(
     as_json: JsonFlag = False,
 ) -> None:
     """Import traces of the PyTorch profiler: kernels with gaps, busy and idle stretches; one profile a file."""
-    from interfere.data.importers.kernels.torch_profiler import TORCH_PROFILER
-
-    _import_kernels(TORCH_PROFILER, path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
+    _import_kernels("torch-profiler", path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
 
 
 @app.command()
@@ -117,10 +112,8 @@ def nsys(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
-    from interfere.data.importers.kernels.nsight_systems import NSIGHT_SYSTEMS
-
     _import_kernels(
-        NSIGHT_SYSTEMS,
+        "nsys",
         path,
         out,
         as_json,
@@ -142,9 +135,7 @@ def orion(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Orion's kernel profiles: one profile a file."""
-    from interfere.data.importers.kernels.csv_exports import ORION
-
-    _import_kernels(ORION, path, out, as_json, step_time_s, device_type=device, name=name)
+    _import_kernels("orion", path, out, as_json, step_time_s, device_type=device, name=name)
 
 
 @app.command()
@@ -174,14 +165,14 @@ def dcgm(
 
 
 def _import_kernels(
-    kernel_format: "KernelFormat", path: Path, out: Path, as_json: bool, step_time_s: float | None, **options: Any
+    format_name: str, path: Path, out: Path, as_json: bool, step_time_s: float | None, **options: Any
 ) -> None:
     """Import the profiles of a file or a folder, write them as a table, and report it."""
     from interfere.data.importers.kernels.kernel_files import import_kernels
     from interfere.records import NAN
 
     step_s = NAN if step_time_s is None else step_time_s
-    write_and_report(out, import_kernels(kernel_format, path, step_time_s=step_s, **options), as_json=as_json)
+    write_and_report(out, import_kernels(format_name, path, step_time_s=step_s, **options), as_json=as_json)
 
 
 def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":

@@ -24,7 +24,7 @@ def helios(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a job trace of SenseTime's Helios clusters."""
-    from interfere.data.importers.helios import import_helios
+    from interfere.data.importers.lucid import import_helios
 
     imported = import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name)
     write_and_report(out, imported, as_json=as_json)
@@ -38,7 +38,7 @@ def philly(
     as_json: JsonFlag = False,
 ) -> None:
     """Import one of Gavel's job traces with the arrivals of Philly."""
-    from interfere.data.importers.philly import import_philly
+    from interfere.data.importers.gavel import import_philly
 
     imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
     write_and_report(out, imported, as_json=as_json)
@@ -59,8 +59,7 @@ def job_csv(
     as_json: JsonFlag = False,
 ) -> None:
     """Import jobs from a CSV file as a trace: times in seconds, or as 2026-11-22T10:00:00."""
-    from interfere.data.importers.site_traces.job_csv import import_job_csv
-    from interfere.data.importers.site_traces.workload_map import column_map, read_workload_map
+    from interfere.data.importers.site_traces import column_map, import_job_csv, read_workload_map
 
     names = read_workload_map(workloads) if workloads is not None else None
     imported = import_job_csv(path, column_map(column or ()), workloads=names, name=out.resolve().name)
@@ -78,8 +77,7 @@ def pods(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the pods of a Kubernetes cluster as a job trace."""
-    from interfere.data.importers.site_traces.pods import import_pods
-    from interfere.data.importers.site_traces.workload_map import read_workload_map
+    from interfere.data.importers.site_traces import import_pods, read_workload_map
 
     names = read_workload_map(workloads) if workloads is not None else None
     trace_name = out.resolve().name
@@ -100,8 +98,7 @@ def sacct(
 
     Slurm must count GPUs: AccountingStorageTRES=gres/gpu,gres/shard in slurm.conf.
     """
-    from interfere.data.importers.site_traces.sacct import import_sacct
-    from interfere.data.importers.site_traces.workload_map import read_workload_map
+    from interfere.data.importers.site_traces import import_sacct, read_workload_map
 
     names = read_workload_map(workloads) if workloads is not None else None
     write_and_report(out, import_sacct(path, workloads=names, name=out.resolve().name), as_json=as_json)

@@ -22,7 +22,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 if TYPE_CHECKING:
     from interfere.data.tables import Table
     from interfere.profiling.measurer import MeasuredTable
-    from interfere.profiling.workload_config import WorkloadConfig
+    from interfere.profiling.workload_profiler import WorkloadConfig
 
 
 GROUP_COUNT = 120  # of each size, unless told otherwise
@@ -75,7 +75,7 @@ def solo(
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
-    from interfere.profiling.workload_config import WorkloadConfig
+    from interfere.profiling.workload_profiler import WorkloadConfig
     from interfere.profiling.workloads import expand_names
 
     config = WorkloadConfig(
@@ -106,7 +106,7 @@ def pairs(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a few chosen pairs, and profile their workloads first."""
-    from interfere.profiling.workload_config import WorkloadConfig
+    from interfere.profiling.workload_profiler import WorkloadConfig
 
     chosen_pairs = tuple(parse_pair(text) for text in pair)
     config = WorkloadConfig(
@@ -145,7 +145,7 @@ def campaign(
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
-    from interfere.profiling.workload_config import WorkloadConfig
+    from interfere.profiling.workload_profiler import WorkloadConfig
     from interfere.profiling.workloads import expand_names
 
     names = expand_names(workloads)

@@ -16,7 +16,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 if TYPE_CHECKING:
     from interfere.profiling.measurer import MeasuredTable
     from interfere.profiling.nvidia_smi import Gpu
-    from interfere.profiling.programs.config import CommandConfig
+    from interfere.profiling.programs.profiler import CommandConfig
     from interfere.profiling.programs.spec import Command
 
 
@@ -67,7 +67,7 @@ def command(
     warm_s.
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
-    from interfere.profiling.programs.config import CommandConfig
+    from interfere.profiling.programs.profiler import CommandConfig
     from interfere.profiling.programs.spec import pinned_to_gpu
 
     warm_up: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}

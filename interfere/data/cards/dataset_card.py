@@ -2,15 +2,27 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from interfere.data.intended_use import intended_uses
-from interfere.data.quality import MIN_ICC, domain_tables, group_quality, table_quality
+from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.file_writing import write_atomically
 from interfere.records import GroupMeasurement, PairMeasurement
 from interfere.reports import document as doc
-from interfere.reports.document import Code, Column, Document, Items, Part, Section, Sentence, Words, with_code
+from interfere.reports.document import (
+    Code,
+    Column,
+    Document,
+    Items,
+    Part,
+    Section,
+    Sentence,
+    Words,
+    table_of,
+    with_code,
+)
 from interfere.reports.markdown import markdown
 from interfere.reports.numbers import COUNT, DURATION, TIMES, fixed, format_date, percent
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
@@ -73,17 +85,15 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
         "Median, p90, max: slowdowns; past 2 ×: of rows. Stolen: share of a core taken by third processes. "
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction."
     )
-    jobs = doc.Table(
-        title="Jobs",
-        columns=(
-            Column("workload"),
-            Column("step alone", DURATION),
-            Column("sd between windows", SHARE),
-            Column("busy", percent()),
+    jobs = table_of(
+        "Jobs",
+        (
+            Column("workload", of="workload"),
+            Column("step alone", DURATION, of="step_time_s"),
+            Column("sd between windows", SHARE, of=lambda job: job.step_time_sd_s / job.step_time_s),
+            Column("busy", percent(), of="busy_frac"),
         ),
-        rows=tuple(
-            (job.workload, job.step_time_s, job.step_time_sd_s / job.step_time_s, job.busy_frac) for job in table.jobs
-        ),
+        table.jobs,
     )
     licence = "CC BY 4.0, the interfere contributors." if measured_here else "that of its publisher."
     return Document(
@@ -113,24 +123,27 @@ def device_notes(table: Table) -> list[Sentence]:
     return [Sentence(text, lead=f"{lead}.") for lead, _, text in notes]
 
 
+class _DomainQuality(NamedTuple):
+    title: str
+    quality: TableQuality
+
+
 def quality_table(table: Table) -> doc.Table:
     """The figures of each domain."""
     domains = domain_tables(table) or (("all rows", table),)
-    rows = []
-    for title, domain_table in domains:
-        quality = table_quality(domain_table)
-        slowdowns = (quality.slowdown_median, quality.slowdown_p90, quality.slowdown_max, quality.over_two_frac)
-        rows.append((title, quality.icc, quality.icc_rows, quality.additive_r2, *slowdowns, quality.steal_p90))
-    columns = (
-        Column("domain"),
-        Column("ICC(1,1)", ICC),
-        Column("from rows", COUNT),
-        Column("additive fit R²", ICC),
-        *(Column(name, TIMES) for name in ("median", "p90", "max")),
-        Column("past 2 ×", percent()),
-        Column("stolen p90", SHARE),
+    return table_of(
+        "Quality",
+        (
+            Column("domain", of="title"),
+            Column("ICC(1,1)", ICC, of="quality.icc"),
+            Column("from rows", COUNT, of="quality.icc_rows"),
+            Column("additive fit R²", ICC, of="quality.additive_r2"),
+            *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
+            Column("past 2 ×", percent(), of="quality.over_two_frac"),
+            Column("stolen p90", SHARE, of="quality.steal_p90"),
+        ),
+        (_DomainQuality(title, table_quality(domain_table)) for title, domain_table in domains),
     )
-    return doc.Table(title="Quality", columns=columns, rows=tuple(rows))
 
 
 def group_counts(table: Table) -> list[str]:
@@ -145,23 +158,19 @@ def group_counts(table: Table) -> list[str]:
 
 def group_quality_section(table: Table) -> list[Section]:
     """The quality of the groups of each size; nothing where there are none."""
-    figures = group_quality(table)
-    title = "Groups of three and more"
-    columns = (
-        Column("groups"),
-        Column("ICC(1,1)", ICC),
-        Column("from rows", COUNT),
-        *(Column(name, TIMES) for name in ("median", "p90", "max")),
-        Column("stolen p90", SHARE),
-    )
-    rows = tuple(
+    title, figures = "Groups of three and more", group_quality(table)
+    grid = table_of(
+        title,
         (
-            *(each.title, each.icc, each.icc_rows),
-            *(each.slowdown_median, each.slowdown_p90, each.slowdown_max, each.steal_p90),
-        )
-        for each in figures
+            Column("groups", of="title"),
+            Column("ICC(1,1)", ICC, of="icc"),
+            Column("from rows", COUNT, of="icc_rows"),
+            *(Column(name, TIMES, of=f"slowdown_{name}") for name in ("median", "p90", "max")),
+            Column("stolen p90", SHARE, of="steal_p90"),
+        ),
+        figures,
     )
-    return [Section(title, (doc.Table(title=title, columns=columns, rows=rows),))] if figures else []
+    return [Section(title, (grid,))] if figures else []
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:

@@ -50,6 +50,11 @@ class DomainSummary:
     noise_from_replicates: bool  # False: from the residuals of the fit
 
     @property
+    def names(self) -> frozenset[str]:
+        """All jobs of the domain."""
+        return frozenset((*self.victims, *self.neighbours))
+
+    @property
     def missing(self) -> int:
         """Number of cells without a row."""
         return len(self.victims) * len(self.neighbours) - len(self.cells)

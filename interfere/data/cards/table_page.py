@@ -5,7 +5,8 @@ Laws: names are shown as text, whatever they hold; equal tables give equal docum
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from statistics import median
 
 from interfere.data.cards.dataset_card import device_notes
@@ -13,6 +14,7 @@ from interfere.data.cards.domain_summary import (
     FAR_UNITS,
     DomainSummary,
     MemorySummary,
+    PairMemory,
     count_censored,
     count_reasons,
     domain_summaries,
@@ -23,9 +25,20 @@ from interfere.data.cards.domain_summary import (
 from interfere.data.quality import MIN_ICC, group_quality
 from interfere.data.schema import SCHEMA_VERSION
 from interfere.data.tables import Table
-from interfere.records import GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.records import GroupMeasurement, PairMeasurement, PairStatus
 from interfere.reports import document as doc
-from interfere.reports.document import Cell, Column, Document, Estimate, Part, Section, Sentence, Tile, Tiles, Tone
+from interfere.reports.document import (
+    Column,
+    Document,
+    Estimate,
+    Part,
+    Section,
+    Sentence,
+    Tile,
+    Tiles,
+    Tone,
+    table_of,
+)
 from interfere.reports.numbers import (
     BYTES,
     COUNT,
@@ -119,25 +132,31 @@ def _summary(table: Table) -> str:
 
 def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
     """Return a table with one row per domain, linked to its section."""
-    counts = ("jobs", "ok", "unstable", "infeasible", "not measured")
-    rows: list[tuple[Cell, ...]] = []
-    for k, domain in enumerate(domains):
-        quality, jobs = domain.quality, len({*domain.victims, *domain.neighbours})
-        rows.append(
-            (
-                doc.Link(domain_title(domain), f"domain-{k}"),
-                *(jobs, *(count for _, count in quality.rows_by_status), domain.missing),
-                *(quality.slowdown_median, quality.slowdown_p90, quality.slowdown_max),
-                *(quality.icc, quality.additive_r2),
-            )
-        )
+    anchors = {id(domain): f"domain-{k}" for k, domain in enumerate(domains)}
     columns = (
-        Column("domain"),
-        *(Column(name, COUNT) for name in counts),
-        *(Column(name, TIMES) for name in ("median", "p90", "worst")),
-        *(Column(name, PLAIN_NUMBER) for name in ("ICC", "additive R²")),
+        Column("domain", of=lambda domain: doc.Link(domain_title(domain), anchors[id(domain)])),
+        Column("jobs", COUNT, of=lambda domain: len(domain.names)),
+        *_status_columns("quality."),
+        Column("not measured", COUNT, of="missing"),
+        *_slowdown_columns("quality."),
+        Column("ICC", PLAIN_NUMBER, of="quality.icc"),
+        Column("additive R²", PLAIN_NUMBER, of="quality.additive_r2"),
     )
-    return doc.Table(title="Domains", columns=columns, rows=tuple(rows))
+    return table_of("Domains", columns, domains)
+
+
+def _status_columns(path: str = "") -> list[Column]:
+    """Columns with the number of rows of each status; `path` leads from a record to its SlowdownFigures."""
+    count = attrgetter(f"{path}count")
+    return [
+        Column(status.value, COUNT, of=lambda each, status=status: count(each)(status))  # type: ignore[misc]
+        for status in PairStatus
+    ]
+
+
+def _slowdown_columns(path: str = "") -> list[Column]:
+    headings = {"median": "median", "p90": "p90", "worst": "max"}
+    return [Column(heading, TIMES, of=f"{path}slowdown_{name}") for heading, name in headings.items()]
 
 
 def domain_title(domain: DomainSummary) -> str:
@@ -183,7 +202,7 @@ def _key_figures(domain: DomainSummary) -> Tiles:
     width = f"median half-width ±{format_percent(median(half_widths), 1)}" if half_widths else ""
     spread = f"p90 {format_times(quality.slowdown_p90)}, worst {format_times(quality.slowdown_max)}"
     repeated = f"from {count_noun(quality.icc_rows, 'row')} with two blocks or more"
-    rows = f"rows of {count_noun(len({*domain.victims, *domain.neighbours}), 'job')}"
+    rows = f"rows of {count_noun(len(domain.names), 'job')}"
     return Tiles(
         (
             Tile(value=quality.slowdown_median, form=TIMES, label="median slowdown", detail=spread),
@@ -240,9 +259,13 @@ def describe_pair(pair: PairMeasurement) -> str:
     if pair.status is not PairStatus.OK:
         return f"{jobs}{pair.status.value} ({pair.reason})"
     interval = TIMES.ends(pair.lower, pair.upper)
-    blocks = f", {count_noun(len(pair.passes), 'value')}" if pair.passes else ""
+    blocks = f", {_values(pair)}" if pair.passes else ""
     reason = f" ({pair.reason})" if pair.reason else ""
     return f"{jobs}{format_times(pair.slowdown)}{f' {interval}' if interval else ''}{blocks}{reason}"
+
+
+def _values(pair: PairMeasurement) -> str:
+    return count_noun(len(pair.passes), "value") if pair.passes else ""
 
 
 def _effects(domain: DomainSummary) -> Section:
@@ -313,27 +336,17 @@ def _outliers(domain: DomainSummary) -> Section:
         f"{count_noun(far, 'row')} of {len(domain.outliers):,} lie more than {FAR_UNITS:g} noise units away. One unit "
         f"is {unit}. Far rows are what an additive model gets wrong: true interaction, or a bad measurement."
     )
-    table = doc.Table(
-        title="Rows farthest from the additive fit",
-        columns=(
-            Column("victim"),
-            Column("neighbour"),
-            Column("measured", TIMES),
-            Column("additive fit", TIMES),
-            Column("noise units", NOISE_UNITS),
-            Column("from"),
+    table = table_of(
+        "Rows farthest from the additive fit",
+        (
+            Column("victim", of="pair.victim"),
+            Column("neighbour", of="pair.neighbour"),
+            Column("measured", TIMES, of="pair.slowdown"),
+            Column("additive fit", TIMES, of="expected"),
+            Column("noise units", NOISE_UNITS, of="units"),
+            Column("from", of=lambda outlier: _values(outlier.pair) or DASH),
         ),
-        rows=tuple(
-            (
-                outlier.pair.victim,
-                outlier.pair.neighbour,
-                outlier.pair.slowdown,
-                outlier.expected,
-                outlier.units,
-                count_noun(len(outlier.pair.passes), "value") if outlier.pair.passes else DASH,
-            )
-            for outlier in shown
-        ),
+        shown,
     )
     return Section(title, (Sentence(text, tone=Tone.NOTE), table))
 
@@ -387,72 +400,54 @@ def _memory_plot(memory: MemorySummary) -> doc.RowPlot:
 
 def _misfits(memory: MemorySummary) -> list[doc.Table]:
     """The pairs whose memory and measurement disagree."""
-    rows = tuple(
-        (
-            pair.first,
-            pair.second,
-            pair.bytes,
-            "fits" if pair.bytes <= memory.capacity_bytes else "too much",
-            pair.status.value,
-        )
-        for pair in memory.sums
-        if (pair.bytes <= memory.capacity_bytes) is (pair.status is PairStatus.INFEASIBLE)
-    )
+
+    def fits(pair: PairMemory) -> bool:
+        return pair.bytes <= memory.capacity_bytes
+
     columns = (
-        Column("job"),
-        Column("with"),
-        Column("peaks together", BYTES),
-        Column("by memory"),
-        Column("as measured"),
+        Column("job", of="first"),
+        Column("with", of="second"),
+        Column("peaks together", BYTES, of="bytes"),
+        Column("by memory", of=lambda pair: "fits" if fits(pair) else "too much"),
+        Column("as measured", of="status.value"),
     )
-    title = "Pairs where memory and measurement differ"
-    return [doc.Table(title=title, columns=columns, rows=rows, fold=MAX_SHOWN)] if rows else []
+    differing = [pair for pair in memory.sums if fits(pair) is (pair.status is PairStatus.INFEASIBLE)]
+    table = table_of("Pairs where memory and measurement differ", columns, differing, fold=MAX_SHOWN)
+    return [table] if differing else []
 
 
 def _groups(table: Table) -> list[Section]:
     """Measured groups: figures of each size, and the slowdown of every victim in its company."""
     if not table.groups:
         return []
-    counts = ("number", "jobs", "ok", "unstable", "infeasible")
-    sizes = doc.Table(
-        title="Groups by size",
-        columns=(
-            Column("groups"),
-            *(Column(name, COUNT) for name in counts),
-            *(Column(name, TIMES) for name in ("median", "p90", "worst")),
-            Column("ICC", PLAIN_NUMBER),
-            Column("stolen p90", percent(1)),
+    sizes = table_of(
+        "Groups by size",
+        (
+            Column("groups", of="title"),
+            Column("number", COUNT, of="groups"),
+            Column("jobs", COUNT, of="jobs"),
+            *_status_columns(),
+            *_slowdown_columns(),
+            Column("ICC", PLAIN_NUMBER, of="icc"),
+            Column("stolen p90", percent(1), of="steal_p90"),
         ),
-        rows=tuple(
-            (
-                each.title,
-                *(each.groups, each.jobs, *(count for _, count in each.rows_by_status)),
-                *(each.slowdown_median, each.slowdown_p90, each.slowdown_max, each.icc, each.steal_p90),
-            )
-            for each in group_quality(table)
-        ),
+        group_quality(table),
     )
-    victims = doc.Table(
-        title="Victims, the most slowed first",
-        columns=(
-            Column("victim"),
-            Column("company"),
-            Column("device, mode"),
-            Column("slowdown", TIMES),
-            Column("95 % interval", TIMES),
-            Column("status"),
+    victims = table_of(
+        "Victims, the most slowed first",
+        (
+            Column("victim", of="victim"),
+            Column("company", of=lambda row: ", ".join(row.company)),
+            Column("device, mode", of=lambda row: f"{row.device_type}, {row.mode}"),
+            Column("slowdown", TIMES, of="slowdown"),
+            Column(
+                "95 % interval",
+                TIMES,
+                of=lambda row: doc.Range(row.lower, row.upper) if math.isfinite(row.lower) else math.nan,
+            ),
+            Column("status", of=lambda row: row.reason or row.status.value),
         ),
-        rows=tuple(
-            (
-                row.victim,
-                ", ".join(row.company),
-                f"{row.device_type}, {row.mode}",
-                row.slowdown,
-                doc.Range(row.lower, row.upper) if math.isfinite(row.lower) else math.nan,
-                row.reason or row.status.value,
-            )
-            for row in sorted(table.groups, key=_most_slowed_first)
-        ),
+        sorted(table.groups, key=_most_slowed_first),
         fold=MAX_SHOWN,
     )
     note = "Rows: one of each victim of each group. Company: the other jobs of its group."
@@ -470,23 +465,28 @@ def _profiles(table: Table) -> Part:
     """The profiles of all jobs; facts that no job has get no column."""
     if not table.jobs:
         return Sentence("No profiles.", tone=Tone.NOTE)
-    columns: list[tuple[Column, Callable[[JobProfile], Cell]]] = [
-        (Column("workload"), lambda j: j.workload),
-        (Column("device"), lambda j: j.device_type),
-        (Column("step", DURATION), lambda j: j.step_time_s),
-        (Column("sd", percent(1)), lambda j: j.step_time_sd_s / j.step_time_s),
-        (Column("busy", percent()), lambda j: j.busy_frac),
-        (Column("peak memory", BYTES), lambda j: j.memory_peak_bytes),
-        (Column("working set", BYTES), lambda j: j.memory_working_set_bytes),
+    optional = [
+        Column(name, form, of=field)
+        for name, field, form in OPTIONAL_COLUMNS
+        if any(math.isfinite(getattr(job, field)) for job in table.jobs)
     ]
-    for name, field, form in OPTIONAL_COLUMNS:
-        if any(math.isfinite(getattr(job, field)) for job in table.jobs):
-            columns.append((Column(name, form), lambda job, field=field: getattr(job, field)))  # type: ignore[misc]
-    if any(job.family for job in table.jobs):
-        columns.append((Column("family"), lambda j: j.family or DASH))
-    columns.append((Column("source"), lambda j: j.source))
-    rows = tuple(tuple(cell(job) for _, cell in columns) for job in table.jobs)
-    return doc.Table(title="Profiles of jobs alone", columns=tuple(column for column, _ in columns), rows=rows)
+    has_family = any(job.family for job in table.jobs)
+    return table_of(
+        "Profiles of jobs alone",
+        (
+            Column("workload", of="workload"),
+            Column("device", of="device_type"),
+            Column("step", DURATION, of="step_time_s"),
+            Column("sd", percent(1), of=lambda job: job.step_time_sd_s / job.step_time_s),
+            Column("busy", percent(), of="busy_frac"),
+            Column("peak memory", BYTES, of="memory_peak_bytes"),
+            Column("working set", BYTES, of="memory_working_set_bytes"),
+            *optional,
+            *([Column("family", of=lambda job: job.family or DASH)] if has_family else []),
+            Column("source", of="source"),
+        ),
+        table.jobs,
+    )
 
 
 def _provenance(table: Table, sha256: str, notes: str) -> tuple[Part, ...]:
@@ -505,11 +505,15 @@ def _provenance(table: Table, sha256: str, notes: str) -> tuple[Part, ...]:
         ("measured", _dates(table)),
         ("censored", beyond),
     )
-    reasons = tuple((each.status.value, each.rows, each.reason or DASH) for each in count_reasons(table))
+    reasons = count_reasons(table)
     parts: list[Part] = [doc.Terms(facts)]
     if reasons:
-        columns = (Column("status"), Column("rows", COUNT), Column("reason given (the first of its kind)"))
-        grid = doc.Table(title="Rows by status and reason", columns=columns, rows=reasons)
+        columns = (
+            Column("status", of="status.value"),
+            Column("rows", COUNT, of="rows"),
+            Column("reason given (the first of its kind)", of=lambda each: each.reason or DASH),
+        )
+        grid = table_of("Rows by status and reason", columns, reasons)
         parts.append(Section("Rows by status", (grid,)))
     if notes:
         parts.append(doc.Folded("The card written with the table", (doc.Verbatim(text=notes),)))

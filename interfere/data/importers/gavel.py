@@ -1,22 +1,35 @@
-"""Imports Gavel's throughputs (Narayanan et al., OSDI 2020): steps/s of training jobs, alone and in pairs on a device.
+"""Imports what Gavel published (Narayanan et al., OSDI 2020): throughputs of training jobs, and job traces.
 
-There are two published formats: `{device: {job: {"null": solo, neighbour: [own, neighbour's]}}}` with jobs named
-"ResNet-18 (batch size 16)" (`oracle_throughputs.json`), and the same with job and number of devices in the name,
-"('ResNet-18 (batch size 16)', 1)" (`simulation_throughputs.json`). In the second, `_unconsolidated` devices are copies,
-and the pairs of jobs on several devices are zeros that nobody measured. The publishers' profiler starts each pair once
-under CUDA MPS (`scheduler/runtime/rpc/dispatcher.py`) and writes both orders: (A, B) and (B, A) are one measurement.
+Throughputs are steps/s of jobs alone and in pairs on a device, in one of two formats: `{device: {job: {"null": solo,
+neighbour: [own, neighbour's]}}}` with jobs named "ResNet-18 (batch size 16)" (`oracle_throughputs.json`), and the same
+with job and number of devices in the name, "('ResNet-18 (batch size 16)', 1)" (`simulation_throughputs.json`). In the
+second, `_unconsolidated` devices are copies, and the pairs of jobs on several devices are zeros that nobody measured.
+The publishers' profiler starts each pair once under CUDA MPS (`scheduler/runtime/rpc/dispatcher.py`) and writes both
+orders: (A, B) and (B, A) are one measurement.
+
+`.trace` files hold Gavel's own job types, arriving as in Microsoft's Philly trace (Jeon et al., ATC 2019).
+Tab-separated, no header: job type, command, name of the steps argument, needs a data folder, total steps, arrival in s,
+GPUs. The run time of a job follows from a throughput: duration = total steps / steps per second on that many devices.
 """
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
-from interfere.data.importers.strict_reading import fail_at_key, read_json, require_number, require_object
-from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, PairMeasurement, PairStatus
+from interfere.data.importers.import_result import ImportResult, SourceFile, dropped, flagged, out_of_order_notice
+from interfere.data.importers.strict_reading import (
+    CsvRow,
+    fail_at_key,
+    read_csv,
+    read_json,
+    require_number,
+    require_object,
+)
+from interfere.data.traces import TraceJob, trace_of_jobs
+from interfere.errors import InvalidInputError
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, JobProfile, PairMeasurement, PairStatus
 from interfere.sharing_modes import SharingMode
 
 SOLO_KEY = "null"
@@ -34,81 +47,43 @@ FORMAT_NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoloThroughput:
-    """Throughput of one job alone."""
-
-    device_type: str
-    job: str
-    gpus: int
-    steps_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairThroughput:
-    """Throughputs of two one-device jobs that share a device."""
-
-    device_type: str
-    job: str
-    neighbour: str
-    own_steps_per_s: float
-    neighbour_steps_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Throughputs:
-    """The content of a file of either format."""
+    """The throughputs in a file of either format, in steps/s."""
 
     source: SourceFile
-    solo: tuple[SoloThroughput, ...]
-    pairs: tuple[PairThroughput, ...]  # every entry of one-device jobs
-    copies: int  # entries of `_unconsolidated` devices
-    placeholders: int  # zeros of jobs on several devices
-    multi_device_pairs: int  # measured entries of jobs on several devices
-
-
-@dataclass(slots=True)
-class _ParsedEntries:
-    solo: list[SoloThroughput] = field(default_factory=list)
-    pairs: list[PairThroughput] = field(default_factory=list)
-    copies: int = 0
-    placeholders: int = 0
-    multi_device_pairs: int = 0
+    solo: dict[tuple[str, str, int], float] = field(default_factory=dict)  # by device type, job and number of devices
+    # Of one-device jobs, by device type, victim and neighbour: the victim's throughput; of a self pair, of both sides.
+    shared: dict[tuple[str, str, str], tuple[float, ...]] = field(default_factory=dict)
+    copies: int = 0  # entries of `_unconsolidated` devices
+    placeholders: int = 0  # zeros of jobs on several devices
+    multi_device_pairs: int = 0  # measured entries of jobs on several devices
 
 
 def read_throughputs(path: Path) -> Throughputs:
     """Read a file of either format. Raises TableError, which names file and key."""
     document, source = read_json(path)
-    parsed = _ParsedEntries()
+    read = Throughputs(source=source)
     for device_type, jobs in require_object(path, (), document).items():
         entries = require_object(path, (device_type,), jobs)
         if device_type.endswith(COPY_SUFFIX):
-            parsed.copies += sum(len(require_object(path, (device_type, job), row)) for job, row in entries.items())
+            read.copies += sum(len(require_object(path, (device_type, job), row)) for job, row in entries.items())
             continue
-        for key, row in entries.items():
-            _parse_job(path, (device_type, key), require_object(path, (device_type, key), row), entries, parsed)
-    if not parsed.solo:
+        for key in entries:
+            _read_job(path, device_type, key, entries, read)
+    if not read.solo:
         fail_at_key(path, (), "no device with jobs inside", document, "give Gavel's throughputs as published")
-    return Throughputs(
-        source=source,
-        solo=tuple(parsed.solo),
-        pairs=tuple(parsed.pairs),
-        copies=parsed.copies,
-        placeholders=parsed.placeholders,
-        multi_device_pairs=parsed.multi_device_pairs,
-    )
+    return read
 
 
-def _parse_job(
-    path: Path, keys: tuple[str, str], row: dict[str, Any], entries: dict[str, Any], parsed: _ParsedEntries
-) -> None:
-    """Parse the solo throughput of one job, and its entry for each neighbour."""
-    device_type, key = keys
+def _read_job(path: Path, device_type: str, key: str, entries: dict[str, Any], read: Throughputs) -> None:
+    """Read the solo throughput of one job, and its entry for each neighbour, into `read`."""
+    keys = (device_type, key)
+    row = require_object(path, keys, entries[key])
     job, gpus = _job_name(path, keys, key)
     if SOLO_KEY not in row:
         fail_at_key(path, (*keys, SOLO_KEY), "missing", ", ".join(row)[:60], "add the throughput alone")
-    solo = require_number(path, (*keys, SOLO_KEY), row[SOLO_KEY], low=0.0)
-    parsed.solo.append(SoloThroughput(device_type=device_type, job=job, gpus=gpus, steps_per_s=solo))
+    read.solo[device_type, job, gpus] = require_number(path, (*keys, SOLO_KEY), row[SOLO_KEY], low=0.0)
     for neighbour_key, value in row.items():
         if neighbour_key == SOLO_KEY:
             continue
@@ -116,23 +91,19 @@ def _parse_job(
         neighbour, neighbour_gpus = _job_name(path, pair_keys, neighbour_key)
         own, neighbours = _pair_values(path, pair_keys, value)
         if gpus > 1 or neighbour_gpus > 1:
-            parsed.placeholders += not own and not neighbours
-            parsed.multi_device_pairs += bool(own or neighbours)
+            read.placeholders += not own and not neighbours
+            read.multi_device_pairs += bool(own or neighbours)
             continue
         if neighbour_key not in entries:
             fail_at_key(path, pair_keys, "this job has no entry of its own", neighbour_key, "add its throughput alone")
         mirror = require_object(path, (device_type, neighbour_key), entries[neighbour_key]).get(key, [neighbours, own])
         if key != neighbour_key and mirror != [neighbours, own]:
             fail_at_key(path, pair_keys, "is not the mirror of the other order", value, "one of the two was edited")
-        parsed.pairs.append(
-            PairThroughput(
-                device_type=device_type,
-                job=job,
-                neighbour=neighbour,
-                own_steps_per_s=own,
-                neighbour_steps_per_s=neighbours,
-            )
-        )
+        if job == neighbour:
+            read.shared.setdefault((device_type, job, job), (own, neighbours))
+        else:
+            read.shared.setdefault((device_type, job, neighbour), (own,))
+            read.shared.setdefault((device_type, neighbour, job), (neighbours,))
 
 
 def _job_name(path: Path, keys: tuple[str, ...], key: str) -> tuple[str, int]:
@@ -147,6 +118,7 @@ def _job_name(path: Path, keys: tuple[str, ...], key: str) -> tuple[str, int]:
 
 
 def _pair_values(path: Path, keys: tuple[str, ...], value: Any) -> tuple[float, float]:
+    """The throughputs of both jobs of an entry, which are both zero or both positive. Raises TableError."""
     if not isinstance(value, list) or len(value) != 2:
         fail_at_key(path, keys, "two throughputs expected", value, "give [own, neighbour's] in steps/s")
     own, neighbours = (require_number(path, (*keys, str(k)), rate, low=0.0) for k, rate in enumerate(value))
@@ -155,146 +127,86 @@ def _pair_values(path: Path, keys: tuple[str, ...], value: Any) -> tuple[float, 
     return own, neighbours
 
 
-def architecture(job: str) -> str:
-    """The model architecture of a job: its name without the batch size."""
-    return BATCH_SIZE_SUFFIX.sub("", job)
-
-
 def import_gavel(path: Path) -> ImportResult:
     """Import the profiles and pairs of all one-device jobs. Raises TableError, which names file and key."""
-    throughputs = read_throughputs(path)
-    solo = {(entry.device_type, entry.job): entry.steps_per_s for entry in throughputs.solo if entry.gpus == 1}
-    jobs = [
+    read = read_throughputs(path)
+    solo = {(device_type, job): rate for (device_type, job, gpus), rate in read.solo.items() if gpus == 1}
+    jobs = tuple(
         JobProfile(
-            workload=job, device_type=device_type, step_time_s=1 / rate, source="gavel", family=architecture(job)
+            workload=job,
+            device_type=device_type,
+            step_time_s=1 / rate,
+            source="gavel",
+            family=BATCH_SIZE_SUFFIX.sub("", job),
         )
         for (device_type, job), rate in solo.items()
         if rate > 0
-    ]
-    ordered_pairs = list(_ordered_pairs(throughputs))
-    with_solo = [
-        pair for pair in ordered_pairs if solo[pair.device_type, pair.victim] and solo[pair.device_type, pair.neighbour]
-    ]
-    pairs = [_measurement(throughputs.source, pair, solo[pair.device_type, pair.victim]) for pair in with_solo]
+    )
+    pairs = tuple(
+        _measurement(read.source, key, solo[key[:2]], rates)
+        for key, rates in read.shared.items()
+        if solo[key[:2]] and solo[key[0], key[2]]
+    )
+    copied = _copied_profiles(jobs)
+    censored = "right-censored: the throughput is published as exactly the one alone, it may have been higher"
+    placeholders = "placeholders, not infeasible pairs: only one-device jobs were measured in pairs"
+    several_devices = "a profile is about one device; `data import philly --throughputs` reads them"
     return ImportResult(
         source_format="gavel",
-        files=(throughputs.source,),
+        files=(read.source,),
         format_notes=FORMAT_NOTES,
-        jobs=tuple(jobs),
-        pairs=tuple(pairs),
-        notices=_notices(throughputs, jobs, pairs, without_solo=len(ordered_pairs) - len(with_solo)),
-    )
-
-
-def _notices(
-    throughputs: Throughputs, jobs: list[JobProfile], pairs: list[PairMeasurement], *, without_solo: int
-) -> tuple[Notice, ...]:
-    solo = {(entry.device_type, entry.job): entry.steps_per_s for entry in throughputs.solo if entry.gpus == 1}
-    copied = _copied_profiles(jobs)
-    return nonempty_notices(
-        Notice(
-            treatment=Treatment.FLAGGED,
-            subject="infeasible rows",
-            count=sum(not pair.feasible for pair in pairs),
-            reason=INFEASIBLE_REASON,
-        ),
-        Notice(
-            treatment=Treatment.FLAGGED,
-            subject="rows with a slowdown of exactly 1, marked in `reason`",
-            count=sum(pair.reason == CENSORED_REASON for pair in pairs),
-            reason="right-censored: the throughput is published as exactly the one alone, it may have been higher",
-        ),
-        Notice(
-            treatment=Treatment.FLAGGED,
-            subject="profiles with the same throughput alone on two device types",
-            count=len(copied),
-            reason="copied, not measured: " + "; ".join(copied),
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="jobs without a throughput alone, on their device type",
-            count=sum(not rate for rate in solo.values()),
-            reason="a slowdown needs the time alone",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="rows beside or of such a job",
-            count=without_solo,
-            reason="a slowdown needs the time alone of both jobs",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject=f"entries of `{COPY_SUFFIX}` device types",
-            count=throughputs.copies,
-            reason="copies of the consolidated ones",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="pairs of zeros of jobs on several devices",
-            count=throughputs.placeholders,
-            reason="placeholders, not infeasible pairs: only one-device jobs were measured in pairs",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="measured pairs of jobs on several devices",
-            count=throughputs.multi_device_pairs,
-            reason="a row is about one shared device",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="throughputs alone on several devices",
-            count=sum(entry.gpus > 1 for entry in throughputs.solo),
-            reason="a profile is about one device; `data import philly --throughputs` reads them",
+        jobs=jobs,
+        pairs=pairs,
+        notices=(
+            flagged(sum(not pair.feasible for pair in pairs), "infeasible rows", INFEASIBLE_REASON),
+            flagged(
+                sum(pair.reason == CENSORED_REASON for pair in pairs),
+                "rows with a slowdown of exactly 1, marked in `reason`",
+                censored,
+            ),
+            flagged(
+                len(copied),
+                "profiles with the same throughput alone on two device types",
+                "copied, not measured: " + "; ".join(copied),
+            ),
+            dropped(
+                sum(not rate for rate in solo.values()),
+                "jobs without a throughput alone, on their device type",
+                "a slowdown needs the time alone",
+            ),
+            dropped(
+                len(read.shared) - len(pairs),
+                "rows beside or of such a job",
+                "a slowdown needs the time alone of both jobs",
+            ),
+            dropped(read.copies, f"entries of `{COPY_SUFFIX}` device types", "copies of the consolidated ones"),
+            dropped(read.placeholders, "pairs of zeros of jobs on several devices", placeholders),
+            dropped(
+                read.multi_device_pairs,
+                "measured pairs of jobs on several devices",
+                "a row is about one shared device",
+            ),
+            dropped(sum(gpus > 1 for _, _, gpus in read.solo), "throughputs alone on several devices", several_devices),
         ),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OrderedPair:
-    """One ordered pair: the victim's throughputs (both sides, for a self pair), and the keys of their entry."""
-
-    device_type: str
-    victim: str
-    neighbour: str
-    steps_per_s: tuple[float, ...]
-    keys: tuple[str, str, str]
-
-
-def _ordered_pairs(throughputs: Throughputs) -> Iterator[_OrderedPair]:
-    """Return each ordered pair once, whether the file lists its jobs in one order or in both orders."""
-    seen = set()
-    for entry in throughputs.pairs:
-        job, neighbour = entry.job, entry.neighbour
-        own, neighbours = entry.own_steps_per_s, entry.neighbour_steps_per_s
-        if job == neighbour:
-            sides: tuple[tuple[str, str, tuple[float, ...]], ...] = ((job, job, (own, neighbours)),)
-        else:
-            sides = ((job, neighbour, (own,)), (neighbour, job, (neighbours,)))
-        for side_victim, side_neighbour, rates in sides:
-            if (entry.device_type, side_victim, side_neighbour) not in seen:
-                seen.add((entry.device_type, side_victim, side_neighbour))
-                yield _OrderedPair(
-                    device_type=entry.device_type,
-                    victim=side_victim,
-                    neighbour=side_neighbour,
-                    steps_per_s=rates,
-                    keys=(entry.device_type, job, neighbour),
-                )
-
-
-def _measurement(source: SourceFile, pair: _OrderedPair, solo_steps_per_s: float) -> PairMeasurement:
-    """The row of one ordered pair; zero throughputs mean that it is infeasible."""
-    passes = tuple(solo_steps_per_s / rate for rate in pair.steps_per_s if rate)
+def _measurement(
+    source: SourceFile, key: tuple[str, str, str], solo: float, rates: tuple[float, ...]
+) -> PairMeasurement:
+    """The row of one ordered pair from its throughputs alone and shared; zeros mean that it is infeasible."""
+    device_type, victim, neighbour = key
+    passes = tuple(solo / rate for rate in rates if rate)
     for slowdown in passes:
         if not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
             problem = f"a slowdown outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
-            fail_at_key(source.path, pair.keys, problem, slowdown, "check this throughput and the one alone")
+            fail_at_key(source.path, key, problem, slowdown, "check this throughput and the one alone")
     return PairMeasurement(
-        victim=pair.victim,
-        neighbour=pair.neighbour,
-        device_type=pair.device_type,
+        victim=victim,
+        neighbour=neighbour,
+        device_type=device_type,
         mode=SharingMode.MPS,
-        slowdown=math.prod(passes) ** (1 / len(passes)) if passes else math.nan,
+        slowdown=math.prod(passes) ** (1 / len(passes)) if passes else NAN,
         passes=passes,
         status=PairStatus.OK if passes else PairStatus.INFEASIBLE,
         reason=INFEASIBLE_REASON if not passes else CENSORED_REASON if 1.0 in passes else "",
@@ -303,9 +215,69 @@ def _measurement(source: SourceFile, pair: _OrderedPair, solo_steps_per_s: float
     )
 
 
-def _copied_profiles(jobs: list[JobProfile]) -> list[str]:
+def _copied_profiles(jobs: tuple[JobProfile, ...]) -> list[str]:
     """Jobs with exactly the same step time on several device types, in words."""
     device_types: dict[tuple[str, float], list[str]] = {}
     for job in jobs:
         device_types.setdefault((job.workload, job.step_time_s), []).append(job.device_type)
     return [f"{name} on {' and '.join(types)}" for (name, _), types in device_types.items() if len(types) > 1]
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+TRACE_COLUMNS = ("job_type", "command", "steps_argument", "needs_data", "total_steps", "arrival", "gpus")
+TRACE_NOTES = (
+    "job_id is the row of the file; arrival_s as in the file; the command is not read",
+    "duration_s = total steps / solo throughput of the job type on that many devices of the named device type",
+)
+
+
+def import_philly(
+    path: Path, *, throughputs: Path | None = None, device_type: str = "v100", name: str = "philly"
+) -> ImportResult:
+    """Import the trace in `path`, with durations where Gavel's file `throughputs` has them. Raises TableError."""
+    file = read_csv(path, TRACE_COLUMNS, delimiter="\t", header=False)
+    read = read_throughputs(throughputs) if throughputs else None
+    steps_per_s = _steps_per_s(read, device_type) if read else {}
+    jobs = [_trace_job(row, steps_per_s) for row in file.rows]
+    missing = (
+        f"no throughput of the job type on that many {device_type}"
+        if read
+        else "no throughputs were given (--throughputs)"
+    )
+    without_duration = sum(math.isnan(job.duration_s) for job in jobs)
+    return ImportResult(
+        source_format="philly",
+        files=(file.source, *((read.source,) if read else ())),
+        format_notes=(*TRACE_NOTES, f"device type: {device_type if read else 'none named'}"),
+        trace=trace_of_jobs(name, jobs, dated=False),
+        notices=(
+            flagged(without_duration, f"of {len(jobs)} jobs have no duration", f"{missing}; total_steps is known"),
+            out_of_order_notice([job.arrival_s for job in jobs]),
+        ),
+    )
+
+
+def _steps_per_s(read: Throughputs, device_type: str) -> dict[tuple[str, int], float]:
+    """Positive solo throughputs of a device type in steps/s, by job type and number of devices."""
+    known = sorted({each for each, _, _ in read.solo})
+    if device_type not in known:
+        raise InvalidInputError(
+            "no throughputs of this device type", value=device_type, remedy=f"one of {', '.join(known)}"
+        )
+    return {(job, gpus): rate for (each, job, gpus), rate in read.solo.items() if each == device_type and rate > 0}
+
+
+def _trace_job(row: CsvRow, steps_per_s: dict[tuple[str, int], float]) -> TraceJob:
+    workload = row.text("job_type")
+    steps = row.integer("total_steps", low=1, high=2**53)
+    gpus = row.integer("gpus", low=1)
+    throughput = steps_per_s.get((workload, gpus))
+    return TraceJob(
+        job_id=str(row.row_number),
+        workload=workload,
+        arrival_s=row.number("arrival", low=0.0),
+        gpus=gpus,
+        total_steps=steps,
+        duration_s=steps / throughput if throughput else NAN,
+    )

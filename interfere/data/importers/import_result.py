@@ -42,6 +42,21 @@ class Notice:
         return f"row{'s' if len(self.rows) > 1 else ''} {text}" if text else ""
 
 
+def dropped(count: int, subject: str, reason: str, *, rows: tuple[int, ...] = ()) -> Notice:
+    """Return the notice that `count` rows are not in the output."""
+    return Notice(treatment=Treatment.DROPPED, subject=subject, count=count, reason=reason, rows=rows)
+
+
+def flagged(count: int, subject: str, reason: str) -> Notice:
+    """Return the notice that `count` rows are in the output and should be trusted only after reading the reason."""
+    return Notice(treatment=Treatment.FLAGGED, subject=subject, count=count, reason=reason)
+
+
+def repaired(count: int, subject: str, reason: str) -> Notice:
+    """Return the notice that `count` rows are in the output with another value than in the file."""
+    return Notice(treatment=Treatment.REPAIRED, subject=subject, count=count, reason=reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
     """A file that was read, with its checksum."""
@@ -57,7 +72,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """One import, not yet written: jobs, pairs and groups, or a trace."""
+    """One import, not yet written: jobs, pairs and groups, or a trace. Notices that count no row are left out."""
 
     source_format: str  # the subcommand of `interfere data import`
     files: tuple[SourceFile, ...]
@@ -69,22 +84,16 @@ class ImportResult:
     extras: tuple[ExtraFact, ...] = ()
     trace: JobTrace | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notices", tuple(notice for notice in self.notices if notice.count))
+
     @property
     def measurements(self) -> tuple[PairMeasurement | GroupMeasurement, ...]:
         """The rows of pairs, then those of groups."""
         return (*self.pairs, *self.groups)
 
 
-def nonempty_notices(*notices: Notice) -> tuple[Notice, ...]:
-    """The notices that count at least one row."""
-    return tuple(notice for notice in notices if notice.count)
-
-
 def out_of_order_notice(arrivals_s: Sequence[float]) -> Notice:
     """The notice that counts the jobs of a trace whose rows are out of order; arrivals are in the order of the file."""
-    return Notice(
-        treatment=Treatment.REPAIRED,
-        subject="jobs listed after a later one",
-        count=sum(after < before for before, after in pairwise(arrivals_s)),
-        reason="sorted by arrival",
-    )
+    count = sum(after < before for before, after in pairwise(arrivals_s))
+    return repaired(count, "jobs listed after a later one", "sorted by arrival")

@@ -14,8 +14,9 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -37,8 +38,8 @@ FOREIGN_SIGNATURES = (  # first bytes of files that are not UTF-8 text
 )
 
 
-def read_text(path: Path) -> tuple[str, SourceFile]:
-    """The content of a UTF-8 file, and the file with its checksum. Raises TableError."""
+def read_bytes(path: Path) -> tuple[bytes, SourceFile]:
+    """The content of a file, and the file with its checksum. Raises TableError."""
     if path.is_dir():
         raise TableError("a file expected, not a folder", value=path, remedy="give one file of the folder")
     try:
@@ -47,6 +48,12 @@ def read_text(path: Path) -> tuple[str, SourceFile]:
         raise TableError(
             f"{path.name} cannot be read", value=f"{path}: {error.strerror}", remedy="give a file that exists"
         ) from None
+    return content, SourceFile(path=path, sha256=hashlib.sha256(content).hexdigest())
+
+
+def read_text(path: Path) -> tuple[str, SourceFile]:
+    """The content of a UTF-8 file, and the file with its checksum. Raises TableError."""
+    content, source = read_bytes(path)
     for signature, problem, remedy in FOREIGN_SIGNATURES:
         if content.startswith(signature):
             raise TableError(f"{path.name}, row 1: the file {problem}", value=path, remedy=remedy)
@@ -69,7 +76,7 @@ def read_text(path: Path) -> tuple[str, SourceFile]:
         )
     if not text.strip():
         raise TableError(f"{path.name}, row 1: the file is empty", value=path, remedy=FETCH_AGAIN)
-    return text, SourceFile(path=path, sha256=hashlib.sha256(content).hexdigest())
+    return text, source
 
 
 def fault(place: str, problem: str, value: object, remedy: str) -> TableError:
@@ -99,6 +106,10 @@ class Faults:
         """Keep the fault of one place."""
         self._errors.append(fault(place, problem, value, remedy))
 
+    def at(self, row: "CsvRow", column: str, problem: str, remedy: str) -> None:
+        """Keep the fault of one field."""
+        self._errors.append(row.fault(column, problem, remedy))
+
     def raise_all(self) -> None:
         """Raise one TableError with every fault as a violation. Without faults, do nothing."""
         violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
@@ -120,11 +131,15 @@ class CsvRow:
     fields: dict[str, str]
     decimal: str = "."  # the sign before the fraction of a number
 
-    def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
-        """Raise the TableError of one field."""
+    def fault(self, column: str, problem: str, remedy: str) -> TableError:
+        """The error of one field."""
         place = f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}"
         value = f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path
-        raise fault(place, problem, value, remedy)
+        return fault(place, problem, value, remedy)
+
+    def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
+        """Raise the TableError of one field."""
+        raise self.fault(column, problem, remedy)
 
     def text(self, column: str) -> str:
         """A name: not empty, printable, at most 256 characters."""
@@ -153,6 +168,23 @@ class CsvRow:
         if value != int(value):
             self.fail(column, "a whole number expected", FETCH_AGAIN)
         return int(value)
+
+    def time_s(self, column: str, form: str, remedy: str) -> float:
+        """The unix time of a date and time in UTC, written in the `form` of strptime."""
+        try:
+            return datetime.strptime(self.fields[column], form).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            self.fail(column, f"a time such as {datetime(2026, 11, 22, 10, tzinfo=UTC):{form}} expected", remedy)
+
+
+def check_unique(rows: Iterable[CsvRow], column: str, noun: str, remedy: str) -> None:
+    """Raise a TableError for the first row whose name in `column` an earlier row has: "a second row of NOUN"."""
+    seen: set[str] = set()
+    for row in rows:
+        name = row.text(column)
+        if name in seen:
+            row.fail(column, f"a second row of {noun}", remedy)
+        seen.add(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,30 +221,45 @@ def read_csv(
     text, source = read_text(path)
     refuse_other_format(path, text, required, delimiter=delimiter, header=header)
     lines = _complete_lines(path, text, final_line_end=final_line_end)
-    if delimiter == ",":
-        reader = csv.reader(lines, strict=True)
-    else:  # in tab-separated traces, quotes are part of the commands
-        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    numbered = parse_csv(path, lines, delimiter=delimiter, quoted=delimiter == ",")
     columns = tuple(required)
+    if header:
+        columns = tuple(name.strip() for name in next(numbered)[1])
+        check_columns(path, columns, required, remedy=header_remedy)
     rows: list[CsvRow] = []
-    try:
-        if header:
-            columns = tuple(name.strip() for name in next(reader, []))
-            check_columns(path, columns, required, remedy=header_remedy)
-        for read in reader:
-            surplus = bool(free_text) and len(read) > len(columns)
-            fields = _joined_free_text(path, reader.line_num, read, columns, delimiter, free_text) if surplus else read
-            check_width(path, reader.line_num, fields, columns)
-            rows.append(CsvRow(path=path, row_number=reader.line_num, fields=dict(zip(columns, fields, strict=True))))
-    except csv.Error as error:
-        raise TableError(
-            f"{path.name}, row {reader.line_num}: not valid CSV ({error})",
-            value=path,
-            remedy="close the quotes, or " + FETCH_AGAIN,
-        ) from None
+    for number, read in numbered:
+        surplus = bool(free_text) and len(read) > len(columns)
+        fields = _joined_free_text(path, number, read, columns, delimiter, free_text) if surplus else read
+        rows.append(csv_row(path, number, fields, columns))
     if not rows:
         raise TableError(f"{path.name}, row 2: no rows below the header", value=path, remedy=FETCH_AGAIN)
     return CsvFile(source=source, columns=columns, rows=tuple(rows))
+
+
+def parse_csv(
+    path: Path, lines: Iterable[str], *, delimiter: str = ",", quoted: bool = True, lines_before: int = 0
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row of CSV text with its number in the file, which has `lines_before` lines above the text.
+
+    `quoted`: quotes enclose fields; otherwise they are part of them, as in the commands of tab-separated traces.
+    Raises TableError for a quote that is not closed.
+    """
+    if quoted:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    try:
+        for fields in reader:
+            yield lines_before + reader.line_num, fields
+    except csv.Error as error:
+        place = f"{path.name}, row {lines_before + reader.line_num}"
+        raise TableError(f"{place}: not valid CSV ({error})", value=path, remedy="close the quotes") from None
+
+
+def csv_row(path: Path, number: int, fields: Sequence[str], columns: Sequence[str]) -> CsvRow:
+    """The row with these fields. Raises TableError where there are more or fewer of them than columns."""
+    check_width(path, number, fields, columns)
+    return CsvRow(path=path, row_number=number, fields=dict(zip(columns, fields, strict=True)))
 
 
 def _complete_lines(path: Path, text: str, *, final_line_end: bool) -> Iterator[str]:

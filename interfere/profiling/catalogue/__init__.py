@@ -5,80 +5,67 @@ architecture's operators becomes a feature. A name that is not here has no stati
 """
 
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from interfere.profiling.static.traceable import Factory, Traceable
+    from interfere.profiling.static.traceable import Factory
 
 _GAVEL = re.compile(r"(?P<model>[\w-]+)(?: \(batch size (?P<batch>\d+)\))?")
 _LUCID = re.compile(r"(?P<model>\w+) (?P<data>[\w-]+) bs(?P<batch>\d+) amp(?P<amp>[01])")
+Architecture = tuple[str, dict[str, Any]]  # "module:function" of this package, and what the published program sets
+# Models of Gavel (Narayanan et al., OSDI 2020) whose job names carry a batch size.
+GAVEL_MODELS: dict[str, Architecture] = {
+    "ResNet-18": ("vision:resnet18", {}),
+    "ResNet-50": ("vision:resnet50", {}),
+    "Transformer": ("language:transformer_multi30k", {}),
+    "LM": ("language:lstm_wikitext", {"clip_norm": 0.25}),
+    "Recommendation": ("recommendation:autoencoder", {}),
+}
+GAVEL_MODELS_WITHOUT_BATCH: dict[str, Architecture] = {
+    "A3C": ("reinforcement_learning:a3c", {}),
+    "CycleGAN": ("image_generation:cyclegan", {}),
+}
+# Models of Lucid (Hu et al., ASPLOS 2023) by model and data set. Its TD3 is left out: a step is as many updates as an
+# episode of the simulator lasted, which is not published.
+LUCID_MODELS: dict[tuple[str, str], Architecture] = {
+    ("BERT", "SQuAD"): ("language:bert_squad", {}),
+    ("DCGAN", "LSUN"): ("image_generation:dcgan", {}),
+    ("EfficientNet", "CIFAR-10"): ("vision:efficientnet_b0", {}),
+    ("LSTM", "Wikitext2"): ("language:lstm_wikitext", {}),
+    ("MobileNetV2", "CIFAR-10"): ("vision:mobilenet_v2", {}),
+    ("MobileNetV3", "ImageNet"): ("vision:mobilenet_v3", {"momentum": 0.0}),
+    ("NeuMF", "MovieLens"): ("recommendation:neumf", {}),
+    ("PPO", "LunarLander"): ("reinforcement_learning:ppo", {}),
+    ("ResNet18", "CIFAR-10"): ("vision:resnet18", {}),
+    ("ResNet50", "ImageNet"): ("vision:resnet50", {"momentum": 0.0}),
+    ("Transformer", "Multi30k"): ("language:transformer_multi30k", {"tied": False}),
+    ("VGG", "CIFAR-10"): ("vision:vgg11", {}),
+}
 
 
 def find_factory(name: str) -> "Factory | None":
     """Factory of a published name, "ResNet-50 (batch size 32)" or "ResNet50 ImageNet bs32 amp1"; None if unknown."""
     if match := _LUCID.fullmatch(name):
-        model = _lucid_models().get((match["model"], match["data"]))
-        return partial(model, int(match["batch"]), match["amp"] == "1") if model else None
+        return _factory(LUCID_MODELS.get((match["model"], match["data"])), int(match["batch"]), match["amp"] == "1")
     if match := _GAVEL.fullmatch(name):
         if match["batch"] is None:
-            return _gavel_models_without_batch().get(match["model"])
-        model = _gavel_models().get(match["model"])
-        return partial(model, int(match["batch"])) if model else None
+            return _factory(GAVEL_MODELS_WITHOUT_BATCH.get(match["model"]))
+        return _factory(GAVEL_MODELS.get(match["model"]), int(match["batch"]))
     return None
+
+
+def _factory(architecture: Architecture | None, *sizes: Any) -> "Factory | None":
+    """The function of an architecture with its options and `sizes`; its module is imported here."""
+    if architecture is None:
+        return None
+    module, _, function = architecture[0].partition(":")
+    return partial(getattr(import_module(f"{__name__}.{module}"), function), *sizes, **architecture[1])
 
 
 def name_patterns() -> tuple[str, ...]:
     """The names that are known, as people read them: N stands for a batch size."""
-    with_batch = (f"{model} (batch size N)" for model in _gavel_models())
-    lucid = (f"{model} {data} bsN amp0|1" for model, data in _lucid_models())
-    return (*with_batch, *_gavel_models_without_batch(), *lucid)
-
-
-def _gavel_models() -> "dict[str, Callable[..., Traceable]]":
-    """Models of Gavel (Narayanan et al., OSDI 2020) whose job names carry a batch size."""
-    from interfere.profiling.catalogue import language, recommendation, vision
-
-    return {
-        "ResNet-18": vision.resnet18,
-        "ResNet-50": vision.resnet50,
-        "Transformer": language.transformer_multi30k,
-        "LM": partial(language.lstm_wikitext, clip_norm=0.25),
-        "Recommendation": recommendation.autoencoder,
-    }
-
-
-def _gavel_models_without_batch() -> "dict[str, Callable[[], Traceable]]":
-    from interfere.profiling.catalogue import image_generation, reinforcement_learning
-
-    return {"A3C": reinforcement_learning.a3c, "CycleGAN": image_generation.cyclegan}
-
-
-def _lucid_models() -> "dict[tuple[str, str], Callable[..., Traceable]]":
-    """Models of Lucid (Hu et al., ASPLOS 2023) by model and data set.
-
-    Its TD3 is left out: a step is as many updates as an episode of the simulator lasted, which is not published.
-    """
-    from interfere.profiling.catalogue import (
-        image_generation,
-        language,
-        recommendation,
-        reinforcement_learning,
-        vision,
-    )
-
-    return {
-        ("BERT", "SQuAD"): language.bert_squad,
-        ("DCGAN", "LSUN"): image_generation.dcgan,
-        ("EfficientNet", "CIFAR-10"): vision.efficientnet_b0,
-        ("LSTM", "Wikitext2"): language.lstm_wikitext,
-        ("MobileNetV2", "CIFAR-10"): vision.mobilenet_v2,
-        ("MobileNetV3", "ImageNet"): partial(vision.mobilenet_v3, momentum=0.0),
-        ("NeuMF", "MovieLens"): recommendation.neumf,
-        ("PPO", "LunarLander"): reinforcement_learning.ppo,
-        ("ResNet18", "CIFAR-10"): vision.resnet18,
-        ("ResNet50", "ImageNet"): partial(vision.resnet50, momentum=0.0),
-        ("Transformer", "Multi30k"): partial(language.transformer_multi30k, tied=False),
-        ("VGG", "CIFAR-10"): vision.vgg11,
-    }
+    with_batch = (f"{model} (batch size N)" for model in GAVEL_MODELS)
+    lucid = (f"{model} {data} bsN amp0|1" for model, data in LUCID_MODELS)
+    return (*with_batch, *GAVEL_MODELS_WITHOUT_BATCH, *lucid)

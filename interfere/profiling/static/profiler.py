@@ -1,6 +1,11 @@
-"""Profiles a job by tracing it in a process of its own, so that code of others never runs in ours."""
+"""Profiles a job by tracing it in a process of its own, so that code of others never runs in ours.
+
+That process is `python -P -m interfere.profiling.static.profiler NAME DEVICE_TYPE`. Its answer is one JSON document on
+standard output; whatever the traced code prints goes to standard error.
+"""
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -9,9 +14,11 @@ import sys
 from typing import Any
 
 from interfere.devices import require_peak_rates
-from interfere.errors import InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError
+from interfere.profiling import catalogue
+from interfere.profiling.static.traceable import Factory
 from interfere.records import NAN, JobProfile, SoloMeasurement
-from interfere.records.documents import from_document
+from interfere.records.documents import from_document, to_document
 
 LIMIT_S = 600.0  # seven billion parameters take half a minute; a trace that takes longer than this waits for something
 
@@ -39,7 +46,7 @@ class StaticProfiler:
 
     def _trace_in_child(self, workload: str) -> dict[str, Any]:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "interfere.profiling.static.worker", workload, self.device_type],
+            [sys.executable, "-P", "-m", "interfere.profiling.static.profiler", workload, self.device_type],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -64,3 +71,56 @@ class StaticProfiler:
                 remedy="run the factory by itself; what it printed stands above",
             ) from None
         return answer
+
+
+# --- the process that traces ------------------------------------------------------------------------------------------
+
+
+def main(name: str, device_type: str) -> None:
+    """Print the profile, or the error, as JSON."""
+    answer_file = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        answer: dict[str, object] = {"profile": to_document(_traced_profile(name, device_type))}
+    except InterfereError as error:
+        value = None if error.value is None else str(error.value)
+        answer = {"kind": type(error).__name__, "what": error.what, "value": value, "remedy": error.remedy}
+    with answer_file:
+        json.dump(answer, answer_file)
+
+
+def _traced_profile(name: str, device_type: str) -> JobProfile:
+    from interfere.profiling.static.profiles import static_profile
+    from interfere.profiling.static.trace import trace_step
+
+    factory = catalogue.find_factory(name) or _import_factory(name)
+    return static_profile(trace_step(factory, name), name, device_type)
+
+
+def _import_factory(name: str) -> Factory:
+    """The factory of a user, `module:factory`."""
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise NotFoundError(
+            "no traceable model has this name",
+            value=name,
+            remedy=f"your own as module:factory, or one of: {'; '.join(catalogue.name_patterns())}",
+        )
+    sys.path.append(os.getcwd())  # the user's own module; last, so that it hides nothing of ours
+    try:
+        factory: Factory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise NotFoundError(
+            f"{name} cannot be imported", value=error, remedy="start where the module lies, or set PYTHONPATH"
+        ) from None
+    except Exception as error:  # whatever somebody's module raises
+        raise InvalidInputError(
+            f"{name} cannot be imported",
+            value=f"{type(error).__name__}: {error}",
+            remedy="make the module importable by itself",
+        ) from None
+    return factory
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,13 +6,10 @@ Law: looking up a built-in workload imports neither torch nor numpy; only `build
 import importlib
 
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.profiling.workloads import arrays, language, training, vision
-from interfere.profiling.workloads.workload import Pause, Step, Workload
+from interfere.profiling.workloads.workload import BUILT_IN, Pause, Step, Workload
 
-BUILT_IN = {
-    workload.name: workload
-    for workload in (*vision.WORKLOADS, *language.WORKLOADS, *training.WORKLOADS, *arrays.WORKLOADS)
-}
+for _module in ("vision", "language", "training", "arrays"):  # each enters its workloads into BUILT_IN
+    importlib.import_module(f"{__name__}.{_module}")
 
 # Subsets for runs of a few minutes; each keeps the variety, from always busy to mostly idle.
 EIGHT = (

@@ -3,7 +3,7 @@
 FLOPs and bytes are declared, since NumPy's operators cannot be profiled: the textbook count of each operation.
 """
 
-from interfere.profiling.workloads.workload import Pause, Step, Workload
+from interfere.profiling.workloads.workload import Pause, Step, built_in
 
 GEMM_N, GEMM_CALLS = 384, 4
 STREAM_N = 4_000_000  # float64: three arrays of 32 MB, beyond the caches
@@ -12,6 +12,15 @@ FRAMES, FRAME_N = 512, 1024
 SORT_N = 500_000
 
 
+@built_in(
+    "gemm",
+    "dense matrix products in NumPy: always busy, compute-bound",
+    "numpy",
+    flops_per_step=GEMM_CALLS * 2.0 * GEMM_N**3,  # one multiply and one add for each of n³ terms
+    bytes_per_step=GEMM_CALLS * 3.0 * GEMM_N**2 * 4,  # two operands and one result, once
+    operator="numpy::matmul",
+    operator_count=GEMM_CALLS,
+)
 def build_gemm() -> Step:
     """Dense float32 products that stay in cache: compute-bound."""
     import numpy as np
@@ -27,6 +36,14 @@ def build_gemm() -> Step:
     return step
 
 
+@built_in(
+    "stream",
+    "STREAM add in NumPy: always busy, bandwidth-bound",
+    "numpy",
+    flops_per_step=float(STREAM_N),
+    bytes_per_step=3.0 * STREAM_N * 8,
+    operator="numpy::add",
+)
 def build_stream() -> Step:
     """STREAM's add (McCalpin 1995): bandwidth-bound."""
     import numpy as np
@@ -40,6 +57,15 @@ def build_stream() -> Step:
     return step
 
 
+@built_in(
+    "gather",
+    "random look-ups in a 32 MB table, 4 ms between queries",
+    "numpy",
+    flops_per_step=0.0,
+    bytes_per_step=4.0 * GATHER_N * (8 + 8 + 8),  # index, entry, result
+    operator="numpy::take",
+    operator_count=4,
+)
 def build_gather() -> Step:
     """Random look-ups in a table of 32 MB, then 4 ms until the next query."""
     import numpy as np
@@ -56,6 +82,15 @@ def build_gather() -> Step:
     return step
 
 
+@built_in(
+    "spectrogram",
+    "FFTs of audio packets, 2 ms apart",
+    "numpy",
+    flops_per_step=3 * FRAMES * 2.5 * FRAME_N * 10,  # 2.5 n log2 n for a real transform (FFTW's convention)
+    bytes_per_step=3.0 * FRAMES * FRAME_N * 8 * 4,  # input, windowed copy, spectrum, logarithm
+    operator="numpy::rfft",
+    operator_count=3,
+)
 def build_spectrogram() -> Step:
     """Windowed FFTs of three audio packets, 2 ms apart."""
     import numpy as np
@@ -71,6 +106,13 @@ def build_spectrogram() -> Step:
     return step
 
 
+@built_in(
+    "request-server",
+    "small JSON requests, gaps of 0.5-4 ms: light and latency-bound",
+    "python",
+    operator="python::request",
+    operator_count=4,
+)
 def build_request_server() -> Step:
     """Four small requests (parse, hash, answer), gaps of 0.5-4 ms: light and latency-bound."""
     import hashlib
@@ -88,6 +130,12 @@ def build_request_server() -> Step:
     return step
 
 
+@built_in(
+    "analytics",
+    "sort and aggregate, then an 8 ms pause: long burst, long pause",
+    "numpy",
+    operator="numpy::argsort",
+)
 def build_analytics() -> Step:
     """A long query that sorts and aggregates, then 8 ms until the next: long burst, long pause."""
     import numpy as np
@@ -101,61 +149,3 @@ def build_analytics() -> Step:
         pause(0.008)
 
     return step
-
-
-WORKLOADS = (
-    Workload(
-        name="gemm",
-        description="dense matrix products in NumPy: always busy, compute-bound",
-        framework="numpy",
-        build=build_gemm,
-        flops_per_step=GEMM_CALLS * 2.0 * GEMM_N**3,  # one multiply and one add for each of n³ terms
-        bytes_per_step=GEMM_CALLS * 3.0 * GEMM_N**2 * 4,  # two operands and one result, once
-        operator="numpy::matmul",
-        operator_count=GEMM_CALLS,
-    ),
-    Workload(
-        name="stream",
-        description="STREAM add in NumPy: always busy, bandwidth-bound",
-        framework="numpy",
-        build=build_stream,
-        flops_per_step=float(STREAM_N),
-        bytes_per_step=3.0 * STREAM_N * 8,
-        operator="numpy::add",
-    ),
-    Workload(
-        name="gather",
-        description="random look-ups in a 32 MB table, 4 ms between queries",
-        framework="numpy",
-        build=build_gather,
-        flops_per_step=0.0,
-        bytes_per_step=4.0 * GATHER_N * (8 + 8 + 8),  # index, entry, result
-        operator="numpy::take",
-        operator_count=4,
-    ),
-    Workload(
-        name="spectrogram",
-        description="FFTs of audio packets, 2 ms apart",
-        framework="numpy",
-        build=build_spectrogram,
-        flops_per_step=3 * FRAMES * 2.5 * FRAME_N * 10,  # 2.5 n log2 n for a real transform (FFTW's convention)
-        bytes_per_step=3.0 * FRAMES * FRAME_N * 8 * 4,  # input, windowed copy, spectrum, logarithm
-        operator="numpy::rfft",
-        operator_count=3,
-    ),
-    Workload(
-        name="request-server",
-        description="small JSON requests, gaps of 0.5-4 ms: light and latency-bound",
-        framework="python",
-        build=build_request_server,
-        operator="python::request",
-        operator_count=4,
-    ),
-    Workload(
-        name="analytics",
-        description="sort and aggregate, then an 8 ms pause: long burst, long pause",
-        framework="numpy",
-        build=build_analytics,
-        operator="numpy::argsort",
-    ),
-)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from interfere.profiling.workloads.workload import Pause, Step, Workload
+from interfere.profiling.workloads.workload import Pause, Step, built_in
 
 WIDTH, HEADS = 128, 4
 
@@ -25,6 +25,7 @@ def _encoder(batch: int, tokens: int) -> Callable[[], Any]:
     return infer
 
 
+@built_in("bert-infer", "BERT-like encoder scoring batches offline: always busy", "torch")
 def build_bert_infer() -> Step:
     """Build offline scoring of one batch after another, which keeps the device always busy."""
     infer = _encoder(batch=8, tokens=64)
@@ -35,6 +36,7 @@ def build_bert_infer() -> Step:
     return step
 
 
+@built_in("bert-serve", "BERT-like encoder behind requests, gaps of 1-8 ms", "torch")
 def build_bert_serve() -> Step:
     """Four requests of two sentences each; the gaps between them differ, but every step has the same four."""
     infer = _encoder(batch=2, tokens=64)
@@ -47,6 +49,7 @@ def build_bert_serve() -> Step:
     return step
 
 
+@built_in("gpt-decode", "GPT-like decoding with cached keys and values, each token streamed out (1 ms)", "torch")
 def build_gpt_decode() -> Step:
     """Eight tokens with a ring of cached keys and values; each token is streamed out (1 ms on the wire)."""
     import torch
@@ -87,6 +90,7 @@ def build_gpt_decode() -> Step:
     return step
 
 
+@built_in("lstm-train", "character LSTM training: always busy, many small operators", "torch")
 def build_lstm_train() -> Step:
     """A next-character model: always busy, many small operators."""
     import torch
@@ -104,31 +108,3 @@ def build_lstm_train() -> Step:
         optimizer.step()
 
     return step
-
-
-WORKLOADS = (
-    Workload(
-        name="bert-infer",
-        description="BERT-like encoder scoring batches offline: always busy",
-        framework="torch",
-        build=build_bert_infer,
-    ),
-    Workload(
-        name="bert-serve",
-        description="BERT-like encoder behind requests, gaps of 1-8 ms",
-        framework="torch",
-        build=build_bert_serve,
-    ),
-    Workload(
-        name="gpt-decode",
-        description="GPT-like decoding with cached keys and values, each token streamed out (1 ms)",
-        framework="torch",
-        build=build_gpt_decode,
-    ),
-    Workload(
-        name="lstm-train",
-        description="character LSTM training: always busy, many small operators",
-        framework="torch",
-        build=build_lstm_train,
-    ),
-)

@@ -1,8 +1,9 @@
 """Other torch workloads: training of a recommender, a VAE and a graph network, and rollouts of a policy."""
 
-from interfere.profiling.workloads.workload import Pause, Step, Workload
+from interfere.profiling.workloads.workload import Pause, Step, built_in
 
 
+@built_in("dlrm-train", "recommendation with embeddings (DLRM-like), 3 ms wait for features before each batch", "torch")
 def build_dlrm_train() -> Step:
     """Sparse embeddings, a dot interaction, a small MLP (Naumov et al. 2019); waits 3 ms for the feature store."""
     import torch
@@ -33,6 +34,7 @@ def build_dlrm_train() -> Step:
     return step
 
 
+@built_in("vae-train", "variational autoencoder training, 2 ms of logging after each step", "torch")
 def build_vae_train() -> Step:
     """A variational autoencoder on MNIST shapes (Kingma and Welling 2014); 2 ms of logging after each step."""
     import torch
@@ -56,6 +58,7 @@ def build_vae_train() -> Step:
     return step
 
 
+@built_in("gnn-train", "graph network training, gather and scatter along edges: always busy", "torch")
 def build_gnn_train() -> Step:
     """Two rounds of messages along random edges, gathered and scattered: always busy, memory-bound."""
     import torch
@@ -79,6 +82,7 @@ def build_gnn_train() -> Step:
     return step
 
 
+@built_in("rl-rollout", "policy rollout: ten tiny inferences, 0.5 ms of simulator after each", "torch")
 def build_rl_rollout() -> Step:
     """A policy picks ten actions; a simulator in another process takes 0.5 ms for each: very short bursts."""
     import torch
@@ -94,31 +98,3 @@ def build_rl_rollout() -> Step:
             pause(0.0005)
 
     return step
-
-
-WORKLOADS = (
-    Workload(
-        name="dlrm-train",
-        description="recommendation with embeddings (DLRM-like), 3 ms wait for features before each batch",
-        framework="torch",
-        build=build_dlrm_train,
-    ),
-    Workload(
-        name="vae-train",
-        description="variational autoencoder training, 2 ms of logging after each step",
-        framework="torch",
-        build=build_vae_train,
-    ),
-    Workload(
-        name="gnn-train",
-        description="graph network training, gather and scatter along edges: always busy",
-        framework="torch",
-        build=build_gnn_train,
-    ),
-    Workload(
-        name="rl-rollout",
-        description="policy rollout: ten tiny inferences, 0.5 ms of simulator after each",
-        framework="torch",
-        build=build_rl_rollout,
-    ),
-)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from interfere.profiling.workloads.workload import Pause, Step, Workload
+from interfere.profiling.workloads.workload import Pause, Step, built_in
 
 SIDE, CLASSES = 32, 10  # images of CIFAR-10's shape
 
@@ -52,6 +52,7 @@ def _trainer(widths: tuple[int, ...]) -> Callable[[Any, Any], None]:
     return train
 
 
+@built_in("resnet-train", "small ResNet training, CIFAR shapes, batch in memory: always busy", "torch")
 def build_resnet_train() -> Step:
     """Training on a batch that is already in memory: always busy."""
     import torch
@@ -65,6 +66,11 @@ def build_resnet_train() -> Step:
     return step
 
 
+@built_in(
+    "resnet-input",
+    "data loading with input stalls: read (6 ms wait), decompress, augment, train a small ResNet",
+    "torch",
+)
 def build_resnet_input() -> Step:
     """The usual input-bound loop: read (wait for the storage), decompress, augment, train."""
     import zlib
@@ -85,19 +91,3 @@ def build_resnet_input() -> Step:
         train(torch.from_numpy(flipped), labels)
 
     return step
-
-
-WORKLOADS = (
-    Workload(
-        name="resnet-train",
-        description="small ResNet training, CIFAR shapes, batch in memory: always busy",
-        framework="torch",
-        build=build_resnet_train,
-    ),
-    Workload(
-        name="resnet-input",
-        description="data loading with input stalls: read (6 ms wait), decompress, augment, train a small ResNet",
-        framework="torch",
-        build=build_resnet_input,
-    ),
-)

@@ -14,9 +14,9 @@ from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling.measurement_log import MeasurementLog, lock_log
 from interfere.profiling.measurer import MeasuringProgress, measure
-from interfere.profiling.programs.config import CommandConfig
+from interfere.profiling.programs.profiler import CommandConfig
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.workload_config import WorkloadConfig
+from interfere.profiling.workload_profiler import WorkloadConfig
 from interfere.records import PairStatus
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
 

@@ -9,8 +9,8 @@ import pytest
 
 from interfere.errors import UnfitError
 from interfere.profiling.measurer import measure
-from interfere.profiling.programs.config import CommandConfig
 from interfere.profiling.programs.output import HEAD_BYTES, TAIL_BYTES
+from interfere.profiling.programs.profiler import CommandConfig
 from interfere.profiling.programs.spec import Command
 from interfere.records import PairStatus
 from tests.profiling.programs.sample_programs import BUSY, WAITING, leftovers, program

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from interfere.data.tables import Table, read_table
 from interfere.profiling.measurer import MeasuredTable, Report
-from interfere.profiling.programs.config import CommandConfig
+from interfere.profiling.programs.profiler import CommandConfig
 from interfere.profiling.programs.spec import read_commands
 from interfere.training.onboarding import OnboardingConfig
 

@@ -22,9 +22,17 @@ from functools import partial
 from pathlib import Path
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.import_result import Notice, Treatment
+from interfere.data.importers.import_result import Notice, dropped, flagged
 from interfere.data.importers.kernels.kernel_files import SUM_NOTE, KernelFile, KernelFormat, KernelLaunch
-from interfere.data.importers.strict_reading import MAX_INT32, NUMBER, CsvRow, check_columns, check_width, read_text
+from interfere.data.importers.strict_reading import (
+    MAX_INT32,
+    NUMBER,
+    CsvRow,
+    check_columns,
+    csv_row,
+    parse_csv,
+    read_text,
+)
 from interfere.errors import TableError
 from interfere.records import NAN
 
@@ -120,7 +128,10 @@ def _read_export(columns: LaunchColumns, path: Path, _step_range: str = "") -> K
     text, source = read_text(path)
     lines = io.StringIO(text.replace("\r\n", "\n"), newline="").readlines()
     start, end = _table_lines(path, lines, columns)
-    rows, header = _parse_rows(path, lines[start:end], start)
+    numbered = parse_csv(path, lines[start:end], lines_before=start)
+    header = tuple(name.strip() for name in next(numbered)[1])
+    check_columns(path, header, (), row=start + 1)
+    rows = [csv_row(path, number, fields, header) for number, fields in numbered]
     is_details_page, units = VALUE in header, dict[str, str]()
     if rows and not is_details_page and not rows[0].fields[columns.name].strip():
         units = rows.pop(0).fields
@@ -135,20 +146,15 @@ def _read_export(columns: LaunchColumns, path: Path, _step_range: str = "") -> K
         values = list(_row_values(rows, columns, header, units))
         device_name = next((row.fields[DEVICE_NAME_METRIC] for row in rows if row.fields.get(DEVICE_NAME_METRIC)), "")
     launches = tuple(_launch(row, columns, numbers) for row, numbers in values)
+    above_and_below = dropped(
+        start + len(lines) - end, "lines outside of the table", "output of the program or of ncu itself"
+    )
+    unread = () if is_details_page or units else (_notice_of_unread_columns(path, columns, header),)
     return KernelFile(
         source=source,
         launches=launches,
         device_type=device_type_of_product(device_name),
-        notices=(
-            *_notices_of_values(columns, launches, [numbers for _, numbers in values]),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="lines outside of the table",
-                count=start + len(lines) - end,
-                reason="output of the program or of ncu itself",
-            ),
-            *(() if is_details_page or units else _notice_of_unread_columns(path, columns, header)),
-        ),
+        notices=(*_notices_of_values(columns, launches, [numbers for _, numbers in values]), above_and_below, *unread),
     )
 
 
@@ -158,32 +164,25 @@ def _notices_of_values(
     """Return notices on values that the launches of a file lack, and on values that the importer does not read."""
     words = {name for name, column in columns.of_field.items() if column.words}
     missing = sum(math.isnan(value) for each in values for name, value in each.items() if name not in words)
-    for subject, count, reason in (
-        (
-            "of {launches} launches are of unknown kind",
-            sum(math.isnan(launch.compute_bound) for launch in launches) if "compute_bound" in words else 0,
-            "Profile is -1: Orion classed them neither as compute- nor as memory-bound",
-        ),
-        (
-            "launches with a memory footprint",
-            sum(each.get("footprint", 0.0) > 0 for each in values),
-            "its unit is not documented: the number is left out, the launch is kept",
-        ),
-        ("values that Nsight Compute could not give", missing, "n/a or empty: NaN"),
-    ):
-        yield Notice(treatment=Treatment.FLAGGED, subject=subject, count=count, reason=reason)
+    yield flagged(
+        sum(math.isnan(launch.compute_bound) for launch in launches) if "compute_bound" in words else 0,
+        "of {launches} launches are of unknown kind",
+        "Profile is -1: Orion classed them neither as compute- nor as memory-bound",
+    )
+    yield flagged(
+        sum(each.get("footprint", 0.0) > 0 for each in values),
+        "launches with a memory footprint",
+        "its unit is not documented: the number is left out, the launch is kept",
+    )
+    yield flagged(missing, "values that Nsight Compute could not give", "n/a or empty: NaN")
 
 
-def _notice_of_unread_columns(path: Path, columns: LaunchColumns, header: Sequence[str]) -> Iterator[Notice]:
+def _notice_of_unread_columns(path: Path, columns: LaunchColumns, header: Sequence[str]) -> Notice:
     field_of = columns.field_of_name()
     known = (columns.name, "ID", "Grid Size", "Block Size", DEVICE_NAME_METRIC)
     unread = [name for name in header if name not in known and name.lower() not in field_of]
-    yield Notice(
-        treatment=Treatment.DROPPED,
-        subject=f"columns of {path.name}: {', '.join(unread)}",
-        count=len(unread),
-        reason="not a fact of a kernel alone, or of unknown unit",
-    )
+    subject = f"columns of {path.name}: {', '.join(unread)}"
+    return dropped(len(unread), subject, "not a fact of a kernel alone, or of unknown unit")
 
 
 def _table_lines(path: Path, lines: list[str], columns: LaunchColumns) -> tuple[int, int]:
@@ -206,26 +205,6 @@ def _table_lines(path: Path, lines: list[str], columns: LaunchColumns) -> tuple[
             remedy="export it again, or end the row if it is complete",
         )
     return start, end
-
-
-def _parse_rows(path: Path, lines: list[str], start: int) -> tuple[list[CsvRow], tuple[str, ...]]:
-    """Rows and columns of the table in `lines`, of which the first is line `start` of the file."""
-    reader = csv.reader(iter(lines), strict=True)
-    rows: list[CsvRow] = []
-    try:
-        header = tuple(name.strip() for name in next(reader))
-        check_columns(path, header, (), row=start + 1)
-        for fields in reader:
-            row_number = start + reader.line_num
-            check_width(path, row_number, fields, header)
-            rows.append(CsvRow(path=path, row_number=row_number, fields=dict(zip(header, fields, strict=True))))
-    except csv.Error as error:
-        raise TableError(
-            f"{path.name}, row {start + reader.line_num}: not valid CSV ({error})",
-            value=path,
-            remedy="close the quotes",
-        ) from None
-    return rows, header
 
 
 def _row_values(

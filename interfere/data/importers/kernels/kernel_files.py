@@ -9,13 +9,15 @@ nor the user gives a step time, the sum of the kernels of a step stands in for i
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
+from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, flagged, repaired
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile, KernelStat
 
@@ -80,8 +82,23 @@ class KernelFormat:
     device_type: str = ""  # where neither the user nor the file names one
 
 
+FORMATS = {  # module of this package, and the attribute that holds the KernelFormat
+    "nsight": "csv_exports:NSIGHT",
+    "orion": "csv_exports:ORION",
+    "nsys": "nsight_systems:NSIGHT_SYSTEMS",
+    "torch-profiler": "torch_profiler:TORCH_PROFILER",
+}
+
+
+def find_format(name: str) -> KernelFormat:
+    """The format of that name in `FORMATS`; only its own module is imported."""
+    module, _, attribute = FORMATS[name].partition(":")
+    found: KernelFormat = getattr(import_module(f"{__package__}.{module}"), attribute)
+    return found
+
+
 def import_kernels(
-    kernel_format: KernelFormat,
+    format_name: str,
     path: Path,
     *,
     device_type: str = "",
@@ -90,11 +107,12 @@ def import_kernels(
     step_range: str = "",
     step_time_s: float = NAN,
 ) -> ImportResult:
-    """Import one profile of a file, or one of each file of a folder.
+    """Import one profile of a file, or one of each file of a folder, in a format of `FORMATS`.
 
     `steps` is the number of steps of a file that marks none, `step_range` the text of the NVTX range of a step. Raises
     TableError, which names file and place, and InvalidInputError where an option of one file is given for several.
     """
+    kernel_format = find_format(format_name)
     paths = tuple(sorted(each for pattern in kernel_format.patterns for each in path.glob(pattern)))
     paths = paths if path.is_dir() else (path,)
     if not paths:
@@ -126,7 +144,7 @@ def import_kernels(
         files=tuple(file.source for file in files),
         format_notes=tuple(note.format(steps=steps, device_type=device_type) for note in kernel_format.notes),
         jobs=tuple(jobs),
-        notices=nonempty_notices(*_notices(kernel_format, files, steps, is_measured=not math.isnan(step_time_s))),
+        notices=tuple(_notices(kernel_format, files, steps, is_measured=not math.isnan(step_time_s))),
     )
 
 
@@ -150,46 +168,36 @@ def _notices(
 ) -> list[Notice]:
     """Return notices on content of the files that is not imported as recorded. Counts of one subject are summed over
     files."""
-    counts: dict[tuple[Treatment, str, str], int] = {}
+    counts: Counter[tuple[Treatment, str, str]] = Counter()
     total = str(sum(len(file.launches) for file in files))
     for notice in (notice for file in files for notice in file.notices):
-        key = (notice.treatment, notice.subject.replace("{launches}", total), notice.reason)
-        counts[key] = counts.get(key, 0) + notice.count
+        counts[notice.treatment, notice.subject.replace("{launches}", total), notice.reason] += notice.count
     unmeasured, why = "profiles whose step time is the sum of their kernels", "the format has no step time"
     if kernel_format.is_timed:
         unmeasured, why = "profiles whose step time comes from the profiled run", PROFILED_STEP_NOTE
     unmarked, _, remedy = kernel_format.unmarked.partition(": ")
+    long_names = sum(len(launch.name) > MAX_NAME for file in files for launch in file.launches)
     return [
-        *_flagged((unmeasured, 0 if is_measured else len(files), why)),
+        flagged(0 if is_measured else len(files), unmeasured, why),
         *(
             Notice(treatment=treatment, subject=subject, count=count, reason=reason)
             for (treatment, subject, reason), count in counts.items()
         ),
-        *_flagged(
-            (
-                unmarked,
-                sum(kernel_format.is_timed and not file.step_spans_s for file in files),
-                f"taken as {steps} steps from the first launch to the last: {remedy}",
-            ),
-            (
-                "files with events of several GPUs",
-                sum(file.device_count > 1 for file in files),
-                "a profile is about one device: only the events of the first one count",
-            ),
+        flagged(
+            sum(kernel_format.is_timed and not file.step_spans_s for file in files),
+            unmarked,
+            f"taken as {steps} steps from the first launch to the last: {remedy}",
         ),
-        Notice(
-            treatment=Treatment.REPAIRED,
-            subject="launches with a name that is too long",
-            count=sum(len(launch.name) > MAX_NAME for file in files for launch in file.launches),
-            reason=f"cut to {MAX_NAME} characters, the last of them a digest of the whole name",
+        flagged(
+            sum(file.device_count > 1 for file in files),
+            "files with events of several GPUs",
+            "a profile is about one device: only the events of the first one count",
         ),
-    ]
-
-
-def _flagged(*rows: tuple[str, int, str]) -> list[Notice]:
-    return [
-        Notice(treatment=Treatment.FLAGGED, subject=subject, count=count, reason=reason)
-        for subject, count, reason in rows
+        repaired(
+            long_names,
+            "launches with a name that is too long",
+            f"cut to {MAX_NAME} characters, the last of them a digest of the whole name",
+        ),
     ]
 
 

@@ -5,7 +5,6 @@ GPU, in ns; StringIds the names; TARGET_INFO_GPU the devices; NVTX_EVENTS the ra
 created only where there is something to put into them.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.import_result import SourceFile
 from interfere.data.importers.kernels.kernel_files import (
     PROFILED_STEP_NOTE,
     TIMED_NOTE,
@@ -21,6 +19,7 @@ from interfere.data.importers.kernels.kernel_files import (
     KernelFormat,
     KernelLaunch,
 )
+from interfere.data.importers.strict_reading import read_bytes
 from interfere.errors import TableError
 
 NANOSECOND = 1e-9
@@ -30,12 +29,7 @@ KERNEL_COLUMNS = ("start", "end", "deviceId", "gridX", "gridY", "gridZ", "blockX
 
 def _read_report(path: Path, step_range: str) -> KernelFile:
     """Read one report. Raises TableError."""
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise TableError(
-            f"{path.name} cannot be read", value=f"{path}: {error.strerror}", remedy="give a file that exists"
-        ) from None
+    _, source = read_bytes(path)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
             database.row_factory = sqlite3.Row
@@ -62,7 +56,7 @@ def _read_report(path: Path, step_range: str) -> KernelFile:
     if not launches:
         raise TableError(f"{path.name}, table {KERNELS}: empty", value=path, remedy="profile a run that uses the GPU")
     return KernelFile(
-        source=SourceFile(path=path, sha256=digest),
+        source=source,
         launches=launches,
         step_spans_s=spans_s,
         device_type=device_type_of_product(product),

@@ -8,7 +8,6 @@ where the program called `profiler.step()`. Times are microseconds.
 """
 
 import gzip
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from interfere.data.importers.kernels.kernel_files import (
     KernelFormat,
     KernelLaunch,
 )
-from interfere.data.importers.strict_reading import require_number, require_object
+from interfere.data.importers.strict_reading import read_bytes, require_number, require_object
 from interfere.devices import CPU_CORE
 from interfere.errors import TableError
 
@@ -78,21 +77,15 @@ def _step_events(complete: list[tuple[int, dict[str, Any]]], *, on_gpu: bool) ->
 
 def _read_document(path: Path) -> tuple[Any, SourceFile]:
     """The JSON of a file, plain or gzip, and the file with its checksum. Raises TableError."""
+    content, source = read_bytes(path)
     try:
-        content = path.read_bytes()
-        text = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-        document = json.loads(text)
-    except OSError as error:
-        raise TableError(
-            f"{path.name} cannot be read", value=f"{path}: {error.strerror or error}", remedy="give a file that exists"
-        ) from None
-    except (ValueError, EOFError, RecursionError) as error:
+        return json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content), source
+    except (OSError, ValueError, EOFError, RecursionError) as error:
         raise TableError(
             f"{path.name}: no complete JSON ({str(error)[:80]})",
             value=path,
             remedy="export the trace again with export_chrome_trace",
         ) from None
-    return document, SourceFile(path=path, sha256=hashlib.sha256(content).hexdigest())
 
 
 def _span(path: Path, place: int, event: dict[str, Any]) -> tuple[float, float]:
@@ -105,15 +98,18 @@ def _span(path: Path, place: int, event: dict[str, Any]) -> tuple[float, float]:
 
 def _device(event: dict[str, Any]) -> int:
     """The index of the GPU of an event."""
-    arguments = event.get("args")
-    device = arguments.get("device", 0) if isinstance(arguments, dict) else 0
+    device = _arguments(event).get("device", 0)
     return device if isinstance(device, int) else 0
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _gpu_launch(path: Path, place: int, event: dict[str, Any]) -> KernelLaunch:
     start_s, end_s = _span(path, place, event)
-    arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
-    assert isinstance(arguments, dict)
+    arguments = _arguments(event)
     return KernelLaunch(
         name=str(event.get("name") or event.get("cat")),
         duration_s=end_s - start_s,

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
+from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, dropped, flagged
 from interfere.data.importers.monitoring.prometheus import TimeSeries, json_files, read_time_series
 from interfere.data.importers.monitoring.site_samples import (
     BY_WORKLOAD,
@@ -144,61 +144,37 @@ def _notices(
         for _ in window.times_s
     )
     window_samples = sum(len(window.times_s) for window in windows)
-    return nonempty_notices(
-        Notice(
-            treatment=Treatment.FLAGGED,
-            subject="profiles without a step time",
-            count=sum(math.isnan(job.step_time_s) for job in jobs),
-            reason="no counter of steps (--step-metric) and no --rates: they hold only what monitoring measures",
+    pairs_seen = "; ".join(f"{names}: {count}" for names, count in shared_samples.most_common(20))
+    return (
+        flagged(
+            sum(math.isnan(job.step_time_s) for job in jobs),
+            "profiles without a step time",
+            "no counter of steps (--step-metric) and no --rates: they hold only what monitoring measures",
         ),
-        Notice(
-            treatment=Treatment.FLAGGED,
-            subject="samples of two jobs on one device",
-            count=shared_samples.total(),
-            reason="; ".join(f"{names}: {count}" for names, count in shared_samples.most_common(20)),
+        flagged(shared_samples.total(), "samples of two jobs on one device", pairs_seen),
+        dropped(
+            without_slowdown,
+            "sides of shared windows without a slowdown",
+            "a job was never seen alone, or its counter is missing, stood still or restarted",
         ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="sides of shared windows without a slowdown",
-            count=without_slowdown,
-            reason="a job was never seen alone, or its counter is missing, stood still or restarted",
+        dropped(
+            sum(len(window.times_s) for window in one_device if len(window.jobs) > 2),
+            "samples of three jobs or more on one device",
+            "a row is about a pair",
         ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="samples of three jobs or more on one device",
-            count=sum(len(window.times_s) for window in one_device if len(window.jobs) > 2),
-            reason="a row is about a pair",
+        dropped(
+            sum(len(window.times_s) for window in windows if window.jobs & gang_jobs),
+            "samples beside or of a job on several devices",
+            "its steps are not those of one device: " + ", ".join(sorted(gang_jobs)[:10]),
         ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="samples beside or of a job on several devices",
-            count=sum(len(window.times_s) for window in windows if window.jobs & gang_jobs),
-            reason="its steps are not those of one device: " + ", ".join(sorted(gang_jobs)[:10]),
+        dropped(
+            len({(device, time_s) for device, time_s, _ in samples}) - window_samples,
+            "samples at the edge of a window, or in one of under three",
+            "they may cover time with other jobs on the device",
         ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="samples at the edge of a window, or in one of under three",
-            count=len({(device, time_s) for device, time_s, _ in samples}) - window_samples,
-            reason="they may cover time with other jobs on the device",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="values without a job",
-            count=site.idle_values,
-            reason="the device was idle",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="blank values",
-            count=site.blank_values,
-            reason="NaN, or DCGM's code for no value",
-        ),
-        Notice(
-            treatment=Treatment.DROPPED,
-            subject="series of other metrics",
-            count=site.other_series,
-            reason="not a field of a profile",
-        ),
+        dropped(site.idle_values, "values without a job", "the device was idle"),
+        dropped(site.blank_values, "blank values", "NaN, or DCGM's code for no value"),
+        dropped(site.other_series, "series of other metrics", "not a field of a profile"),
     )
 
 

@@ -7,14 +7,14 @@ by its name: memory may be given in MiB or GiB instead of bytes, shares in perce
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
 from interfere.data.importers.spreadsheet.options import Conditions, Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
-from interfere.data.importers.strict_reading import Faults, fault
+from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile
 
@@ -91,6 +91,7 @@ DESCRIPTIONS = {
     "measured_at_s": "unix time of the measurement",
 }
 PAIR_ROLES = (*DESCRIPTIONS, *_SIDED)
+DESCRIPTIONS[EXTRA] = "kept under its own name"
 _ALIASES = {
     "victim": ("job", "workload", "victim_job"),
     "neighbour": ("partner", "co_runner", "beside", "neighbour_job", "aggressor"),
@@ -128,6 +129,11 @@ class ColumnRoles:
             remedy = f"keep all but one as extras: --column {EXTRA}={found[-1][0]}"
             raise fault(place, "two measured values of one job", self.path, remedy)
         return found[0] if found else None
+
+    def text(self, row: CsvRow, role: str) -> str:
+        """The cell of a role; "" where there is no such column, or nothing in its cell."""
+        column = self.column(role)
+        return "" if not column or is_empty(row.fields[column]) else row.fields[column]
 
     @property
     def number_columns(self) -> tuple[str, ...]:
@@ -257,71 +263,57 @@ class ColumnUse:
         return f"{where}: {self.role} ({self.meaning}), {self.values} values, such as {self.example or 'none'}"
 
 
-def uses_of_pairs(sheet: Sheet, roles: ColumnRoles, given: Conditions) -> tuple[ColumnUse, ...]:
-    """The columns of a sheet with one row a pair, then what holds for all its rows."""
-    columns = tuple(
-        _column_use(sheet, column, role, "kept under its own name" if role == EXTRA else describe(role))
-        for column, role in roles.role_of.items()
-    )
-    return (*columns, *_for_every_row(sheet, roles, given))
-
-
-def uses_of_matrix(
-    sheet: Sheet, roles: ColumnRoles, measure: Measure, given: Conditions, victims: Victims
+def column_uses(
+    sheet: Sheet, meanings: Iterable[tuple[str, str, str]], roles: ColumnRoles, given: Conditions | None = None
 ) -> tuple[ColumnUse, ...]:
-    """The first column and the job columns of a matrix, then what holds for all its rows."""
-    kind = f"{measure.metric or measure.kind.value}" if measure.kind is ValueKind.TIME else measure.kind.value
-    unit = f", unit {measure.seconds:g} s" if measure.kind is ValueKind.TIME else ""
+    """Return the use of each column, and of what is `given` for all rows where no column says it.
+
+    `meanings` holds column, role and meaning of each column.
+    """
+    file = sheet.source.path.name
+    uses = []
+    for column, role, meaning in meanings:
+        cells = [row.fields[column] for row in sheet.rows if not is_empty(row.fields[column])]
+        example = cells[0] if cells else ""
+        uses.append(ColumnUse(file=file, column=column, role=role, meaning=meaning, values=len(cells), example=example))
+    conditions = ("device_type", "mode", "metric") if given is not None else ()
+    for role in conditions:
+        if (value := getattr(given, role)) and not roles.column(role):
+            meaning = f"{describe(role)}, for rows that name none"
+            rows = len(sheet.rows)
+            uses.append(ColumnUse(file=file, column="", role=role, meaning=meaning, values=rows, example=value))
+    return tuple(uses)
+
+
+def long_meanings(roles: ColumnRoles) -> Iterator[tuple[str, str, str]]:
+    """Return column, role and meaning of each column of a sheet with one row a pair."""
+    for column, role in roles.role_of.items():
+        yield column, role, describe(role)
+
+
+def matrix_meanings(
+    columns: Sequence[str], roles: ColumnRoles, measure: Measure, victims: Victims
+) -> Iterator[tuple[str, str, str]]:
+    """Return column, role and meaning of the first column of a matrix and of its job columns."""
+    kind = measure.kind.value
+    if measure.kind is ValueKind.TIME:
+        kind = f"{measure.metric or kind}, unit {measure.seconds:g} s"
     named, of_row = ("victim", "neighbour") if victims is Victims.ROWS else ("neighbour", "victim")
-    uses = [_column_use(sheet, sheet.columns[0], named, "name of the job")]
-    for column in sheet.columns[1:]:
+    yield columns[0], named, "name of the job"
+    for column in columns[1:]:
         role = roles.role_of[column]
         if role in ("device_type", "mode", "metric"):
-            uses.append(_column_use(sheet, column, role, describe(role)))
+            yield column, role, describe(role)
         elif column.lower() in ALONE_WORDS:
-            uses.append(_column_use(sheet, column, "alone", f"{kind}{unit} of the job of the row alone"))
+            yield column, "alone", f"{kind} of the job of the row alone"
         else:
-            uses.append(_column_use(sheet, column, of_row, f"{kind}{unit} of the victim beside the neighbour"))
-    return (*uses, *_for_every_row(sheet, roles, given))
+            yield column, of_row, f"{kind} of the victim beside the neighbour"
 
 
-def uses_of_profiles(sheet: Sheet, roles: ColumnRoles) -> tuple[ColumnUse, ...]:
-    """The columns of a sheet of jobs alone."""
-
-    def meaning(role: str) -> str:
-        if role == EXTRA:
-            return "kept under its own name"
+def profile_meanings(roles: ColumnRoles) -> Iterator[tuple[str, str, str]]:
+    """Return column, role and meaning of each column of a sheet of jobs alone."""
+    for column, role in roles.role_of.items():
+        fact, scale = FACT_OF_ROLE.get(role, (describe(role), 1.0))
         if role == "throughput":
-            return "steps/s alone, step_time_s = 1 / throughput"
-        fact, scale = FACT_OF_ROLE.get(role, (role, 1.0))
-        return fact if scale == 1.0 else f"{fact} = {scale:g} x the value"
-
-    return tuple(_column_use(sheet, column, role, meaning(role)) for column, role in roles.role_of.items())
-
-
-def _for_every_row(sheet: Sheet, roles: ColumnRoles, given: Conditions) -> tuple[ColumnUse, ...]:
-    values = (("device_type", given.device_type), ("mode", given.mode), ("metric", given.metric))
-    return tuple(
-        ColumnUse(
-            file=sheet.source.path.name,
-            column="",
-            role=role,
-            meaning=f"{describe(role)}, for rows that name none",
-            values=len(sheet.rows),
-            example=value,
-        )
-        for role, value in values
-        if value and not roles.column(role)
-    )
-
-
-def _column_use(sheet: Sheet, column: str, role: str, meaning: str) -> ColumnUse:
-    cells = [row.fields[column] for row in sheet.rows if not is_empty(row.fields[column])]
-    return ColumnUse(
-        file=sheet.source.path.name,
-        column=column,
-        role=role,
-        meaning=meaning,
-        values=len(cells),
-        example=cells[0] if cells else "",
-    )
+            fact = "steps/s alone, step_time_s = 1 / throughput"
+        yield column, role, fact if scale == 1.0 else f"{fact} = {scale:g} x the value"

@@ -10,7 +10,8 @@ A template is a pair of files to fill in, with the columns that the importer rea
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,29 +19,33 @@ from typing import Any
 
 from interfere.data.extra_facts import ExtraFact
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.import_result import ImportResult, Notice, Treatment, nonempty_notices
-from interfere.data.importers.spreadsheet import slowdowns
+from interfere.data.importers.import_result import ImportResult, Notice, dropped, flagged
 from interfere.data.importers.spreadsheet.columns import (
     MEASURES,
     ColumnRoles,
     ColumnUse,
     assign_roles,
-    uses_of_matrix,
-    uses_of_pairs,
-    uses_of_profiles,
+    column_uses,
+    long_meanings,
+    matrix_meanings,
+    profile_meanings,
 )
-from interfere.data.importers.spreadsheet.measured_values import (
+from interfere.data.importers.spreadsheet.measurements import (
     MeasuredCell,
+    SoloKey,
     is_matrix,
-    long_readings,
+    long_cells,
+    matrix_cells,
     matrix_columns,
     matrix_measure,
-    matrix_readings,
+    pair_measurements,
+    row_solo_step_times,
+    solo_step_times,
 )
 from interfere.data.importers.spreadsheet.options import Shape, SpreadsheetOptions
 from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
-from interfere.data.importers.strict_reading import Faults
+from interfere.data.importers.strict_reading import CsvRow, Faults
 from interfere.errors import ConflictError, InvalidInputError, TableError
 from interfere.file_writing import write_atomically
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
@@ -67,39 +72,44 @@ def read_spreadsheet(
     faults = Faults()
     # 1. Read the jobs alone.
     jobs_alone = faults.read(partial(_read_jobs, profiles, options, faults), None) if profiles is not None else None
-    job_sheet, job_roles, job_rows = jobs_alone or (None, None, ())
+    job_rows = jobs_alone[2] if jobs_alone else ()
     # 2. Read the pairs: each cell with its jobs and conditions.
     read = faults.read(partial(_read_pairs, pairs, options, faults), None)
     if read is None:
         faults.raise_all()
     assert read is not None
-    sheet, roles, readings, uses = read
+    sheet, roles, cells, uses = read
     # 3. Turn values into slowdowns.
-    dropped = slowdowns.DroppedRows()
     step_times = {(each.profile.workload, each.profile.device_type): each.profile.step_time_s for each in job_rows}
-    solo = slowdowns.solo_step_times(readings, step_times, faults)
-    source = slowdowns.SheetOrigin(name=options.source, campaign=options.campaign or sheet.source.campaign)
-    measured = slowdowns.pair_measurements(readings, roles, solo, source, dropped, faults)
-    row_solo = slowdowns.row_solo_step_times(readings, faults)
+    solo = solo_step_times(cells, step_times, faults)
+    campaign = options.campaign or sheet.source.campaign
+    measured, values = pair_measurements(cells, roles, solo, faults, source=options.source, campaign=campaign)
+    row_solo = row_solo_step_times(cells, faults)
     faults.raise_all()
-    if not measured and not any(not reading.neighbour for reading in readings):
+    if not measured and all(cell.neighbour for cell in cells):
         raise TableError(
             f"{sheet.source.path.name}: no row has a value",
             value=f"{len(sheet.rows)} rows",
             remedy="fill in the measured values: interfere data import table FILE --dry-run shows what is read",
         )
     # 4. Complete the profiles: every job of a pair has one.
-    jobs, bare = _profiles((solo, row_solo), measured, job_rows, options.source)
-    sheets = (sheet, *((job_sheet,) if job_sheet else ()))
-    uses += uses_of_profiles(job_sheet, job_roles) if job_sheet and job_roles else ()
+    solo_values = [(key, [value]) for key, value in solo.items()] + list(row_solo.items())
+    jobs, bare = _profiles(solo_values, measured, job_rows, options.source)
+    sheets, extras = [sheet], list(_pair_extras(sheet, roles, options))
+    if jobs_alone is not None:
+        job_sheet, job_roles, _ = jobs_alone
+        sheets.append(job_sheet)
+        uses += column_uses(job_sheet, profile_meanings(job_roles), job_roles)
+        for each in job_rows:
+            extras += _extras(each.row, job_roles, each.profile.workload, "", each.profile.device_type, options.source)
     imported = ImportResult(
         source_format=FORMAT,
         files=tuple(each.source for each in sheets),
         format_notes=tuple(use.text() for use in uses),
         jobs=jobs,
         pairs=measured,
-        extras=(*_pair_extras(sheet, roles, options), *_job_extras(job_roles, job_rows)),
-        notices=nonempty_notices(*dropped.notices(), *_notices(sheets, measured, bare)),
+        extras=tuple(extras),
+        notices=(*values.notices(), *_notices(sheets, measured, bare)),
     )
     return SpreadsheetImport(imported=imported, columns=uses)
 
@@ -123,21 +133,24 @@ def _read_jobs(
 def _read_pairs(
     source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
 ) -> tuple[Sheet, ColumnRoles, tuple[MeasuredCell, ...], tuple[ColumnUse, ...]]:
-    """The sheet of the pairs, the roles of its columns, its readings, and how each column was understood."""
+    """The sheet of the pairs, the roles of its columns, its measured cells, and how each column was understood."""
     given = options.conditions
     sheet = read_sheet(source, faults, options.decimal)
     roles = assign_roles(sheet.source.path, sheet.columns, options.mapping)
     if options.shape is Shape.WIDE or (options.shape is Shape.AUTO and is_matrix(sheet, roles)):
         measure = matrix_measure(sheet, options.value)
         sheet = sheet.with_decimal(matrix_columns(sheet, roles), options.decimal)
-        readings = tuple(matrix_readings(sheet, roles, measure, options, faults))
-        return sheet, roles, readings, uses_of_matrix(sheet, roles, measure, given, options.victims)
-    sheet = sheet.with_decimal(roles.number_columns, options.decimal)
-    return sheet, roles, tuple(long_readings(sheet, roles, given, faults)), uses_of_pairs(sheet, roles, given)
+        cells = tuple(matrix_cells(sheet, roles, measure, options, faults))
+        meanings = matrix_meanings(sheet.columns, roles, measure, options.victims)
+    else:
+        sheet = sheet.with_decimal(roles.number_columns, options.decimal)
+        cells = tuple(long_cells(sheet, roles, given, faults))
+        meanings = long_meanings(roles)
+    return sheet, roles, cells, column_uses(sheet, meanings, roles, given)
 
 
 def _profiles(
-    solo: "tuple[Mapping[slowdowns.SoloKey, float], Mapping[slowdowns.SoloKey, list[float]]]",
+    solo: Iterable[tuple[SoloKey, list[float]]],
     measured: Sequence[PairMeasurement],
     job_rows: Sequence[ProfileRow],
     source: str,
@@ -147,12 +160,10 @@ def _profiles(
     `solo` holds the step times of jobs alone: from rows of a job alone and from profiles, then from solo columns.
     """
     jobs = {(each.profile.workload, each.profile.device_type): each.profile for each in job_rows}
-    step_times: dict[tuple[str, str], list[float]] = {}
-    for of_rows in solo:
-        for (name, conditions), value in of_rows.items():
-            if conditions.metric == "step_time_mean":
-                values = value if isinstance(value, list) else [value]
-                step_times.setdefault((name, conditions.device_type), []).extend(values)
+    step_times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (name, conditions), values_s in solo:
+        if conditions.metric == "step_time_mean":
+            step_times[name, conditions.device_type] += values_s
     used = {(name, pair.device_type) for pair in measured for name in (pair.victim, pair.neighbour)}
     bare = []
     for name, device_type in sorted(used | set(step_times)):
@@ -171,82 +182,56 @@ def _profiles(
 
 def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) -> Iterator[ExtraFact]:
     """The extras of a sheet in long shape; a matrix has none."""
-    victim, neighbour, device = (roles.column(role) for role in ("victim", "neighbour", "device_type"))
-    if not (victim and neighbour):
-        return
-    for row in sheet.rows:
-        own = row.fields[device] if device else ""
-        for column in roles.extras:
-            if not is_empty(row.fields[column]):
-                yield ExtraFact(
-                    workload=row.fields[victim],
-                    neighbour=row.fields[neighbour],
-                    device_type=device_type_of_product(own or options.device_type),
-                    source=options.source,
-                    name=column,
-                    value=row.fields[column],
-                )
+    victim, neighbour = roles.column("victim"), roles.column("neighbour")
+    device = roles.column("device_type")
+    for row in sheet.rows if victim and neighbour else ():
+        product = (row.fields[device] if device else "") or options.device_type
+        names = row.fields[victim], row.fields[neighbour]
+        yield from _extras(row, roles, *names, device_type_of_product(product), options.source)
 
 
-def _job_extras(roles: ColumnRoles | None, rows: Sequence[ProfileRow]) -> Iterator[ExtraFact]:
-    for each in rows if roles else ():
-        assert roles is not None
-        for column in roles.extras:
-            if not is_empty(each.row.fields[column]):
-                yield ExtraFact(
-                    workload=each.profile.workload,
-                    device_type=each.profile.device_type,
-                    source=each.profile.source,
-                    name=column,
-                    value=each.row.fields[column],
-                )
+def _extras(
+    row: CsvRow, roles: ColumnRoles, workload: str, neighbour: str, device_type: str, source: str
+) -> Iterator[ExtraFact]:
+    """The cells of one row that are no known fact; `neighbour` is "" where the row is about a job alone."""
+    for column in roles.extras:
+        if not is_empty(row.fields[column]):
+            yield ExtraFact(
+                workload=workload,
+                neighbour=neighbour,
+                device_type=device_type,
+                source=source,
+                name=column,
+                value=row.fields[column],
+            )
 
 
 def _notices(sheets: Sequence[Sheet], measured: Sequence[PairMeasurement], bare: Sequence[str]) -> Iterator[Notice]:
     ok = [pair for pair in measured if pair.status is PairStatus.OK]
     for sheet in sheets:
-        yield Notice(
-            treatment=Treatment.DROPPED,
-            subject=f"empty rows of {sheet.source.path.name}",
-            count=len(sheet.empty_rows),
-            reason="nothing in them",
-            rows=sheet.empty_rows,
-        )
-    repeats = [pair for pair in ok if len(pair.passes) > 1]
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="ordered pairs with several values",
-        count=len(repeats),
-        reason="repeats: their geometric mean counts, each value is kept in `passes`",
+        subject = f"empty rows of {sheet.source.path.name}"
+        yield dropped(len(sheet.empty_rows), subject, "nothing in them", rows=sheet.empty_rows)
+    yield flagged(
+        sum(len(pair.passes) > 1 for pair in ok),
+        "ordered pairs with several values",
+        "repeats: their geometric mean counts, each value is kept in `passes`",
     )
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="infeasible or unstable ordered pairs",
-        count=len(measured) - len(ok),
-        reason="marked in the spreadsheet",
-    )
+    yield flagged(len(measured) - len(ok), "infeasible or unstable ordered pairs", "marked in the spreadsheet")
     faster = sum(pair.slowdown < 1 for pair in ok)
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject=f"of {len(ok)} slowdowns are below 1",
-        count=faster,
-        reason="faster beside a neighbour than alone: noise, or a speed or a wrong value alone read as a slowdown"
-        if 2 * faster > len(ok)
-        else "faster beside a neighbour than alone: noise, where it is a little",
+    doubt = "noise, where it is a little"
+    if 2 * faster > len(ok):
+        doubt = "noise, or a speed or a wrong value alone read as a slowdown"
+    yield flagged(faster, f"of {len(ok)} slowdowns are below 1", f"faster beside a neighbour than alone: {doubt}")
+    yield flagged(
+        len(bare),
+        "jobs of which no fact alone is known",
+        "models predict them poorly: give their step time, memory and utilisation with --profiles: "
+        + ", ".join(bare[:20]),
     )
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="jobs of which no fact alone is known",
-        count=len(bare),
-        reason=f"models predict them poorly: give their step time, memory and utilisation with --profiles: "
-        f"{', '.join(bare[:20])}",
-    )
-    other = sum(pair.metric != "step_time_mean" for pair in measured)
-    yield Notice(
-        treatment=Treatment.FLAGGED,
-        subject="ordered pairs of a latency",
-        count=other,
-        reason="kept and shown; models are trained on step times alone",
+    yield flagged(
+        sum(pair.metric != "step_time_mean" for pair in measured),
+        "ordered pairs of a latency",
+        "kept and shown; models are trained on step times alone",
     )
 
 

@@ -62,7 +62,7 @@ def read_profile_rows(
         first_row = seen.setdefault((profile.workload, profile.device_type), row.row_number)
         if first_row != row.row_number:
             problem = f"the same job and device type as row {first_row}"
-            faults.read(partial(row.fail, roles.column("workload"), problem, "keep one row"), None)
+            faults.at(row, roles.column("workload"), problem, "keep one row")
         rows.append(ProfileRow(row=row, profile=profile))
     return roles, tuple(rows)
 
@@ -72,19 +72,15 @@ def _profile(
 ) -> JobProfile | None:
     """Return the profile in a row, of which `columns` are the columns with facts; None where the row has a fault."""
 
-    def text(role: str) -> str:
-        column = roles.column(role)
-        return "" if not column or is_empty(row.fields[column]) else row.fields[column]
-
     def fail(field: str, problem: str, remedy: str) -> None:
         column = columns.get(field) or roles.column(field) or roles.column("workload")
-        faults.read(partial(row.fail, column, f"{field} {problem}", remedy), None)
+        faults.at(row, column, f"{field} {problem}", remedy)
 
     before = len(faults)
-    device = text("device_type") or device_type
+    device = roles.text(row, "device_type") or device_type
     if not device:
-        problem, remedy = "no device type is known", "name it: --device-type, or a column device_type"
-        faults.read(partial(row.fail, roles.column("device_type"), problem, remedy), None)
+        remedy = "name it: --device-type, or a column device_type"
+        faults.at(row, roles.column("device_type"), "no device type is known", remedy)
     values: dict[str, Any] = {"step_time_s": math.nan}
     for fact, column in columns.items():
         if not is_empty(row.fields[column]):
@@ -93,9 +89,9 @@ def _profile(
         return None
     try:
         profile = JobProfile(
-            workload=text("workload"),
+            workload=roles.text(row, "workload"),
             device_type=device_type_of_product(device),
-            family=text("family"),
+            family=roles.text(row, "family"),
             source=source,
             **values,
         )

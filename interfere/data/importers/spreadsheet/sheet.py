@@ -9,7 +9,6 @@ a comma is a decimal sign only in a file that semicolons separate, and only wher
 a number with the other sign is then a fault, never another number.
 """
 
-import csv
 import hashlib
 import io
 import math
@@ -22,7 +21,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interfere.data.importers.import_result import SourceFile
 from interfere.data.importers.spreadsheet.options import Decimal
-from interfere.data.importers.strict_reading import NUMBER, CsvRow, Faults, check_columns, check_width, fault, read_text
+from interfere.data.importers.strict_reading import (
+    NUMBER,
+    CsvRow,
+    Faults,
+    check_columns,
+    check_width,
+    csv_row,
+    fault,
+    parse_csv,
+    read_bytes,
+    read_text,
+)
 from interfere.errors import TableError
 
 if TYPE_CHECKING:
@@ -110,15 +120,9 @@ def _sheet_of_csv(path: Path, faults: Faults) -> Sheet:
     text, source = read_text(path)
     header = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=header.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[tuple[int, list[str]]] = []
-    try:
-        columns = tuple(name.strip() for name in next(reader))
-        rows += ((reader.line_num, [cell.strip() for cell in cells]) for cells in reader)
-    except csv.Error as error:
-        raise TableError(
-            f"{path.name}, row {reader.line_num}: not valid CSV ({error})", value=path, remedy="close the quotes"
-        ) from None
+    numbered = parse_csv(path, io.StringIO(text, newline=""), delimiter=delimiter)
+    columns = tuple(name.strip() for name in next(numbered)[1])
+    rows = [(number, [cell.strip() for cell in cells]) for number, cells in numbered]
     return _sheet(source, columns, rows, faults, delimiter)
 
 
@@ -126,8 +130,8 @@ def _sheet_of_parquet(path: Path, faults: Faults, decimal: Decimal | None) -> Sh
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    _, source = read_bytes(path)
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise TableError(
@@ -135,7 +139,7 @@ def _sheet_of_parquet(path: Path, faults: Faults, decimal: Decimal | None) -> Sh
         ) from None
     columns = [[_cell(value, decimal) for value in column.to_pylist()] for column in table.columns]
     rows = enumerate(map(list, zip(*columns, strict=True)), start=1)
-    return _sheet(SourceFile(path=path, sha256=digest), tuple(table.column_names), rows, faults)
+    return _sheet(source, tuple(table.column_names), rows, faults)
 
 
 def _sheet_of_frame(frame: "pd.DataFrame", faults: Faults, decimal: Decimal | None) -> Sheet:
@@ -173,7 +177,7 @@ def _sheet(
         if len(cells) != len(columns):
             faults.read(partial(check_width, path, number, cells, columns), None)
             continue
-        kept.append(CsvRow(path=path, row_number=number, fields=dict(zip(columns, cells, strict=True))))
+        kept.append(csv_row(path, number, cells, columns))
     if not kept:
         faults.raise_all()
         raise TableError(f"{path.name}: no rows below the header", value=path, remedy="fill in one row a pair")

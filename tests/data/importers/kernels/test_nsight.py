@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from interfere.data.importers.import_result import ImportResult
-from interfere.data.importers.kernels.csv_exports import NSIGHT
 from interfere.data.importers.kernels.kernel_files import import_kernels
 from interfere.errors import InvalidInputError, TableError
 from tests.data.importers.public_files import public
@@ -51,7 +50,7 @@ LONG = LONG_HEAD + "".join(
 
 def read(folder: Path, text: str, **options: object) -> ImportResult:
     (folder / "net.csv").write_text(text)
-    return import_kernels(NSIGHT, folder / "net.csv", **options)  # type: ignore[arg-type] # options by name, for brevity
+    return import_kernels("nsight", folder / "net.csv", **options)  # type: ignore[arg-type] # options by name, for brevity
 
 
 def counts(imported: ImportResult) -> dict[str, int]:
@@ -150,7 +149,7 @@ def test_an_edited_file_is_one_error_that_names_the_place(tmp_path: Path, text: 
 
 
 def test_the_published_derivative() -> None:
-    (job,) = import_kernels(NSIGHT, public("echo/merged_features.csv"), device_type="a100").jobs
+    (job,) = import_kernels("nsight", public("echo/merged_features.csv"), device_type="a100").jobs
     assert sum(kernel.count for kernel in job.kernels) == 619
     assert len(job.kernels) == 26
     assert job.step_time_s == pytest.approx(math.fsum(k.count * k.mean_s for k in job.kernels))

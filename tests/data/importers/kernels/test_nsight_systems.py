@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from interfere.data.importers.kernels.kernel_files import import_kernels
-from interfere.data.importers.kernels.nsight_systems import NSIGHT_SYSTEMS
 from interfere.errors import TableError
 
 SCHEMA = """
@@ -44,7 +43,7 @@ def report(path: Path, *, gpu: str = "NVIDIA H100 80GB HBM3", devices: tuple[int
 
 
 def test_a_report_becomes_a_profile(tmp_path: Path) -> None:
-    got = import_kernels(NSIGHT_SYSTEMS, report(tmp_path / "llama.sqlite"), step_range="step")
+    got = import_kernels("nsys", report(tmp_path / "llama.sqlite"), step_range="step")
     (job,) = got.jobs
     assert (job.workload, job.device_type, job.source) == ("llama", "h100", "nsys")
     assert job.step_time_s == pytest.approx(1e-6)
@@ -58,7 +57,7 @@ def test_a_report_becomes_a_profile(tmp_path: Path) -> None:
 
 def test_without_marked_steps_their_number_counts(tmp_path: Path) -> None:
     path = report(tmp_path / "r.sqlite", devices=(0, 1))
-    got = import_kernels(NSIGHT_SYSTEMS, path, steps=2, name="mine", device_type="h100-pcie")
+    got = import_kernels("nsys", path, steps=2, name="mine", device_type="h100-pcie")
     (job,) = got.jobs
     assert (job.workload, job.device_type) == ("mine", "h100-pcie")
     assert job.step_time_s == pytest.approx(800e-9), "from the first launch to the last, two steps"
@@ -68,19 +67,19 @@ def test_without_marked_steps_their_number_counts(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = report(tmp_path / "r.sqlite")
     with pytest.raises(TableError, match=r"r.sqlite, table NVTX_EVENTS: no such range"):
-        import_kernels(NSIGHT_SYSTEMS, path, step_range="epoch")
+        import_kernels("nsys", path, step_range="epoch")
     with closing(sqlite3.connect(path)) as database:
         database.execute("DELETE FROM TARGET_INFO_GPU")
         database.commit()
     with pytest.raises(TableError, match="does not name its GPU"):
-        import_kernels(NSIGHT_SYSTEMS, path)
+        import_kernels("nsys", path)
     with closing(sqlite3.connect(path)) as database:
         database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
         database.commit()
     with pytest.raises(TableError, match="table CUPTI_ACTIVITY_KIND_KERNEL: missing"):
-        import_kernels(NSIGHT_SYSTEMS, path)
+        import_kernels("nsys", path)
     path.write_bytes(b"no database, but long enough to be taken for one" * 100)
     with pytest.raises(TableError, match="not a readable SQLite export"):
-        import_kernels(NSIGHT_SYSTEMS, path)
+        import_kernels("nsys", path)
     with pytest.raises(TableError, match="cannot be read"):
-        import_kernels(NSIGHT_SYSTEMS, tmp_path / "none.sqlite")
+        import_kernels("nsys", tmp_path / "none.sqlite")

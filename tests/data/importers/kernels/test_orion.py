@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.kernels.csv_exports import ORION
 from interfere.data.importers.kernels.kernel_files import import_kernels
 from interfere.errors import InvalidInputError, TableError
 from tests.data.importers.public_files import public
@@ -20,7 +19,7 @@ def write(folder: Path, text: str = HEAD + ROWS, name: str = "net_4_fwd.csv") ->
 
 
 def test_launches_of_one_identity_are_one_kernel_with_mean_spread_and_count(tmp_path: Path) -> None:
-    got = import_kernels(ORION, write(tmp_path))
+    got = import_kernels("orion", write(tmp_path))
     (job,) = got.jobs
     assert (job.workload, job.device_type, job.source) == ("net_4_fwd", "v100", "orion")
     first, narrow, norm, other = job.kernels
@@ -39,32 +38,35 @@ def test_launches_of_one_identity_are_one_kernel_with_mean_spread_and_count(tmp_
 
 def test_the_sum_of_the_kernels_stands_in_for_an_unmeasured_step_time(tmp_path: Path) -> None:
     path = write(tmp_path)
-    (summed,) = import_kernels(ORION, path).jobs
+    (summed,) = import_kernels("orion", path).jobs
     assert summed.step_time_s == pytest.approx(6.51e-6)
     assert math.isnan(summed.busy_frac)
-    (timed,) = import_kernels(ORION, path, step_time_s=13.02e-6).jobs
+    (timed,) = import_kernels("orion", path, step_time_s=13.02e-6).jobs
     assert timed.step_time_s == 13.02e-6
     assert timed.busy_frac == pytest.approx(0.5)
-    (overlapping,) = import_kernels(ORION, path, step_time_s=1e-6).jobs
+    (overlapping,) = import_kernels("orion", path, step_time_s=1e-6).jobs
     assert math.isnan(overlapping.busy_frac)
 
 
 def test_a_folder_is_one_profile_a_file(tmp_path: Path) -> None:
     write(tmp_path)
     write(tmp_path, name="other.csv")
-    assert [job.workload for job in import_kernels(ORION, tmp_path, device_type="h100").jobs] == ["net_4_fwd", "other"]
+    assert [job.workload for job in import_kernels("orion", tmp_path, device_type="h100").jobs] == [
+        "net_4_fwd",
+        "other",
+    ]
     with pytest.raises(InvalidInputError, match="one file"):
-        import_kernels(ORION, tmp_path, name="mine")
+        import_kernels("orion", tmp_path, name="mine")
     with pytest.raises(InvalidInputError, match="one file"):
-        import_kernels(ORION, tmp_path, step_time_s=1.0)
-    assert import_kernels(ORION, tmp_path / "other.csv", name="mine").jobs[0].workload == "mine"
+        import_kernels("orion", tmp_path, step_time_s=1.0)
+    assert import_kernels("orion", tmp_path / "other.csv", name="mine").jobs[0].workload == "mine"
     (tmp_path / "empty").mkdir()
     with pytest.raises(TableError, match="no CSV file"):
-        import_kernels(ORION, tmp_path / "empty")
+        import_kernels("orion", tmp_path / "empty")
 
 
 def test_a_footprint_of_unknown_unit_is_counted_and_left_out(tmp_path: Path) -> None:
-    got = import_kernels(ORION, write(tmp_path, HEAD + "Conv,1,64,98,1000\n"))
+    got = import_kernels("orion", write(tmp_path, HEAD + "Conv,1,64,98,1000\n"))
     assert math.isnan(got.jobs[0].memory_peak_bytes)
     assert any("footprint" in notice.subject for notice in got.notices)
 
@@ -83,12 +85,12 @@ def test_a_footprint_of_unknown_unit_is_counted_and_left_out(tmp_path: Path) -> 
 )
 def test_an_edited_file_is_one_error_that_names_the_place(tmp_path: Path, old: str, new: str, place: str) -> None:
     with pytest.raises(TableError) as caught:
-        import_kernels(ORION, write(tmp_path, (HEAD + ROWS).replace(old, new)))
+        import_kernels("orion", write(tmp_path, (HEAD + ROWS).replace(old, new)))
     assert f"net_4_fwd.csv, {place}" in str(caught.value)
 
 
 def test_the_published_files() -> None:
-    got = import_kernels(ORION, public("orion"))
+    got = import_kernels("orion", public("orion"))
     assert len(got.jobs) == 6
     for job in got.jobs:
         assert job.step_time_s == pytest.approx(math.fsum(k.count * k.mean_s for k in job.kernels))

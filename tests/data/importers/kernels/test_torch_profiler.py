@@ -10,7 +10,6 @@ import pytest
 
 from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.kernels.kernel_files import import_kernels
-from interfere.data.importers.kernels.torch_profiler import TORCH_PROFILER
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError, TableError
 
@@ -52,7 +51,7 @@ def busy_time_s(path: Path) -> float:
 
 
 def test_a_real_trace_of_a_cpu_becomes_a_profile(tmp_path: Path) -> None:
-    got = import_kernels(TORCH_PROFILER, real_trace(tmp_path / "net.json"))
+    got = import_kernels("torch-profiler", real_trace(tmp_path / "net.json"))
     (job,) = got.jobs
     assert (job.workload, job.device_type, job.source) == ("net", "cpu-core", "torch-profiler")
     by_name = {kernel.name: kernel for kernel in job.kernels}
@@ -71,10 +70,10 @@ def test_a_real_trace_of_a_cpu_becomes_a_profile(tmp_path: Path) -> None:
 
 def test_a_trace_without_marked_steps_needs_their_number(tmp_path: Path) -> None:
     path = real_trace(tmp_path / "net.json", steps=4, scheduled=False)
-    (job,) = import_kernels(TORCH_PROFILER, path, steps=4).jobs
+    (job,) = import_kernels("torch-profiler", path, steps=4).jobs
     assert {k.name: k.count for k in job.kernels}["aten::addmm"] == pytest.approx(2.0)
-    assert [n.count for n in import_kernels(TORCH_PROFILER, path).notices if "ProfilerStep" in n.subject] == [1]
-    assert import_kernels(TORCH_PROFILER, path, steps=4, step_time_s=0.25).jobs[0].step_time_s == 0.25
+    assert [n.count for n in import_kernels("torch-profiler", path).notices if "ProfilerStep" in n.subject] == [1]
+    assert import_kernels("torch-profiler", path, steps=4, step_time_s=0.25).jobs[0].step_time_s == 0.25
 
 
 def kernel(start_us: float, duration_us: float, name: str = "gemm", cat: str = "kernel", **args: Any) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def test_gpu_events_give_kernels_gaps_and_busy_share(tmp_path: Path) -> None:
         kernel(110, 30, "other gpu", device=1),
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 90, "dur": 400, "pid": 1, "tid": 1},
     ]
-    (job,) = import_kernels(TORCH_PROFILER, gpu_trace(tmp_path / "bert.pt.trace.json.gz", *events)).jobs
+    (job,) = import_kernels("torch-profiler", gpu_trace(tmp_path / "bert.pt.trace.json.gz", *events)).jobs
     assert (job.workload, job.device_type) == ("bert", "a100-80gb")
     assert job.step_time_s == pytest.approx(100e-6)
     by_name = {k.name: k for k in job.kernels}
@@ -121,7 +120,7 @@ def test_gpu_events_give_kernels_gaps_and_busy_share(tmp_path: Path) -> None:
 def test_a_trace_of_several_gpus_says_that_one_counts(tmp_path: Path) -> None:
     path = gpu_trace(tmp_path / "t.json", kernel(0, 5), kernel(10, 5, device=1))
     assert [
-        notice.count for notice in import_kernels(TORCH_PROFILER, path).notices if "several GPUs" in notice.subject
+        notice.count for notice in import_kernels("torch-profiler", path).notices if "several GPUs" in notice.subject
     ] == [1]
 
 
@@ -146,7 +145,7 @@ def test_a_trace_of_several_gpus_says_that_one_counts(tmp_path: Path) -> None:
 def test_a_broken_trace_is_named(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(TableError) as error:
-        import_kernels(TORCH_PROFILER, tmp_path / "t.json")
+        import_kernels("torch-profiler", tmp_path / "t.json")
     assert problem in error.value.what
     assert "t.json" in error.value.what
 
@@ -154,10 +153,10 @@ def test_a_broken_trace_is_named(tmp_path: Path, text: str, problem: str) -> Non
 def test_what_is_about_one_file_is_refused_for_several(tmp_path: Path) -> None:
     for name in ("a", "b"):
         gpu_trace(tmp_path / f"{name}.json", kernel(0, 5))
-    assert [job.workload for job in import_kernels(TORCH_PROFILER, tmp_path).jobs] == ["a", "b"]
+    assert [job.workload for job in import_kernels("torch-profiler", tmp_path).jobs] == ["a", "b"]
     with pytest.raises(InvalidInputError):
-        import_kernels(TORCH_PROFILER, tmp_path, name="one")
+        import_kernels("torch-profiler", tmp_path, name="one")
     (tmp_path / "empty").mkdir()
     with pytest.raises(TableError, match="no trace"):
-        import_kernels(TORCH_PROFILER, tmp_path / "empty")
-    assert math.isnan(import_kernels(TORCH_PROFILER, tmp_path / "a.json").jobs[0].kernels[0].gap_s)
+        import_kernels("torch-profiler", tmp_path / "empty")
+    assert math.isnan(import_kernels("torch-profiler", tmp_path / "a.json").jobs[0].kernels[0].gap_s)

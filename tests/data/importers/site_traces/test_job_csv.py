@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app
-from interfere.data.importers.site_traces.job_csv import import_job_csv
+from interfere.data.importers.site_traces import import_job_csv
 from interfere.data.traces import read_trace
 from interfere.errors import InvalidInputError, TableError
 

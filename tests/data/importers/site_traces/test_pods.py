@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app
-from interfere.data.importers.site_traces.pods import import_pods
-from interfere.data.importers.site_traces.workload_map import read_workload_map
+from interfere.data.importers.site_traces import import_pods, read_workload_map
 from interfere.data.traces import read_trace
 from interfere.errors import TableError
 

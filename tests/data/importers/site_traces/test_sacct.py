@@ -7,15 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app as importing
-from interfere.data.importers.site_traces.sacct import COLUMNS, import_sacct
-from interfere.data.importers.site_traces.workload_map import read_workload_map
+from interfere.data.importers.site_traces import SACCT_COLUMNS, import_sacct, read_workload_map
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import read_trace
 from interfere.errors import TableError
 from interfere.records import JobProfile, PairMeasurement
 from interfere.training.commands.replay import app as replaying
 
-HEAD = "|".join(COLUMNS) + "\n"
+HEAD = "|".join(SACCT_COLUMNS) + "\n"
 ROWS = (
     "10|ann|gpu|COMPLETED|2026-11-20T08:00:10|2026-11-20T08:01:00|2026-11-20T09:01:00|"
     "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1|bert-base seed 1\n"

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from interfere.data.importers.site_traces.sacct import COMMAND
+from interfere.data.importers.site_traces import SACCT_COMMAND
 from interfere.data.traces import read_trace
 from tests.serving.adapters.slurm.accounting import PACKAGES, PROGRAMS, Accounting
 from tests.serving.adapters.slurm.cluster import ROOT, Cluster
@@ -54,7 +54,7 @@ def test_accounting_of_a_cluster_is_replayed(
     slurm.wait_ended(ids)
 
     def exported() -> str:
-        return slurm.run(*COMMAND.split())
+        return slurm.run(*SACCT_COMMAND.split())
 
     slurm.wait(lambda: exported().count("COMPLETED") == len(ids))  # slurmdbd writes a moment later
     (tmp_path / "sacct.txt").write_text(exported())
