@@ -40,7 +40,8 @@ from interfere.records import (
     Snapshot,
 )
 from interfere.serving.metrics import Metrics
-from interfere.store.protocols import Store, StoredDecision
+from interfere.store.rows import StoredDecision
+from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
 
@@ -63,7 +64,7 @@ class DecisionMaker:
     computed in vain; the revision of the ledger keeps threads and servers on one database from overwriting each other.
     """
 
-    def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
+    def __init__(self, store: SqliteStore, metrics: Metrics, *, time_budget_s: float) -> None:
         """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
         `MAX_TIME_BUDGET_S`."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics

@@ -35,7 +35,8 @@ from interfere.records import (
 from interfere.serving.decisions import DecisionMaker
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import DEFAULT_MODE
-from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
+from interfere.store.decisions import SqliteDecisionAudits
+from interfere.store.rows import DecisionAudit
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto
@@ -47,7 +48,7 @@ MEASURED, LEARNED = "this very pair was measured", "what was observed since the 
 
 
 def explain(
-    query: ExplainQuery, audits: DecisionAuditRepository, decisions: DecisionMaker, state: ServedState
+    query: ExplainQuery, audits: SqliteDecisionAudits, decisions: DecisionMaker, state: ServedState
 ) -> Explanation:
     """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
     decision or job."""
@@ -92,7 +93,7 @@ def explain(
     )
 
 
-def _find(query: ExplainQuery, audits: DecisionAuditRepository) -> tuple[DecisionAudit, Plan, Action]:
+def _find(query: ExplainQuery, audits: SqliteDecisionAudits) -> tuple[DecisionAudit, Plan, Action]:
     """Return the audit of a decision, its plan, and its action for the job. Raises NotFoundError."""
     audit = audits.find(query.decision_id)
     if audit is None or query.scope not in ("", audit.scope):

@@ -40,7 +40,8 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
 from interfere.serving.state import ServedModel, ServedState
-from interfere.store.protocols import DecisionAudit, Store
+from interfere.store.rows import DecisionAudit
+from interfere.store.sqlite import SqliteStore
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class PolicyCore:
         self,
         *,
         model: ServedModel,
-        store: Store,
+        store: SqliteStore,
         metrics: Metrics,
         time_budget_s: float,
         max_log_entries: int = 10_000_000,

@@ -25,7 +25,8 @@ from interfere.records import Job, JobProfile, JobRef
 from interfere.serving.learning.learned_state import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.sharing_modes import SharingMode
-from interfere.store.protocols import DecisionAudit, ProfileRepository
+from interfere.store.rows import DecisionAudit
+from interfere.store.sqlite import SqliteProfiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class ServedModel:
             elsewhere=elsewhere,
         )
 
-    def catalogue(self, stored: ProfileRepository, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
+    def catalogue(self, stored: SqliteProfiles, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """Return the catalogue of the model's own and of the stored profiles. Profiles that the model cannot predict
         are set aside.
 

@@ -6,9 +6,8 @@ import zlib
 
 from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.documents import from_json, to_document, to_json
-from interfere.store.protocols import DecisionAudit, StoredDecision
-from interfere.store.retention import EvictionListener, NewestRows, nobody
-from interfere.store.sqlite_file import SqliteFile
+from interfere.store.rows import DecisionAudit, StoredDecision
+from interfere.store.sqlite_file import EvictionListener, SqliteFile, nobody
 
 MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
@@ -17,8 +16,36 @@ MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is n
 MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
 
+class NewestRows:
+    """Deletes the oldest rows of a table with a growing `seq`, where they are too many or too large together."""
+
+    def __init__(self, table: str, columns: tuple[str, ...], *, max_rows: int, max_bytes: int) -> None:
+        """Keep a table within its limits. `columns`: the columns whose sizes count."""
+        self._table, self._max_rows, self._max_bytes = table, max_rows, max_bytes
+        size = " + ".join(f"length({column})" for column in columns)
+        self._sizes = f"SELECT seq, {size} FROM {table} ORDER BY seq DESC"  # noqa: S608 - our own names
+        self._unchecked_bytes = max_bytes  # written since the sizes were summed; the first write sums them
+
+    def apply(self, connection: sqlite3.Connection, added_bytes: int) -> int:
+        """Delete what is too much, inside the transaction of a write; how many rows. Sums sizes every now and then."""
+        deleted = connection.execute(
+            f"DELETE FROM {self._table} WHERE seq <= (SELECT max(seq) FROM {self._table}) - ?",  # noqa: S608
+            (self._max_rows,),
+        ).rowcount
+        self._unchecked_bytes += added_bytes
+        if self._unchecked_bytes <= self._max_bytes // 16:
+            return deleted
+        self._unchecked_bytes, total = 0, 0
+        for seq, size in connection.execute(self._sizes):
+            total += size
+            if total > self._max_bytes:
+                older = f"DELETE FROM {self._table} WHERE seq <= ?"  # noqa: S608 - our own names
+                return deleted + connection.execute(older, (seq,)).rowcount
+        return deleted
+
+
 class SqliteDecisions:
-    """Implements `DecisionRepository`."""
+    """Decisions under their snapshot ids; only the newest are kept."""
 
     def __init__(
         self,
@@ -32,7 +59,8 @@ class SqliteDecisions:
         self._newest = NewestRows("decision", ("content",), max_rows=max_decisions, max_bytes=max_bytes)
 
     def put(self, decision: StoredDecision) -> None:
-        """Store one decision and delete the oldest beyond the limit."""
+        """Store one decision and delete the oldest beyond the limit. Raises ConflictError when (scope, snapshot id) is
+        stored already."""
         with self._file.transaction() as connection:
             self.put_within(connection, decision)
 
@@ -43,7 +71,7 @@ class SqliteDecisions:
         self._on_eviction("decision", self._newest.apply(connection, len(decision.content)))
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
-        """The decision of a snapshot."""
+        """Return the decision of a snapshot; None where none is stored."""
         with self._file.read_connection() as connection:
             row = connection.execute(
                 "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
@@ -52,7 +80,7 @@ class SqliteDecisions:
 
 
 class SqliteDecisionAudits:
-    """Implements `DecisionAuditRepository`."""
+    """Audits of the newest decisions. A lost audit costs only the explanation of its decision."""
 
     def __init__(
         self,
@@ -66,7 +94,10 @@ class SqliteDecisionAudits:
         self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
-        """Store one audit, and delete the oldest audits beyond the limits. An audit that is too large is not stored."""
+        """Store one audit, and delete the oldest audits beyond the limits.
+
+        An audit that is too large is not stored; one that is stored already is not changed.
+        """
         row = (
             audit.decision_id,
             audit.scope,
@@ -108,7 +139,11 @@ class SqliteDecisionAudits:
 
 
 class SqliteLedgers:
-    """Implements `LedgerRepository`."""
+    """The ledger of each scope: its promises and memory grants.
+
+    Writes are optimistic: a write based on an outdated revision is refused. So no seat is promised and no memory
+    granted twice, not even by two servers on one database.
+    """
 
     def __init__(
         self,
@@ -121,7 +156,10 @@ class SqliteLedgers:
         self._file, self._decisions, self._max_scopes, self._on_eviction = file, decisions, max_scopes, on_eviction
 
     def read(self, scope: str) -> ScopeLedger:
-        """The ledger of a scope, its promises, grants and slots in the order in which they were written."""
+        """Return the ledger of a scope, its promises, grants and slots in the order in which they were written.
+
+        It is empty and at revision 0 where none was written.
+        """
         with self._file.read_connection() as connection:
             # One statement, so that another process cannot write between two.
             rows = connection.execute(
@@ -148,7 +186,10 @@ class SqliteLedgers:
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
-        """Replace the ledger and store the decision, if the ledger is still at the revision that was read."""
+        """Replace the ledger of a scope and store the decision that changed it: both or neither.
+
+        `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
+        """
         contents = [(promise.action.job_id, promise_to_json(promise)) for promise in ledger.promises]
         contents += [(accepted.job_id, accepted_deadline_to_json(accepted)) for accepted in ledger.accepted_deadlines]
         promise_rows = [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)]

@@ -12,8 +12,7 @@ from interfere.errors import InterfereError, UnavailableError, UnfitError
 from interfere.records import JobProfile
 from interfere.records.documents import from_json
 from interfere.records.observations import OBSERVATION_TYPES
-from interfere.store.file_lock import FileLock
-from interfere.store.sqlite_file import FORMAT, create_private
+from interfere.store.sqlite_file import FORMAT, FileLock, create_private
 from interfere.store.wal import read_wal
 
 TABLES = ("profile", "observation", "decision", "ledger", "promise", "granted", "snapshot", "account")
@@ -39,27 +38,19 @@ def backup(store: Path, target: Path) -> StoreReport:
     _require_store(store)
     if target.exists():
         raise UnfitError("will not replace a file", value=target, remedy="give another name for the backup")
-    scratch = target.with_name(f".{target.name}.part")
     try:
-        create_private(scratch)
-        with _errors(store), closing(_connect(store, "ro")) as source, closing(sqlite3.connect(scratch)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-        _sync(scratch)
-        report = check(scratch)
-        if report.problems:
-            raise UnfitError("the copy is not sound", value="; ".join(report.problems)[:300], remedy=_REPAIR)
-        scratch.rename(target)
-        _sync(target.parent)
+        with _scratch_beside(target) as scratch:
+            _copy(store, scratch)
+            report = check(scratch)
+            if report.problems:
+                raise UnfitError("the copy is not sound", value="; ".join(report.problems)[:300], remedy=_REPAIR)
+            _put_in_place(scratch, target)
     except OSError as error:
         raise UnavailableError(
             f"the backup cannot be written ({error.strerror or error})",
             value=target,
             remedy="free the disk, then retry",
         ) from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
     return report
 
 
@@ -69,21 +60,10 @@ def restore(source: Path, store: Path) -> Path | None:
     if report.problems:
         raise UnfitError("not a sound backup", value="; ".join(report.problems)[:300], remedy="take another one")
     store.parent.mkdir(parents=True, exist_ok=True)
-    scratch = store.with_name(f".{store.name}.part")
     was_there = store.exists()
-    with _held(store):
-        try:
-            create_private(scratch)
-            with _errors(source), closing(_connect(source, "ro")) as old, closing(sqlite3.connect(scratch)) as copy:
-                old.backup(copy)
-            _sync(scratch)
-            kept = _move_aside(store, "before-restore") if was_there else None
-            scratch.rename(store)
-            _sync(store.parent)
-        finally:
-            with suppress(OSError):
-                scratch.unlink()
-    return kept
+    with closing(FileLock(store)), _scratch_beside(store) as scratch:
+        _copy(source, scratch)
+        return _put_in_place(scratch, store, old_is="before-restore" if was_there else "")
 
 
 def check(store: Path) -> StoreReport:
@@ -116,20 +96,42 @@ def repair(store: Path) -> tuple[StoreReport, Path]:
     No server may hold it. Returns the state of the new file and where the old one went.
     """
     _require_store(store)
-    scratch = store.with_name(f".{store.name}.part")
-    with _held(store):
-        try:
-            create_private(scratch)
-            _salvage(store, scratch)
-            _sync(scratch)
-            kept = _move_aside(store, "before-repair")
-            assert kept is not None
-            scratch.rename(store)
-            _sync(store.parent)
-        finally:
-            with suppress(OSError):
-                scratch.unlink()
+    with closing(FileLock(store)), _scratch_beside(store) as scratch:
+        _salvage(store, scratch)
+        kept = _put_in_place(scratch, store, old_is="before-repair")
+        assert kept is not None
     return check(store), kept
+
+
+@contextmanager
+def _scratch_beside(target: Path) -> Iterator[Path]:
+    """An empty private file beside a target; removed at the end, unless it took the place of the target."""
+    scratch = target.with_name(f".{target.name}.part")
+    try:
+        create_private(scratch)
+        yield scratch
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
+
+
+def _copy(store: Path, scratch: Path) -> None:
+    """Copy a store, also while a server writes it, into one file without a write-ahead log."""
+    with _errors(store), closing(_connect(store, "ro")) as source, closing(sqlite3.connect(scratch)) as copy:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+
+
+def _put_in_place(scratch: Path, target: Path, *, old_is: str = "") -> Path | None:
+    """Let a file that is complete on disk take the place of the target.
+
+    With `old_is`, a file at the target is first renamed so; returns its new name, None where none was renamed.
+    """
+    _sync(scratch)
+    kept = _move_aside(target, old_is) if old_is else None
+    scratch.rename(target)
+    _sync(target.parent)
+    return kept
 
 
 def _salvage(store: Path, target: Path) -> None:
@@ -230,16 +232,6 @@ def _move_aside(store: Path, why: str) -> Path | None:
         with suppress(FileNotFoundError):
             store.with_name(store.name + ending).rename(kept.with_name(kept.name + ending))
     return kept
-
-
-@contextmanager
-def _held(store: Path) -> Iterator[None]:
-    """Nobody else holds the store meanwhile. Raises UnfitError."""
-    lock = FileLock(store)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _require_store(store: Path) -> None:

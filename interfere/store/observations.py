@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from interfere.records import MemoryUsage, Observation, ObservationResult, Rollback
+from interfere.records import LogEntry, MemoryUsage, Observation, ObservationResult, Rollback
 from interfere.records.documents import from_json, to_json
 from interfere.records.observations import OBSERVATION_TYPES, observation_kind
-from interfere.store.protocols import NewObservation, RolledBackRange, StateCheckpoint, StoredObservation
-from interfere.store.retention import EvictionListener, nobody
-from interfere.store.sqlite_file import SqliteFile
+from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
+from interfere.store.sqlite_file import EvictionListener, SqliteFile, nobody
 
 PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
@@ -43,13 +42,19 @@ WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_NOT_ROLLED_BACK} GROUP 
 
 
 class SqliteObservations:
-    """Implements `ObservationRepository`."""
+    """The append-only log of everything that was reported. A rollback is an entry too: only `prune` deletes any.
+
+    `up_to` is the sequence number of the last entry that is read; None reads the whole log.
+    """
 
     def __init__(self, file: SqliteFile, *, on_eviction: EvictionListener = nobody) -> None:
         self._file, self._on_eviction = file, on_eviction
 
     def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
-        """Store all observations or none, and return the sequence number of the last."""
+        """Store all observations or none, and return the sequence number of the last.
+
+        Raises ConflictError when one of the ids is stored already.
+        """
         rows = [
             (
                 new.observation.observation_id,
@@ -92,7 +97,7 @@ class SqliteObservations:
                 stored.update((id_, from_json(OBSERVATION_TYPES[kind], content)) for id_, kind, content in rows)
         return stored
 
-    def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[StoredObservation]:
+    def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[LogEntry]:
         """Entries with a sequence number above `after`, in the order of arrival."""
         while True:
             with self._file.read_connection() as connection:
@@ -105,7 +110,7 @@ class SqliteObservations:
             yield from map(_entry, rows)
             after = rows[-1][0]
 
-    def newest(self, limit: int, *, up_to: int | None = None) -> tuple[StoredObservation, ...]:
+    def newest(self, limit: int, *, up_to: int | None = None) -> tuple[LogEntry, ...]:
         """The last `limit` entries, newest first."""
         with self._file.read_connection() as connection:
             rows = connection.execute(
@@ -188,7 +193,7 @@ class SqliteObservations:
 
 
 class SqliteCheckpoints:
-    """Implements `CheckpointRepository`."""
+    """Checkpoints that shorten the replay of the log at start-up; losing all of them costs time only."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -215,9 +220,9 @@ class SqliteCheckpoints:
         return (StateCheckpoint(sequence=seq, key=key, content=content) for seq, key, content in rows)
 
 
-def _entry(row: tuple[Any, ...]) -> StoredObservation:
+def _entry(row: tuple[Any, ...]) -> LogEntry:
     sequence, kind, content, result, reason, received_s = row
-    return StoredObservation(
+    return LogEntry(
         sequence=sequence,
         observation=from_json(OBSERVATION_TYPES[kind], content),
         result=ObservationResult(result),

@@ -30,7 +30,7 @@ from interfere.records import (
     ReporterWeight,
 )
 from interfere.sharing_modes import SharingMode
-from interfere.store.protocols import Store
+from interfere.store.sqlite import SqliteStore
 
 SOURCE = "observed"
 UNNAMED_CAMPAIGN = "log "  # begins the campaign of rows whose windows named none: the range of the log
@@ -111,7 +111,7 @@ class ObservedTable:
 
 
 def observed_table(
-    store: Store,
+    store: SqliteStore,
     profiles: Iterable[JobProfile] = (),
     *,
     name: str = SOURCE,
@@ -215,7 +215,7 @@ def _slowdowns_by_row(
     return by_row
 
 
-def logged_windows(store: Store, up_to: int | None = None) -> tuple[list[LoggedWindow], int]:
+def logged_windows(store: SqliteStore, up_to: int | None = None) -> tuple[list[LoggedWindow], int]:
     """Return the windows of the log that count, oldest first, and the sequence number of its last entry.
 
     Windows that were rolled back, and those of reporters who are muted when they come, do not count.

@@ -1,4 +1,11 @@
-"""The store in one SQLite file: write-ahead log, every write one transaction, synced before it is acknowledged."""
+"""The server's store in one SQLite file: write-ahead log, every write one transaction, synced before it returns.
+
+Law 1: when a write returns, it is on disk; when it raises, nothing of it is.
+Law 2: observations are only ever appended, each id once, and are read back in the order in which they were appended.
+Law 3: a store that is reopened reads as it was left.
+
+Every method raises UnavailableError when the disk is full or locked, and UnfitError when it cannot be written at all.
+"""
 
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
@@ -7,17 +14,15 @@ from interfere.errors import InterfereError, InvalidInputError, LimitError, NotF
 from interfere.records import JobProfile, ScopeLedger
 from interfere.records.documents import from_json, to_json
 from interfere.store.decisions import SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
-from interfere.store.file_lock import FileLock
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
-from interfere.store.retention import EvictionListener, nobody
-from interfere.store.sqlite_file import SqliteFile, require_sound_wal
+from interfere.store.sqlite_file import EvictionListener, FileLock, SqliteFile, nobody, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
 MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
 
 
 class SqliteStore:
-    """Implements `interfere.store.protocols.Store`. Thread-safe; one process per file may write."""
+    """All repositories of a server, opened and closed together. Thread-safe; one process per file may write."""
 
     def __init__(
         self,
@@ -35,46 +40,43 @@ class SqliteStore:
 
         Raises UnfitError when the file is in use, is not an interfere store, is damaged, or cannot be written.
         """
-        self._lock: FileLock | None = None
-        self._on_eviction = on_eviction
-        if read_only or shared:
-            self._open(path, max_decisions, read_only=read_only)
-            return
+        self._lock = None if read_only or shared else _locked(path)
+        self._file: SqliteFile | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path)
-            require_sound_wal(path)
-        except OSError as error:
-            raise UnfitError(
-                f"the store cannot be created ({error.strerror})",
-                value=path,
-                remedy="give a writable place: --store FILE",
-            ) from None
-        except UnfitError:
-            if self._lock:
-                self._lock.release()
-            raise
-        self._open(path, max_decisions, read_only=False)
-
-    def _open(self, path: Path, max_decisions: int, *, read_only: bool) -> None:
-        self._file = SqliteFile(path, read_only=read_only)
-        try:
+            self._file = SqliteFile(path, read_only=read_only)
             self._file.prepare_schema()
         except InterfereError:
             self.close()
             raise
         self.profiles = SqliteProfiles(self._file)
-        self.observations = SqliteObservations(self._file, on_eviction=self._on_eviction)
+        self.observations = SqliteObservations(self._file, on_eviction=on_eviction)
         self.checkpoints = SqliteCheckpoints(self._file)
-        self.audits = SqliteDecisionAudits(self._file, on_eviction=self._on_eviction)
-        self.decisions = SqliteDecisions(self._file, max_decisions, on_eviction=self._on_eviction)
-        self.ledgers = SqliteLedgers(self._file, self.decisions, on_eviction=self._on_eviction)
+        self.audits = SqliteDecisionAudits(self._file, on_eviction=on_eviction)
+        self.decisions = SqliteDecisions(self._file, max_decisions, on_eviction=on_eviction)
+        self.ledgers = SqliteLedgers(self._file, self.decisions, on_eviction=on_eviction)
 
     def close(self) -> None:
-        """Close the file and release its lock."""
-        self._file.close()
-        if self._lock:
-            self._lock.release()
+        """Close the file and release its lock. May be called twice."""
+        for held in (self._file, self._lock):
+            if held is not None:
+                held.close()
+
+
+def _locked(path: Path) -> FileLock:
+    """Return the lock on a store whose write-ahead log is sound. Raises UnfitError, and then holds no lock."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+    except OSError as error:
+        raise UnfitError(
+            f"the store cannot be created ({error.strerror})", value=path, remedy="give a writable place: --store FILE"
+        ) from None
+    try:
+        require_sound_wal(path)
+    except UnfitError:
+        lock.close()
+        raise
+    return lock
 
 
 def reset_scope(path: Path, scope: str) -> ScopeLedger:
@@ -99,13 +101,13 @@ def reset_scope(path: Path, scope: str) -> ScopeLedger:
 
 
 class SqliteProfiles:
-    """Implements `ProfileRepository`."""
+    """Job profiles, stored under the id of their content."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     def put(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store all profiles or none, and return their ids in order. The last one stored is the newest."""
+        """Store all profiles or none, and return their ids in order. One that is stored again becomes the newest."""
         rows = [(profile.profile_id, to_json(profile)) for profile in profiles]
         with self._file.transaction() as connection:
             connection.executemany("REPLACE INTO profile (id, content) VALUES (?, ?)", rows)
@@ -130,8 +132,11 @@ class SqliteProfiles:
             )
 
     def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
-        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
-        one."""
+        """Return every id with its profile, oldest first.
+
+        In place of an unreadable profile stands the reason. In place of a known id's profile stands None, since the
+        content of an id never changes.
+        """
         with self._file.read_connection() as connection:
             ids = [profile_id for (profile_id,) in connection.execute("SELECT id FROM profile ORDER BY seq")]
             contents = {

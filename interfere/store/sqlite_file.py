@@ -1,10 +1,11 @@
-"""One SQLite file: its database schema and its upgrades, its transactions, and its errors as errors of ours."""
+"""One SQLite file: its lock, its schema and upgrades, its transactions, and its errors as errors of ours."""
 
+import fcntl
 import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from interfere.store.wal import read_wal
 
 _log = logging.getLogger(__name__)
 FORMAT = 5  # the version of the schema, in PRAGMA user_version
+EvictionListener = Callable[[str, int], None]
+"""Told what was deleted to make room, and how many of it."""
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
 _AUDITS = """
 CREATE TABLE account (
@@ -187,6 +190,50 @@ class SqliteFile:
             remedy="interfere store check says what is wrong, interfere store repair keeps what can be read; "
             "or give another file: --store FILE",
         )
+
+
+def nobody(what: str, count: int) -> None:
+    """Ignore what was deleted to make room: the default `EvictionListener`."""
+
+
+_kept_open: list[int] = []  # descriptors of stores that other processes have locked
+
+
+class FileLock:
+    """An advisory lock on a store, held from construction until `close`, or until the process dies. Raises UnfitError
+    when another process holds the lock.
+
+    The lock is on the inode of the store itself, so that links to it are the same store. SQLite's own locks are of
+    another kind (fcntl), which a process loses when it closes any descriptor of the file: so a descriptor of a store
+    that is locked already stays open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Lock a store. `path`: the store file. A missing file is created empty, readable by its owner only."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        holder = path.with_name(f"{path.name}.lock")  # names the process
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _kept_open.append(self._descriptor)
+            holder_pid = "unknown"
+            with suppress(OSError):
+                holder_pid = holder.read_text(encoding="utf-8", errors="replace")[:32].strip() or "unknown"
+            raise UnfitError(
+                f"another server (process {holder_pid}) has this store open",
+                value=path,
+                remedy="stop it, or give this one a store of its own: --store FILE",
+            ) from None
+        with suppress(OSError):
+            os.fchmod(self._descriptor, 0o600)
+        with suppress(OSError), open(os.open(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(str(os.getpid()))
+
+    def close(self) -> None:
+        """Release the lock, after the last connection to the store was closed. May be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def create_private(path: Path) -> None:

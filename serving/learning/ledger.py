@@ -36,11 +36,11 @@ from interfere.records import (
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
 from interfere.serving.learning.learned_state import LearnedState
-from interfere.serving.learning.log_fold import LogFold, NewModel, read_log
-from interfere.serving.learning.relearning import FEW_ENTRIES, Relearning
+from interfere.serving.learning.log_fold import FEW_ENTRIES, LogFold, NewModel, Relearning, read_log
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository
+from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.rows import NewObservation
 
 _log = logging.getLogger(__name__)
 _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)
@@ -60,8 +60,8 @@ class ObservationLedger:
     def __init__(
         self,
         new_model: NewModel,
-        book: ObservationRepository,
-        checkpoints: CheckpointRepository,
+        book: SqliteObservations,
+        checkpoints: SqliteCheckpoints,
         profiles: ProfileCatalogue,
         metrics: Metrics,
         max_entries: int = MAX_ENTRIES,

@@ -1,24 +1,31 @@
 """The online model after any entry of the log: the fold of the entries up to it that are not rolled back.
 
+`Relearning` folds the log again beside the present model, and then replaces that model: no call waits for a long log.
 Law: states in memory and in the store only shorten the fold; where none of them is valid, the log is read from its
 beginning, with the same result as long as no entry was forgotten. A state is handed out only where no rollback, and no
 undoing of one, changed an entry before it.
 """
 
 import logging
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from zipfile import BadZipFile
 
-from interfere.errors import NotFoundError
+from interfere.errors import CancelledError, NotFoundError, UnavailableError
 from interfere.predict.online import state as online_state
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.residual import OnlineModel
-from interfere.records import JobProfile, LogEntry, Observation, ObservationLog, Progress, ReporterWeight
+from interfere.records import JobProfile, Observation, ObservationLog, Progress, ReporterWeight
 from interfere.serving.learning.learned_state import LearnedState, largest_corrections, online_summary
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.store.protocols import CheckpointRepository, ObservationRepository, RolledBackRange, StateCheckpoint
-from interfere.time_budget import check_interruption
+from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.rows import RolledBackRange, StateCheckpoint
+from interfere.time_budget import check_interruption, interruptible
 
 EVERY = 200  # entries between two states; 200 windows are folded in 20 ms, and a state of 1,000 jobs is copied in 1 ms
 MAX_STATES = 64  # the last 12,800 entries; values that did not change between two states are shared by them
@@ -37,7 +44,7 @@ class RecentStates:
             self._states = (*self._states[-MAX_STATES + 1 :], (sequence, state.copy()))
 
     def find(self, up_to: int, rewrites: Sequence[tuple[int, int]]) -> tuple[int, BeliefState] | None:
-        """The newest state at most at an entry, and its sequence number; `rewrites` as in `ObservationRepository`."""
+        """The newest state at most at an entry, and its sequence number; `rewrites`: of the log."""
         for sequence, state in reversed(self._states):
             if sequence <= up_to and all(at <= sequence or sequence <= to for at, to in rewrites):
                 return sequence, state
@@ -77,8 +84,8 @@ class LogFold:
     def __init__(
         self,
         new_model: NewModel,
-        book: ObservationRepository,
-        checkpoints: CheckpointRepository,
+        book: SqliteObservations,
+        checkpoints: SqliteCheckpoints,
         profiles: ProfileCatalogue,
     ) -> None:
         self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
@@ -216,7 +223,7 @@ def is_rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[
 
 
 def read_log(
-    book: ObservationRepository, fold: LogFold, learned: LearnedState, at: int | None, limit: int
+    book: SqliteObservations, fold: LogFold, learned: LearnedState, at: int | None, limit: int
 ) -> ObservationLog:
     """Return the newest entries up to a point (None: the end), and the state that was learned at this point.
 
@@ -226,18 +233,116 @@ def read_log(
         raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
     rollbacks = book.rollbacks(up_to=at)
     entries = tuple(
-        LogEntry(
-            sequence=stored.sequence,
-            observation=stored.observation,
-            result=stored.result,
-            reason=stored.reason,
-            received_s=stored.received_s,
-            rolled_back=is_rolled_back(stored.sequence, stored.observation, rollbacks),
-        )
-        for stored in book.newest(limit or 20, up_to=at)
+        replace(entry, rolled_back=is_rolled_back(entry.sequence, entry.observation, rollbacks))
+        for entry in book.newest(limit or 20, up_to=at)
     )
     model, online = learned.model, learned.summary()
     if at is not None and at < learned.last_sequence:
         model, _ = fold.model_after(at)
         online = online_summary(model, book.counts(up_to=at))
     return ObservationLog(entries=entries, online=online, corrections=largest_corrections(model))
+
+
+# --- learning again in the background ---------------------------------------------------------------------------------
+
+FEW_ENTRIES = 200  # learned in 20 ms while the lock is held
+PAUSE_S = 1e-4  # after every millisecond of learning: threads with answers to make get the interpreter
+SWITCH_S = 1e-3  # that other threads wait for the interpreter meanwhile; usually Python lets them wait 5 ms
+RETRY_S = 5.0  # where the store could not be read
+
+Replace = Callable[[OnlineModel, int], None]
+"""Takes (the model that learned the whole log, the entry of its newest stored state)."""
+
+
+class Relearning:
+    """A thread that learns the log again while that is due. Its methods must be called with the lock held.
+
+    Law 1: the lock of the writer is held only to learn the last few entries and to replace the model.
+    Law 2: where something changes again meanwhile, the log is learned again from its beginning.
+    """
+
+    def __init__(
+        self, fold: LogFold, writer: AbstractContextManager[bool], newest: Callable[[], int], replace: Replace
+    ) -> None:
+        """Prepare the thread. `writer` is the lock of all changes to the log or the profiles.
+
+        `newest` returns the log's last entry. `replace` is called with the lock held.
+        """
+        self._fold, self._writer, self._newest, self._replace = fold, writer, newest, replace
+        self._generation = 0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def due(self) -> bool:
+        """Whether the present model is to be replaced."""
+        return self._thread is not None
+
+    def begin(self) -> None:
+        """Learn the log again; where that is under way, begin anew."""
+        self._generation += 1
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="relearning", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Give up. May be called twice."""
+        self._closed = True
+        self._generation += 1
+
+    def _run(self) -> None:
+        usual_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
+        try:
+            self._learn_until_current()
+        finally:
+            sys.setswitchinterval(usual_s)
+
+    def _learn_until_current(self) -> None:
+        while not self._closed:
+            generation = self._generation
+            try:
+                with interruptible(lambda: self._give_way(generation)):  # noqa: B023 - used in this round alone
+                    model, stored, last = self._learn(generation)
+                with self._writer:
+                    if generation != self._generation:
+                        continue
+                    self._fold.extend(model, last, self._newest())
+                    self._thread = None
+                    self._replace(model, stored)
+                    return
+            except CancelledError:
+                continue
+            except Exception:
+                if self._closed:  # and so is the store
+                    return
+                _log.exception("the log cannot be learned again; the next try follows in %g s", RETRY_S)
+                time.sleep(RETRY_S)
+
+    def _learn(self, generation: int) -> tuple[OnlineModel, int, int]:
+        """The model after all but the last few entries, the entry of its stored state, and its own last."""
+        self._fold.recent.release(check_interruption)
+        begin_s, last, profiles = time.monotonic(), self._newest_entry(generation), self._fold.profiles
+        model, stored = self._fold.model_after(last)
+        while (newest := self._newest_entry(generation)) - last > FEW_ENTRIES:
+            self._fold.extend(model, last, newest)
+            last = newest
+        check_interruption()
+        with suppress(UnavailableError):  # on a full disk only workers and the next start take longer
+            self._fold.store(model, last, profiles)
+            stored = last
+        _log.info("the log was learned again beside the present model: %.1f s", time.monotonic() - begin_s)
+        return model, stored, last
+
+    def _newest_entry(self, generation: int) -> int:
+        """The log's last entry. Raises CancelledError where a rollback may be among the entries since the beginning."""
+        with self._writer:
+            if generation != self._generation:
+                raise CancelledError("the log is to be learned anew")
+            return self._newest()
+
+    def _give_way(self, generation: int) -> None:
+        """Let other threads go on. Raises CancelledError where what is being learned is outdated."""
+        if generation != self._generation:
+            raise CancelledError("the log is to be learned anew")
+        time.sleep(PAUSE_S)

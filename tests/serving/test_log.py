@@ -37,7 +37,7 @@ from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.observations import SqliteCheckpoints
-from interfere.store.protocols import RolledBackRange
+from interfere.store.rows import RolledBackRange
 from interfere.store.sqlite import SqliteStore
 from interfere.training.publishing.residual_prior import residual_prior_file
 from tests.models import DEVICE_TYPE, add_file, expected, profile, publish

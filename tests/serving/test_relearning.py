@@ -14,7 +14,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import UnavailableError
 from interfere.records import Progress, Rollback
-from interfere.serving.learning import ledger, log_fold, relearning
+from interfere.serving.learning import ledger, log_fold
 from interfere.serving.learning.log_fold import LogFold
 from interfere.serving.metrics import Metrics
 from interfere.serving.server import SERVICE, RunningServer, start_server
@@ -44,7 +44,7 @@ class Paused:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, original = threading.Event(), LogFold.model_after
-        monkeypatch.setattr(relearning, "FEW_ENTRIES", 0)
+        monkeypatch.setattr(log_fold, "FEW_ENTRIES", 0)
         monkeypatch.setattr(ledger, "FEW_ENTRIES", 0)
 
         def model_after(fold: LogFold, upto: int) -> object:

@@ -17,7 +17,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import TableError
 from interfere.records import Progress
-from interfere.store.protocols import NewObservation
+from interfere.store.rows import NewObservation
 from interfere.store.sqlite import SqliteStore
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.publishing.tracking import mlflow_connection
