@@ -1,4 +1,4 @@
-"""Records as JSON documents, and back, by the names and types of their fields.
+"""Records as JSON or TOML documents, and back, by the names and types of their fields.
 
 Law 1: from_document(type(r), to_document(r)) == r, for every record without arrays, with or without what is absent.
 Law 2: whatever document arrives, `from_document` gives a valid record or InvalidInputError with the path of every
@@ -7,12 +7,14 @@ broken rule: an unknown key is an error, an absent one takes its default.
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from interfere.errors import InvalidInputError, Violation
@@ -151,10 +153,13 @@ def _value_reader(kind: Any, *, may_be_empty: bool = False) -> Callable[[Any], A
     if get_origin(kind) is tuple:
         read_item = _value_reader(get_args(kind)[0])
         return lambda values: read_each(read_item, listed(values))
+    if get_origin(kind) is Mapping:
+        return _read_names
     if kind in _PLAIN:
         return _PLAIN[kind]
     if issubclass(kind, StrEnum):
-        return partial(_read_word, {member.value: member for member in kind} | ({"": ""} if may_be_empty else {}))
+        members = {member.value: member for member in kind} | ({"": ""} if may_be_empty else {})
+        return partial(_read_word, members, re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower())
     return partial(from_document, kind)
 
 
@@ -170,7 +175,7 @@ def _read_number(value: object) -> float:
         return value
     if type(value) is int and abs(value) < 10**300:
         return value  # as it is: the id of a profile is made of its numbers as they were written
-    raise _wrong("must be a finite number", value, "send one, or leave it out")
+    raise _wrong("must be a number" if isinstance(value, str) else "must be a finite number", value, _remedy(value))
 
 
 def _read_count(value: object) -> int:
@@ -178,7 +183,12 @@ def _read_count(value: object) -> int:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    raise _wrong("must be a whole number", value, "send one, or leave it out")
+    raise _wrong("must be a whole number", value, _remedy(value))
+
+
+def _remedy(value: object) -> str:
+    """Return what to do about a value that is no number."""
+    return "drop the quotes" if isinstance(value, str) else "send one, or leave it out"
 
 
 def _read_text(value: object) -> str:
@@ -193,13 +203,32 @@ def _read_truth(value: object) -> bool:
     raise _wrong("must be true or false", value, "send one, or leave it out")
 
 
-_PLAIN: dict[Any, Callable[[Any], Any]] = {float: _read_number, int: _read_count, str: _read_text, bool: _read_truth}
+def _read_path(value: object) -> Path:
+    if isinstance(value, str | Path):
+        return Path(value)
+    raise _wrong("must be the path of a file or folder", value, "put it in quotes")
 
 
-def _read_word(members: Mapping[str, str], value: object) -> str:
+def _read_names(value: object) -> dict[str, str]:
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        return value
+    raise _wrong("must map names to names", value, 'write lines like: "NVIDIA-A100-SXM4-80GB" = "a100"')
+
+
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+    float: _read_number,
+    int: _read_count,
+    str: _read_text,
+    bool: _read_truth,
+    Path: _read_path,
+}
+
+
+def _read_word(members: Mapping[str, str], kind: str, value: object) -> str:
+    """Return the member of an enumeration whose value this is. `kind`: the name of the enumeration, in words."""
     if isinstance(value, str) and value in members:
         return members[value]
-    raise _wrong("unknown value", value, f"one of {', '.join(members)}")
+    raise _wrong(f"unknown {kind}", value, f"one of {', '.join(members)}")
 
 
 def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:

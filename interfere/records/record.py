@@ -197,10 +197,22 @@ class RecordReader(Generic[T]):
         missing = self._needed - named.keys()
         for name in sorted(missing - unreadable):
             inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))
-        made = None if missing else inspection.read("", lambda: self._make(**named))
+        made = None if missing else inspection.read("", lambda: self._made_of_readable(named, unreadable))
         inspection.done()
         assert made is not None
         return made
+
+    def _made_of_readable(self, named: dict[str, Any], unreadable: set[str]) -> T | None:
+        """Return the record; None where all rules that it breaks are about fields that could not be read."""
+        try:
+            return self._make(**named)
+        except InvalidInputError as error:
+            others = [violation for violation in error.violations if violation.field not in unreadable]
+            if len(others) == len(error.violations):
+                raise
+            if others:
+                raise InvalidInputError.from_violations(others) from None
+            return None
 
 
 def read_each(read: Callable[[Any], T], values: Iterable[Any]) -> tuple[T, ...]:

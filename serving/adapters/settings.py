@@ -1,25 +1,22 @@
 """Settings of adapters: what all schedulers have in common, and how one TOML file and flags become a record.
 
-A settings record is a dataclass; the types of its fields say what a file may hold.
+The types of the fields of a settings record say what a file may hold (`interfere.records.documents`).
 """
 
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_origin
+from typing import ClassVar, Self
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import ActionKind, Limits
+from interfere.records.documents import from_document
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
 from interfere.serving.adapters.windows import WindowRules
 
 GIB = float(2**30)
-PATHS = (Path, Path | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +70,26 @@ class AdapterSettings:
         if bad:
             raise InvalidInputError.from_violations(bad)
 
+    @classmethod
+    def load(cls, file: Path | None, flags: Mapping[str, object]) -> Self:
+        """Settings of a TOML file, overridden by flags (None: not given).
+
+        Raises InvalidInputError with every broken rule.
+        """
+        try:
+            document = tomllib.loads(file.read_text(encoding="utf-8")) if file is not None else {}
+        except OSError as error:
+            raise InvalidInputError(
+                f"the settings file cannot be read ({error.strerror})",
+                value=file,
+                remedy="name yours with --config; the adapter's guide shows one to begin with",
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidInputError(
+                f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"'
+            ) from None
+        return from_document(cls, document | {name: value for name, value in flags.items() if value is not None})
+
     def own_violations(self) -> Sequence[Violation]:
         """Return the violations of settings that only this scheduler has."""
         return ()
@@ -95,97 +112,3 @@ class AdapterSettings:
             settle_s=settle_s,
             max_company=max_company,
         )
-
-
-S = TypeVar("S", bound=AdapterSettings)
-
-
-def load(kind: type[S], file: Path | None, flags: Mapping[str, object]) -> S:
-    """Settings of a file, overridden by flags (None: not given). Raises InvalidInputError with every violation."""
-    document = _document(file) if file is not None else {}
-    bad: list[Violation] = []
-    values = _typed_values(kind, document | {k: v for k, v in flags.items() if v is not None}, "", bad)
-    if bad:
-        raise InvalidInputError.from_violations(bad)
-    return kind(**values)
-
-
-def _document(file: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(
-            f"the settings file cannot be read ({error.strerror})",
-            value=file,
-            remedy="name yours with --config; the adapter's guide shows one to begin with",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"') from None
-
-
-def _typed_values(kind: Any, row: Mapping[str, object], path: str, bad: list[Violation]) -> dict[str, Any]:
-    """The values of a record's fields; what is unknown or of another type is added to `bad`."""
-    types = {each.name: each.type for each in fields(kind)}
-    values = {}
-    for name, value in row.items():
-        if name not in types:
-            near = get_close_matches(name, types, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(types)}"
-            bad.append(Violation(field=path + name, what="unknown setting", value=repr(value), remedy=remedy))
-        else:
-            values[name] = _typed(types[name], value, path + name, bad)
-    return values
-
-
-def _typed(kind: Any, value: object, path: str, bad: list[Violation]) -> Any:
-    """Return a value converted to the type of its field."""
-    if get_origin(kind) is tuple:
-        rows = value if isinstance(value, list | tuple) else [value]
-        records = [_record(get_args(kind)[0], row, f"{path}[{k}]", bad) for k, row in enumerate(rows)]
-        return tuple(record for record in records if record is not None)
-    if isinstance(kind, type) and issubclass(kind, StrEnum) and value in list(kind):
-        return kind(str(value))
-    if what_remedy := _mismatch(kind, value):
-        bad.append(Violation(field=path, what=what_remedy[0], value=repr(value), remedy=what_remedy[1]))
-        return value
-    return Path(str(value)) if kind in PATHS else value
-
-
-def _mismatch(kind: Any, value: object) -> tuple[str, str] | None:
-    """Return how a value differs from the type of its field, with a remedy; None where the type is right."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
-    is_map = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-    checks = {
-        ("must be a number", "drop the quotes"): kind in (float, int) and not is_number,
-        ("must be a whole number", "e.g. 3"): kind is int and isinstance(value, float) and value != int(value),
-        ("must be true or false", "no quotes"): kind is bool and not isinstance(value, bool),
-        (f"unknown {_name(kind)}", f"one of {', '.join(kind if is_enum else ())}"): is_enum,
-        ("must map names to names", '"NVIDIA-A100-SXM4-80GB" = "a100"'): get_origin(kind) is Mapping and not is_map,
-        ("must be text", "put it in quotes"): kind in (str, *PATHS) and not isinstance(value, str | Path),
-    }
-    return next((told for told, holds in checks.items() if holds), None)
-
-
-def _name(kind: Any) -> str:
-    """A type's name in words: `SharingMode` is a sharing mode."""
-    return re.sub("(?<!^)(?=[A-Z])", " ", str(getattr(kind, "__name__", kind))).lower()
-
-
-def _record(kind: Any, row: object, path: str, bad: list[Violation]) -> Any:
-    """Return one record of a list of tables; None where the entry is not a record."""
-    if not isinstance(row, dict):
-        bad.append(Violation(field=path, what="must be a table", value=repr(row), remedy="write [[devices]]"))
-        return None
-    before = len(bad)
-    values = _typed_values(kind, row, f"{path}.", bad)
-    if len(bad) > before:
-        return None
-    try:
-        return kind(**values)
-    except InvalidInputError as error:
-        bad += [
-            Violation(field=f"{path}.{each.field}", what=each.what, value=each.value, remedy=each.remedy)
-            for each in error.violations
-        ]
-        return None

@@ -242,8 +242,8 @@ def _print_round(done: "KubernetesRound", *, as_json: bool) -> None:
 
 def _start(config: Path | None, given: Mapping[str, object]) -> "tuple[KubernetesSettings, ClusterApi]":
     from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-    from interfere.serving.adapters.kubernetes.settings import load
+    from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    settings = load(config, given)
+    settings = KubernetesSettings.load(config, given)
     return settings, ClusterApi(settings.timeout_s, settings.writes_per_s, settings.burst)

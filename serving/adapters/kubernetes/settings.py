@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from interfere.errors import Violation
 from interfere.records.cluster import MAX_SEATS
-from interfere.serving.adapters import settings
 from interfere.serving.adapters.kubernetes.names import is_label, is_subdomain
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.sharing_modes import SharingMode, set_sharing_mode
@@ -72,8 +71,3 @@ class KubernetesSettings(AdapterSettings):
             values = f"prometheus {self.prometheus!r}, progress {self.progress!r}"
             bad.append(Violation(field="prometheus", what="needs progress", value=values, remedy=remedy))
         return bad
-
-
-def load(path: Path | None, given: Mapping[str, object]) -> KubernetesSettings:
-    """Settings from a file and from flags that override it. Raises InvalidInputError with every broken rule."""
-    return settings.load(KubernetesSettings, path, given)

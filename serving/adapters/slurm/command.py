@@ -47,11 +47,11 @@ def advise(
     from interfere.serving.adapters.round import run_rounds, stop_on_signals
     from interfere.serving.adapters.slurm.port import slurm_advisor, slurm_metrics
     from interfere.serving.adapters.slurm.scontrol import SlurmCommands
-    from interfere.serving.adapters.slurm.settings import load
+    from interfere.serving.adapters.slurm.settings import SlurmSettings
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
-    settings, written = load(config, given), slurm_metrics()
+    settings, written = SlurmSettings.load(config, given), slurm_metrics()
     instance_lock = nullcontext() if dry_run else one_instance(settings.lock)
     with instance_lock, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
@@ -84,9 +84,9 @@ def advise(
 def release(config: Config = DEFAULT, as_json: JsonFlag = False) -> None:
     """Give every job back to Slurm at once: no deferral, no chosen node. For rollback, after stopping the advisor."""
     from interfere.serving.adapters.slurm.scontrol import SlurmCommands, hand_back
-    from interfere.serving.adapters.slurm.settings import load
+    from interfere.serving.adapters.slurm.settings import SlurmSettings
 
-    settings = load(config, {})
+    settings = SlurmSettings.load(config, {})
     with one_instance(settings.lock):
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
         advised = [job for job in slurm.jobs() if job.state == "PENDING" and job.note]

@@ -13,7 +13,7 @@ granule_gib = 5        # jobs are granted memory in units of this; a job that ho
 
 import math
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,6 @@ from pathlib import Path
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import NAN
 from interfere.records.checks import check
-from interfere.serving.adapters import settings
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.slurm.jobs import GpuAddress
 from interfere.sharing_modes import SharingMode, set_sharing_mode
@@ -107,8 +106,3 @@ class SlurmSettings(AdapterSettings):
             return ()
         remedy = 'add [[devices]] with type = "a100"'
         return (Violation(field="devices", what="no GPU is described", value="[]", remedy=remedy),)
-
-
-def load(file: Path, flags: Mapping[str, object]) -> SlurmSettings:
-    """Settings of a file, overridden by flags (None: not given). Raises InvalidInputError with every violation."""
-    return settings.load(SlurmSettings, file, flags)

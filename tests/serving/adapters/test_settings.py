@@ -8,7 +8,7 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
-from interfere.serving.adapters.settings import AdapterSettings, load
+from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 
 KINDS = {"slurm": (SlurmSettings, '[[devices]]\ntype = "a100"\n'), "kubernetes": (KubernetesSettings, "")}
@@ -18,7 +18,7 @@ WRONG: dict[Any, str] = {float: '"2"', int: "true", bool: "1", str: "5"}  # TOML
 def read(kind: type[AdapterSettings], folder: Path, text: str) -> AdapterSettings:
     file = folder / "adapter.toml"
     file.write_text(text)
-    return load(kind, file, {})
+    return kind.load(file, {})
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -48,4 +48,5 @@ def test_a_rule_of_a_list_is_named_by_its_place(tmp_path: Path) -> None:
     text = "".join(f"[[devices]]\n{rule}\n" for rule in rules)
     with pytest.raises(InvalidInputError) as caught:
         read(SlurmSettings, tmp_path, text)
-    assert [each.field for each in caught.value.violations] == ["devices[1].mode", "devices[2].memory_gib"]
+    fields_told = ["devices[1].mode", "devices[2].memory_gib", "devices[2].type"]
+    assert [each.field for each in caught.value.violations] == fields_told

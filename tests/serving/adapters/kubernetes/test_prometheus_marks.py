@@ -18,7 +18,7 @@ from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.records import Progress
 from interfere.serving.adapters.kubernetes.prometheus_marks import read_by
-from interfere.serving.adapters.kubernetes.settings import load
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.monitoring.prometheus_server import backfill, needs_prometheus, running_prometheus
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import POD, ApiServer
@@ -145,6 +145,6 @@ def test_the_address_and_the_counter_belong_together(tmp_path: Path) -> None:
     file = tmp_path / "kubernetes.toml"
     file.write_text('prometheus = "http://127.0.0.1:1"\n')
     with pytest.raises(InvalidInputError, match="progress"):
-        load(file, {})
+        KubernetesSettings.load(file, {})
     with pytest.raises(InvalidInputError, match="address of a Prometheus"):
         read_by(settings(prometheus="prometheus:9090", progress="steps_total"))

@@ -16,7 +16,7 @@ from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
 from interfere.serving.adapters.slurm.partition import build, partitions
 from interfere.serving.adapters.slurm.port import SlurmPort, decided_jobs, slurm_advisor, slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, end, place
-from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings, load
+from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer
 from tests.serving.adapters.slurm.conftest import DEVICE
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, running, sinfo, squeue
@@ -92,7 +92,7 @@ def test_wrong_settings_of_grants_are_told(tmp_path: Path, lines: str, field: st
     file = tmp_path / "slurm.toml"
     file.write_text(f'[[devices]]\ntype = "a100"\n{lines}\n')
     with pytest.raises(InvalidInputError, match=field):
-        load(file, {})
+        SlurmSettings.load(file, {})
 
 
 def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(

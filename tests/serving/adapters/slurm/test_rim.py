@@ -14,7 +14,7 @@ from interfere.progress import Writer
 from interfere.serving.adapters.slurm.command import one_instance
 from interfere.serving.adapters.slurm.jobs import GpuAddress
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
-from interfere.serving.adapters.slurm.settings import load
+from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
 from interfere.serving.adapters.windows import Place, Residency
 from tests.serving.adapters.slurm.cluster import FILES
@@ -29,7 +29,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_shipped_settings_file_is_read_and_flags_win(tmp_path: Path) -> None:
-    settings = load(FILES / "slurm.toml", {"interval_s": 1.0, "spool": tmp_path, "server": None})
+    settings = SlurmSettings.load(FILES / "slurm.toml", {"interval_s": 1.0, "spool": tmp_path, "server": None})
     assert settings.interval_s == 1.0
     assert settings.spool == tmp_path
     rule = settings.device(GpuAddress("a7", "g3"))
@@ -55,29 +55,29 @@ def test_the_shipped_settings_file_is_read_and_flags_win(tmp_path: Path) -> None
         ("", "no GPU is described"),
         ('[[devices]]\nnodes="*"', "needs a type"),
         ('[[devices]]\ntype="x"\nmode="both"', "unknown sharing mode"),
-        ('[[devices]]\ntype="x"\nmemory="8"', "unknown setting"),
+        ('[[devices]]\ntype="x"\nmemory="8"', "unknown field"),
         ('[[devices]]\ntype="x"\nmemory_gib="8"', "must be a number"),
     ],
 )
 def test_wrong_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidInputError) as raised:
-        load(written(tmp_path, text), {})
+        SlurmSettings.load(written(tmp_path, text), {})
     violations = " ".join(map(str, raised.value.violations))
     assert said in f"{raised.value} {violations}"
 
 
 def test_the_one_user_has_to_exist(tmp_path: Path) -> None:
     one = '[[devices]]\ntype="x"'
-    assert load(written(tmp_path, one), {}).only_user_id is None
-    assert load(written(tmp_path, f'only_user = "root"\n{one}'), {}).only_user_id == 0
-    missing = load(written(tmp_path, f'only_user = "no-such-user"\n{one}'), {})
+    assert SlurmSettings.load(written(tmp_path, one), {}).only_user_id is None
+    assert SlurmSettings.load(written(tmp_path, f'only_user = "root"\n{one}'), {}).only_user_id == 0
+    missing = SlurmSettings.load(written(tmp_path, f'only_user = "no-such-user"\n{one}'), {})
     with pytest.raises(InvalidInputError, match="no such user"):
         assert missing.only_user_id
 
 
 def test_no_settings_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        load(tmp_path / "none.toml", {})
+        SlurmSettings.load(tmp_path / "none.toml", {})
 
 
 def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_file(tmp_path: Path) -> None:
