@@ -9,31 +9,5 @@ Errors are those of `interfere.errors`, whichever side raised them.
 
 from interfere.client.fallback import AloneFallback, Fallback
 from interfere.client.policy_client import PolicyClient
-from interfere.records import (
-    JobRef,
-    MatrixAnswer,
-    MatrixQuery,
-    ModelInfo,
-    ObservationAnswer,
-    PairAnswer,
-    PairQuery,
-    ProfileSummary,
-    RankAnswer,
-    RankQuery,
-)
 
-__all__ = [
-    "AloneFallback",
-    "Fallback",
-    "JobRef",
-    "MatrixAnswer",
-    "MatrixQuery",
-    "ModelInfo",
-    "ObservationAnswer",
-    "PairAnswer",
-    "PairQuery",
-    "PolicyClient",
-    "ProfileSummary",
-    "RankAnswer",
-    "RankQuery",
-]
+__all__ = ["AloneFallback", "Fallback", "PolicyClient"]

@@ -50,6 +50,7 @@ from interfere.wire.errors import error_from_status
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
 T = TypeVar("T")
+_METHODS = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name
 AnyJob = str | JobProfile | JobRef
 """A workload's name, the facts themselves, or a reference (for a profile id)."""
 
@@ -198,7 +199,7 @@ class PolicyClient:
             allow_extrapolation=allow_extrapolation,
             risk=risk,
         )
-        return from_proto(ModeAdvice, self._call(self._stub.AdviseMode, to_proto(query, pb.AdviseModeRequest)))
+        return self._ask("AdviseMode", query, ModeAdvice)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class PolicyClient:
         Raises ConflictError for other content under an id that was used before.
         """
         return self._with_fallback(
-            lambda: from_proto(Plan, self._call(self._stub.Match, to_proto(snapshot, pb.MatchRequest))),
+            lambda: self._ask("Match", snapshot, Plan),
             lambda fallback, error: fallback.match(snapshot, error),
         )
 
@@ -231,9 +232,7 @@ class PolicyClient:
         """Every device for one job, best first; with a scope, the device that is promised to the job comes first."""
         query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
         return self._with_fallback(
-            lambda: from_proto(
-                RankAnswer, self._call(self._stub.RankPlacements, to_proto(query, pb.RankPlacementsRequest))
-            ),
+            lambda: self._ask("RankPlacements", query, RankAnswer),
             lambda fallback, error: fallback.rank(query, error),
         )
 
@@ -242,12 +241,11 @@ class PolicyClient:
 
         Raises NotFoundError for a decision that is unknown or forgotten, or that did not include the job.
         """
-        query = ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope)
-        return from_proto(Explanation, self._call(self._stub.Explain, to_proto(query, pb.ExplainRequest)))
+        return self._ask("Explain", ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope), Explanation)
 
     def grants(self, *, scope: str = "default") -> GrantTables:
         """Memory grants of a scope, as of its last decision with a clock."""
-        return from_proto(GrantTables, self._call(self._stub.ListGrants, pb.ListGrantsRequest(scope=scope)))
+        return self._ask("ListGrants", pb.ListGrantsRequest(scope=scope), GrantTables)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
@@ -266,7 +264,7 @@ class PolicyClient:
     def observation_log(self, *, at_sequence: int | None = None, limit: int = 20) -> ObservationLog:
         """The newest entries of the log up to a point, newest first, and the online state at that point."""
         request = pb.GetObservationLogRequest(at_sequence=at_sequence, limit=limit)
-        return from_proto(ObservationLog, self._call(self._stub.GetObservationLog, request))
+        return self._ask("GetObservationLog", request, ObservationLog)
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; their content ids."""
@@ -285,15 +283,15 @@ class PolicyClient:
 
     def list_models(self) -> ServedModels:
         """The models that the server can serve, and what became of the newest publication."""
-        return from_proto(ServedModels, self._call(self._stub.ListModels, pb.ListModelsRequest()))
+        return self._ask("ListModels", pb.ListModelsRequest(), ServedModels)
 
     def load_model(self, version: str = "") -> ModelChange:
         """Serve a model that was served before, or the published one where no version is given."""
-        return from_proto(ModelChange, self._call(self._stub.LoadModel, pb.LoadModelRequest(version=version)))
+        return self._ask("LoadModel", pb.LoadModelRequest(version=version), ModelChange)
 
     def rollback_model(self) -> ModelChange:
         """Serve the model that was served before the present one, and hold on to it."""
-        return from_proto(ModelChange, self._call(self._stub.RollbackModel, pb.RollbackModelRequest()))
+        return self._ask("RollbackModel", pb.RollbackModelRequest(), ModelChange)
 
     def pin_model(self, *, release: bool = False) -> str:
         """Hold on to the served model whatever is published, or release it; its version."""
@@ -307,9 +305,15 @@ class PolicyClient:
 
     def model(self) -> ModelInfo:
         """The served model and the domains that it can predict."""
-        return from_proto(ModelInfo, self._call(self._stub.GetModel, pb.GetModelRequest()))
+        return self._ask("GetModel", pb.GetModelRequest(), ModelInfo)
 
     # --- the wire ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, query: object, answer: type[T]) -> T:
+        """Return the answer of a method as a record. `query`: the record of the request, or the request itself."""
+        request_type = getattr(pb, _METHODS[method].input_type.name)
+        request = query if isinstance(query, request_type) else to_proto(query, request_type)
+        return from_proto(answer, self._call(getattr(self._stub, method), request))
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:

@@ -27,11 +27,11 @@ def explain(
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a server why a job got what it got in a decision, and what else it could have got."""
-    from interfere.wire.documents import explanation_document
+    from interfere.wire.documents import decision_document
 
     with connect(target) as client:
         explanation = client.explain(decision, job, scope=scope)
-    emit(explanation_document(explanation), _page(explanation), as_json=as_json)
+    emit(decision_document(explanation), _page(explanation), as_json=as_json)
 
 
 def _page(explanation: "Explanation") -> list[Part]:

@@ -39,7 +39,7 @@ def match(
     from interfere.config import shipped_model
     from interfere.records import Snapshot
     from interfere.records.documents import from_document, to_document
-    from interfere.wire.documents import plan_document, read_json
+    from interfere.wire.documents import decision_document, read_json
 
     if snapshot is None and not example:
         raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")
@@ -48,7 +48,7 @@ def match(
     with connect(target) as client:
         request = given or example_snapshot(_of_example(client.model(), shipped))
         plan = client.match(request)
-    document = plan_document(plan) | ({"request": to_document(request)} if example else {})
+    document = decision_document(plan) | ({"request": to_document(request)} if example else {})
     emit(document, [_table(request, plan)], as_json=as_json)
 
 

@@ -1,6 +1,8 @@
 """Questions to a predictor and its answers: lists of ordered pairs, and matrices of victims × neighbours."""
 
+from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +72,9 @@ class Prediction:
     feasibility: NDArray[np.float64]  # float64[p], probability that both fit; NaN where memory is unknown
     source: tuple[Source, ...]
     reason: tuple[str, ...]  # empty unless abstained
+
+
+PREDICTED_NUMBERS = ("median", "lower", "upper", "feasibility")
 
 
 @record
@@ -150,6 +155,20 @@ class PairAnswer:
     further: tuple[tuple[int, ...], ...] = ()  # [p] further neighbours of each pair; () when no pair has any
     model_version: str
     device_type: str
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield each pair's indices, numbers, source, reason and further neighbours, by the names of the fields."""
+        prediction = self.prediction
+        columns = {
+            "victim": self.victim.tolist(),
+            "neighbour": self.neighbour.tolist(),
+            **{name: getattr(prediction, name).tolist() for name in PREDICTED_NUMBERS},
+            "source": prediction.source,
+            "reason": prediction.reason,
+            "further": self.further or ((),) * len(prediction.median),
+        }
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, values, strict=True))
 
 
 @record

@@ -58,18 +58,11 @@ def _observation(document: object) -> Observation:
     return from_document(OBSERVATION_TYPES[kind], fields)
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return all fields of a plan by name. Rules contain only the parameters of their kind."""
-    document = to_document(plan)
-    for part in (*document["actions"], *document["refused"]):
-        part["rule"] = _present_parameters(part["rule"])
-    return document
-
-
-def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """Return all fields of an explanation by name. Rules contain only the parameters of their kind."""
-    document = to_document(explanation)
-    for part in (document["action"], *document["refused"]):
+def decision_document(decision: Plan | Explanation) -> dict[str, Any]:
+    """Return all fields of a plan or an explanation by name. Rules contain only the parameters of their kind."""
+    document = to_document(decision)
+    actions = document["actions"] if isinstance(decision, Plan) else [document["action"]]
+    for part in (*actions, *document["refused"]):
         part["rule"] = _present_parameters(part["rule"])
     return document
 
@@ -84,35 +77,22 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
     """Return one entry per pair, with its jobs by name."""
-    prediction = answer.prediction
-    rows = zip(
-        answer.victim.tolist(),
-        answer.neighbour.tolist(),
-        prediction.median.tolist(),
-        prediction.lower.tolist(),
-        prediction.upper.tolist(),
-        prediction.feasibility.tolist(),
-        prediction.source,
-        prediction.reason,
-        answer.further or ((),) * len(prediction.median),
-        strict=True,
-    )
     return {
         "model_version": answer.model_version,
         "device_type": answer.device_type,
         "predictions": [
             {
-                "victim": names[victim],
-                "neighbour": names[neighbour],
-                "slowdown": median,
-                "lower": lower,
-                "upper": upper,
-                "feasibility": feasibility,
-                "source": source.value,
-                "reason": reason,
-                "further": [names[place] for place in further],
+                "victim": names[row["victim"]],
+                "neighbour": names[row["neighbour"]],
+                "slowdown": row["median"],
+                "lower": row["lower"],
+                "upper": row["upper"],
+                "feasibility": row["feasibility"],
+                "source": row["source"].value,
+                "reason": row["reason"],
+                "further": [names[place] for place in row["further"]],
             }
-            for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
+            for row in answer.rows()
         ],
     }
 

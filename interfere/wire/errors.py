@@ -3,9 +3,10 @@
 Law: error_from_status(…, status_of(e)) has the class, what, value, remedy and violations of e, up to `DETAIL_BYTES`.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from interfere import errors
@@ -15,6 +16,8 @@ from interfere.v1 import policy_pb2 as pb
 # Trailing metadata over 8 KiB is refused by gRPC's defaults. The details travel twice, in base64, beside the message.
 DETAIL_BYTES = 1800
 MAX_TEXT = 300  # characters of one value or remedy that travel
+M = TypeVar("M", bound=Message)
+_VIOLATION_FIELDS = tuple(each.name for each in fields(Violation))
 
 _BY_CODE: dict[str, type[InterfereError]] = {
     "INVALID_ARGUMENT": errors.InvalidInputError,
@@ -42,20 +45,14 @@ def status_of(error: InterfereError) -> status_pb2.Status:
     status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=_shortened(str(error), 2 * MAX_TEXT))
     bad_request = error_details_pb2.BadRequest()
     for violation in error.violations if isinstance(error, InvalidInputError) else ():
-        short = replace(
-            violation,
-            field=_shortened(violation.field),
-            what=_shortened(violation.what),
-            value=_shortened(violation.value),
-            remedy=_shortened(violation.remedy),
-        )
+        short = Violation(**{name: _shortened(getattr(violation, name)) for name in _VIOLATION_FIELDS})
         described = bad_request.field_violations.add(
             field=short.field, description=f"{short.what} (got {short.value}); {short.remedy}"
         )
         if bad_request.ByteSize() > DETAIL_BYTES and len(bad_request.field_violations) > 1:
             bad_request.field_violations.remove(described)
             break
-        detail.violations.add(field=short.field, what=short.what, value=short.value, remedy=short.remedy)
+        detail.violations.add(**asdict(short))
     if bad_request.field_violations:
         status.details.add().Pack(bad_request)
     status.details.add().Pack(detail)
@@ -68,7 +65,7 @@ def status_of(error: InterfereError) -> status_pb2.Status:
 
 def error_from_status(code: str, message: str, details: bytes | None, target: str) -> InterfereError:
     """The error that the server raised; without its details, an error of the class that fits the code."""
-    if (detail := _our_detail(details)) is not None and detail.kind in _BY_CLASS_NAME:
+    if (detail := _unpacked(details, pb.ErrorDetail())) is not None and detail.kind in _BY_CLASS_NAME:
         return _error_from_detail(detail, details or b"")
     if code == "DEADLINE_EXCEEDED":
         return UnavailableError("no answer in time", value=target, remedy="give more time (timeout_s), or ask for less")
@@ -85,36 +82,26 @@ def error_from_status(code: str, message: str, details: bytes | None, target: st
 
 
 def _error_from_detail(detail: pb.ErrorDetail, details: bytes) -> InterfereError:
+    """Return the error of the class that the detail names. `details`: the status in which it came."""
+    further: dict[str, Any] = {}
     error_class = _BY_CLASS_NAME[detail.kind]
-    value = detail.value or None
     if issubclass(error_class, InvalidInputError):
-        violations = tuple(
-            Violation(field=v.field, what=v.what, value=v.value, remedy=v.remedy) for v in detail.violations
+        further["violations"] = tuple(
+            Violation(**{name: getattr(each, name) for name in _VIOLATION_FIELDS}) for each in detail.violations
         )
-        return error_class(detail.what, value=value, remedy=detail.remedy, violations=violations)
-    if issubclass(error_class, LimitError | UnavailableError):
-        return error_class(detail.what, value=value, remedy=detail.remedy, retry_after_s=_retry_after_s(details))
-    return error_class(detail.what, value=value, remedy=detail.remedy)
+    elif issubclass(error_class, LimitError | UnavailableError):
+        retry = _unpacked(details, error_details_pb2.RetryInfo())
+        further["retry_after_s"] = None if retry is None else retry.retry_delay.ToMilliseconds() / 1e3
+    return error_class(detail.what, value=detail.value or None, remedy=detail.remedy, **further)
 
 
-def _our_detail(details: bytes | None) -> pb.ErrorDetail | None:
+def _unpacked(status: bytes | None, message: M) -> M | None:
+    """Return the message with the content of the detail of its type in a status; None where there is none."""
     try:
-        status = status_pb2.Status.FromString(details or b"")
+        details = status_pb2.Status.FromString(status or b"").details
     except DecodeError:
         return None
-    for packed in status.details:
-        detail = pb.ErrorDetail()
-        if packed.Unpack(detail):
-            return detail
-    return None
-
-
-def _retry_after_s(details: bytes) -> float | None:
-    retry = error_details_pb2.RetryInfo()
-    for packed in status_pb2.Status.FromString(details).details:
-        if packed.Unpack(retry):
-            return float(retry.retry_delay.ToMilliseconds() / 1e3)
-    return None
+    return message if any(packed.Unpack(message) for packed in details) else None
 
 
 def _shortened(text: str, limit: int = MAX_TEXT) -> str:

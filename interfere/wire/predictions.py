@@ -1,5 +1,6 @@
 """Converters of predictions: pairs as messages or columns, matrices as little-endian bytes with their shape."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,12 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
 from interfere.records import MatrixAnswer, MatrixPrediction, PairAnswer, Prediction, Source
+from interfere.records.predictions import PREDICTED_NUMBERS
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import finite, word_of_number, words
 
 _SOURCES = words(Source, pb.PredictionSource.DESCRIPTOR)
 _NUMBER_OF_SOURCE: dict[Source, Any] = {source: number for number, source in _SOURCES.items()}
-_NUMBERS = ("median", "lower", "upper", "feasibility")
 _FLOAT = np.dtype("<f4")
 
 
@@ -23,37 +24,18 @@ def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool = False) -> pb.Pr
         return pb.PredictSlowdownsResponse(
             columns=columns, model_version=answer.model_version, device_type=answer.device_type
         )
-    prediction = answer.prediction
-    rows = zip(
-        answer.victim.tolist(),
-        answer.neighbour.tolist(),
-        prediction.median.tolist(),
-        prediction.lower.tolist(),
-        prediction.upper.tolist(),
-        prediction.feasibility.tolist(),
-        prediction.source,
-        prediction.reason,
-        answer.further or ((),) * len(prediction.median),
-        strict=True,
-    )
     return pb.PredictSlowdownsResponse(
-        predictions=[
-            pb.PairPrediction(
-                victim=victim,
-                neighbour=neighbour,
-                median=_optional(median),
-                lower=_optional(lower),
-                upper=_optional(upper),
-                feasibility=_optional(feasibility),
-                source=_NUMBER_OF_SOURCE[source],
-                reason=reason,
-                further=further,
-            )
-            for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
-        ],
+        predictions=[_row_to_proto(row) for row in answer.rows()],
         model_version=answer.model_version,
         device_type=answer.device_type,
     )
+
+
+def _row_to_proto(row: dict[str, Any]) -> pb.PairPrediction:
+    """The message of one pair; numbers that are absent are left out."""
+    present = {name: row[name] for name in PREDICTED_NUMBERS if math.isfinite(row[name])}
+    others = {name: row[name] for name in ("victim", "neighbour", "reason", "further")}
+    return pb.PairPrediction(source=_NUMBER_OF_SOURCE[row["source"]], **others, **present)
 
 
 def _columns_to_proto(answer: PairAnswer) -> pb.PairColumns:
@@ -63,13 +45,15 @@ def _columns_to_proto(answer: PairAnswer) -> pb.PairColumns:
         neighbour=answer.neighbour.astype("<u4").tobytes(),
         source=bytes([_NUMBER_OF_SOURCE[source] for source in prediction.source]),
         reason=prediction.reason if any(prediction.reason) else (),
-        **{name: getattr(prediction, name).astype("<f8", copy=False).tobytes() for name in _NUMBERS},
+        **{name: getattr(prediction, name).astype("<f8", copy=False).tobytes() for name in PREDICTED_NUMBERS},
     )
 
 
 def _answer_from_columns(message: pb.PredictSlowdownsResponse) -> PairAnswer:
     columns = message.columns
-    numbers = {name: np.frombuffer(getattr(columns, name), dtype="<f8").astype(np.float64) for name in _NUMBERS}
+    numbers = {
+        name: np.frombuffer(getattr(columns, name), dtype="<f8").astype(np.float64) for name in PREDICTED_NUMBERS
+    }
     sources = {number: word_of_number(_SOURCES, number) for number in set(columns.source)}
     return PairAnswer(
         victim=np.frombuffer(columns.victim, dtype="<u4").astype(np.int64),
@@ -100,7 +84,7 @@ def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
         prediction=Prediction(
             source=tuple(word_of_number(_SOURCES, row.source) for row in rows),
             reason=tuple(row.reason for row in rows),
-            **{name: column(name) for name in _NUMBERS},
+            **{name: column(name) for name in PREDICTED_NUMBERS},
         ),
         model_version=message.model_version,
         device_type=message.device_type,
@@ -144,8 +128,3 @@ def matrix_answer_from_proto(message: pb.PredictMatrixResponse) -> MatrixAnswer:
         model_version=message.model_version,
         device_type=message.device_type,
     )
-
-
-def _optional(value: float) -> float | None:
-    """Return None for an absent number, since protobuf leaves absent fields out."""
-    return value if np.isfinite(value) else None

@@ -42,7 +42,7 @@ from interfere.store.decisions import accepted_deadline_to_json, promise_or_dead
 from interfere.strict_json import json_value
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
-from interfere.wire.documents import plan_document
+from interfere.wire.documents import decision_document
 from tests.wire import strategies as some
 from tests.wire.test_converters import same
 
@@ -113,7 +113,7 @@ def test_the_id_of_a_profile_and_the_message_of_a_plan_stay_the_same() -> None:
     content = base64.b64decode(GOLDEN["plan_message"])
     plan = from_proto(Plan, pb.MatchResponse.FromString(content))
     assert to_proto(plan, pb.MatchResponse).SerializeToString(deterministic=True) == content
-    assert json_value(plan_document(plan)) == GOLDEN["plan_document"]
+    assert json_value(decision_document(plan)) == GOLDEN["plan_document"]
 
 
 def test_a_stored_row_without_later_fields_takes_their_defaults() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interfere.client import JobRef, PolicyClient
+from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, LimitError, UnfitError
 from interfere.predict.groups import GroupComposition, composed_slowdown
-from interfere.records import MatrixQuery, PairQuery, Source
+from interfere.records import JobRef, MatrixQuery, PairQuery, Source
 from interfere.serving.metrics import Metrics
 from interfere.serving.predicting import predict_matrix, predict_pairs
 from interfere.serving.service import PolicyCore

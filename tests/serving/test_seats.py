@@ -8,7 +8,7 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import Device, Job, Limits, Snapshot
 from interfere.records.documents import from_document
-from interfere.wire.documents import plan_document
+from interfere.wire.documents import decision_document
 from tests.models import DEVICE_TYPE
 
 GIB = 2.0**30
@@ -30,7 +30,7 @@ def test_jobs_join_two_residents_and_that_is_explained(client: PolicyClient) -> 
     assert (first.partner_ids, second.partner_ids) == (("r1", "r2", "j2"), ("r1", "r2", "j1"))
     assert all(slowdown > 1 for slowdown in first.partner_slowdowns)
     assert first.slowdown_lower < first.slowdown < first.slowdown_upper
-    assert plan_document(plan)["actions"][0]["partner_ids"] == ["r1", "r2", "j2"]
+    assert decision_document(plan)["actions"][0]["partner_ids"] == ["r1", "r2", "j2"]
     said = client.explain(plan.decision_id, "j1")
     victims = [(pair.victim_id, pair.neighbour_id) for pair in said.pairs]
     assert victims == [pair for other in first.partner_ids for pair in (("j1", other), (other, "j1"))]

@@ -12,7 +12,7 @@ from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, PairQuery, Plan, Snapshot
 from interfere.records.documents import from_document, to_document
 from interfere.strict_json import json_value
-from interfere.wire.documents import plan_document, read_json, read_observations
+from interfere.wire.documents import decision_document, read_json, read_observations
 from tests.wire import strategies as some
 from tests.wire.test_converters import same
 
@@ -29,7 +29,7 @@ def test_a_snapshot_reads_back(snapshot: Snapshot) -> None:
 @given(some.plans)
 @settings(max_examples=20, deadline=None)
 def test_a_plan_is_strict_json(plan: Plan) -> None:
-    document = json.loads(json.dumps(json_value(plan_document(plan)), allow_nan=False))
+    document = json.loads(json.dumps(json_value(decision_document(plan)), allow_nan=False))
     assert [action["job_id"] for action in document["actions"]] == [action.job_id for action in plan.actions]
 
 

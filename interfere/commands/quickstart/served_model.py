@@ -10,7 +10,7 @@ from interfere.commands.quickstart.estimates import Slowdown, Slowdowns, predict
 from interfere.commands.quickstart.pairings import Direction, Pairing
 from interfere.records import Device, Job, PairMeasurement, Progress, Snapshot
 from interfere.sharing_modes import DEFAULT_MODE
-from interfere.wire.documents import explanation_document
+from interfere.wire.documents import decision_document
 
 DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
 
@@ -64,7 +64,7 @@ def match_jobs(client: PolicyClient, names: Sequence[str], predicted: Slowdowns)
         model_version=plan.model_version,
         pairing=tuple((pair.job_id, pair.partner_id) for pair in plan.pairs),
         facts=facts,
-        explained=explanation_document(client.explain(plan.decision_id, names[0])),
+        explained=decision_document(client.explain(plan.decision_id, names[0])),
         predicted=predicted,
     )
 
