@@ -4,199 +4,95 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
 """
 
-from interfere.records.blocks import (
-    BlockRequest,
-    BlockSide,
-    MeasuredBlock,
-    SideSlice,
-    SoloMeasurement,
-    WorkloadGroup,
-    WorkloadPair,
-    group_key,
-)
-from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, NAN
-from interfere.records.cluster import Device, Job, Snapshot, Window
-from interfere.records.facts import COUNTERS, JobProfile, KernelStat
-from interfere.records.limits import (
-    ActionKind,
-    Limits,
-    MemoryLimits,
-    ObjectiveKind,
-    ObjectiveTerm,
-    SlowdownLimits,
-    TimeLimits,
-)
-from interfere.records.measurements import (
-    IMPORTANT_NEIGHBOUR,
-    IMPORTANT_VICTIM,
-    GroupMeasurement,
-    PairMeasurement,
-    PairStatus,
-)
-from interfere.records.mode_advice import ModeAdvice, ModeJob, ModeQuery
-from interfere.records.observations import (
-    Correction,
-    LogEntry,
-    MemoryUsage,
-    Observation,
-    ObservationAnswer,
-    ObservationLog,
-    ObservationResult,
-    Outcome,
-    OutcomeKind,
-    Progress,
-    Reported,
-    ReporterWeight,
-    Rollback,
-    Unreadable,
-)
-from interfere.records.plans import (
-    Action,
-    Alternative,
-    Contribution,
-    ExplainQuery,
-    Explanation,
-    LevelKind,
-    PairExplanation,
-    Pairing,
-    Plan,
-    PlanLevel,
-    RankAnswer,
-    Ranking,
-    RankQuery,
-    Refusal,
-    SolveStatus,
-)
-from interfere.records.predictions import (
-    JobRef,
-    MatrixAnswer,
-    MatrixBatch,
-    MatrixPrediction,
-    MatrixQuery,
-    PairAnswer,
-    PairBatch,
-    PairQuery,
-    Prediction,
-    Source,
-)
-from interfere.records.promises import (
-    AcceptedDeadline,
-    DeviceGrants,
-    DeviceSlots,
-    Grant,
-    GrantLine,
-    GrantTables,
-    Promise,
-    ScopeLedger,
-)
-from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
-from interfere.records.served_model import (
-    ModelChange,
-    ModelDomain,
-    ModelInfo,
-    ModelScore,
-    OnlineState,
-    ProfileSummary,
-    ReporterState,
-    ServedModels,
-    ServedModelSummary,
-    TrainingTableSummary,
-)
-
-__all__ = [
-    "COUNTERS",
-    "IMPORTANT_NEIGHBOUR",
-    "IMPORTANT_VICTIM",
-    "MAX_SLOWDOWN",
-    "METRICS",
-    "MIN_SLOWDOWN",
-    "NAN",
-    "AcceptedDeadline",
-    "Action",
-    "ActionKind",
-    "Alternative",
-    "BlockRequest",
-    "BlockSide",
-    "Contribution",
-    "Correction",
-    "Device",
-    "DeviceGrants",
-    "DeviceSlots",
-    "ExplainQuery",
-    "Explanation",
-    "Grant",
-    "GrantLine",
-    "GrantTables",
-    "GroupMeasurement",
-    "Job",
-    "JobProfile",
-    "JobRef",
-    "KernelStat",
-    "LevelKind",
-    "Limits",
-    "LogEntry",
-    "MatrixAnswer",
-    "MatrixBatch",
-    "MatrixPrediction",
-    "MatrixQuery",
-    "MeasuredBlock",
-    "MemoryBasis",
-    "MemoryDemand",
-    "MemoryLimits",
-    "MemoryUsage",
-    "ModeAdvice",
-    "ModeJob",
-    "ModeQuery",
-    "ModelChange",
-    "ModelDomain",
-    "ModelInfo",
-    "ModelScore",
-    "ObjectiveKind",
-    "ObjectiveTerm",
-    "Observation",
-    "ObservationAnswer",
-    "ObservationLog",
-    "ObservationResult",
-    "OnlineState",
-    "Outcome",
-    "OutcomeKind",
-    "PairAnswer",
-    "PairBatch",
-    "PairExplanation",
-    "PairMeasurement",
-    "PairQuery",
-    "PairStatus",
-    "Pairing",
-    "Plan",
-    "PlanLevel",
-    "Prediction",
-    "ProfileSummary",
-    "Progress",
-    "Promise",
-    "RankAnswer",
-    "RankQuery",
-    "Ranking",
-    "Refusal",
-    "Reported",
-    "ReporterState",
-    "ReporterWeight",
-    "Rollback",
-    "Rule",
-    "RuleKind",
-    "ScopeLedger",
-    "ServedModelSummary",
-    "ServedModels",
-    "SideSlice",
-    "SlowdownLimits",
-    "Snapshot",
-    "SoloMeasurement",
-    "SolveStatus",
-    "Source",
-    "TimeLimits",
-    "TrainingTableSummary",
-    "Unreadable",
-    "Window",
-    "WorkloadGroup",
-    "WorkloadPair",
-    "group_key",
-]
+from interfere.records.blocks import BlockRequest as BlockRequest
+from interfere.records.blocks import BlockSide as BlockSide
+from interfere.records.blocks import MeasuredBlock as MeasuredBlock
+from interfere.records.blocks import SideSlice as SideSlice
+from interfere.records.blocks import SoloMeasurement as SoloMeasurement
+from interfere.records.blocks import WorkloadGroup as WorkloadGroup
+from interfere.records.blocks import WorkloadPair as WorkloadPair
+from interfere.records.blocks import group_key as group_key
+from interfere.records.checks import MAX_SLOWDOWN as MAX_SLOWDOWN
+from interfere.records.checks import METRICS as METRICS
+from interfere.records.checks import MIN_SLOWDOWN as MIN_SLOWDOWN
+from interfere.records.checks import NAN as NAN
+from interfere.records.cluster import Device as Device
+from interfere.records.cluster import Job as Job
+from interfere.records.cluster import Snapshot as Snapshot
+from interfere.records.cluster import Window as Window
+from interfere.records.facts import COUNTERS as COUNTERS
+from interfere.records.facts import JobProfile as JobProfile
+from interfere.records.facts import KernelStat as KernelStat
+from interfere.records.limits import ActionKind as ActionKind
+from interfere.records.limits import Limits as Limits
+from interfere.records.limits import ObjectiveKind as ObjectiveKind
+from interfere.records.limits import ObjectiveTerm as ObjectiveTerm
+from interfere.records.measurements import IMPORTANT_NEIGHBOUR as IMPORTANT_NEIGHBOUR
+from interfere.records.measurements import IMPORTANT_VICTIM as IMPORTANT_VICTIM
+from interfere.records.measurements import GroupMeasurement as GroupMeasurement
+from interfere.records.measurements import PairMeasurement as PairMeasurement
+from interfere.records.measurements import PairStatus as PairStatus
+from interfere.records.mode_advice import ModeAdvice as ModeAdvice
+from interfere.records.mode_advice import ModeJob as ModeJob
+from interfere.records.mode_advice import ModeQuery as ModeQuery
+from interfere.records.observations import Correction as Correction
+from interfere.records.observations import LogEntry as LogEntry
+from interfere.records.observations import MemoryUsage as MemoryUsage
+from interfere.records.observations import Observation as Observation
+from interfere.records.observations import ObservationAnswer as ObservationAnswer
+from interfere.records.observations import ObservationLog as ObservationLog
+from interfere.records.observations import ObservationResult as ObservationResult
+from interfere.records.observations import Outcome as Outcome
+from interfere.records.observations import OutcomeKind as OutcomeKind
+from interfere.records.observations import Progress as Progress
+from interfere.records.observations import Reported as Reported
+from interfere.records.observations import ReporterWeight as ReporterWeight
+from interfere.records.observations import Rollback as Rollback
+from interfere.records.observations import Unreadable as Unreadable
+from interfere.records.plans import Action as Action
+from interfere.records.plans import Alternative as Alternative
+from interfere.records.plans import Contribution as Contribution
+from interfere.records.plans import ExplainQuery as ExplainQuery
+from interfere.records.plans import Explanation as Explanation
+from interfere.records.plans import LevelKind as LevelKind
+from interfere.records.plans import PairExplanation as PairExplanation
+from interfere.records.plans import Pairing as Pairing
+from interfere.records.plans import Plan as Plan
+from interfere.records.plans import PlanLevel as PlanLevel
+from interfere.records.plans import RankAnswer as RankAnswer
+from interfere.records.plans import Ranking as Ranking
+from interfere.records.plans import RankQuery as RankQuery
+from interfere.records.plans import Refusal as Refusal
+from interfere.records.plans import SolveStatus as SolveStatus
+from interfere.records.predictions import JobRef as JobRef
+from interfere.records.predictions import MatrixAnswer as MatrixAnswer
+from interfere.records.predictions import MatrixBatch as MatrixBatch
+from interfere.records.predictions import MatrixPrediction as MatrixPrediction
+from interfere.records.predictions import MatrixQuery as MatrixQuery
+from interfere.records.predictions import PairAnswer as PairAnswer
+from interfere.records.predictions import PairBatch as PairBatch
+from interfere.records.predictions import PairQuery as PairQuery
+from interfere.records.predictions import Prediction as Prediction
+from interfere.records.predictions import Source as Source
+from interfere.records.promises import AcceptedDeadline as AcceptedDeadline
+from interfere.records.promises import DeviceGrants as DeviceGrants
+from interfere.records.promises import DeviceSlots as DeviceSlots
+from interfere.records.promises import Grant as Grant
+from interfere.records.promises import GrantLine as GrantLine
+from interfere.records.promises import GrantTables as GrantTables
+from interfere.records.promises import Promise as Promise
+from interfere.records.promises import ScopeLedger as ScopeLedger
+from interfere.records.rules import MemoryBasis as MemoryBasis
+from interfere.records.rules import MemoryDemand as MemoryDemand
+from interfere.records.rules import Rule as Rule
+from interfere.records.rules import RuleKind as RuleKind
+from interfere.records.served_model import ModelChange as ModelChange
+from interfere.records.served_model import ModelDomain as ModelDomain
+from interfere.records.served_model import ModelInfo as ModelInfo
+from interfere.records.served_model import ModelScore as ModelScore
+from interfere.records.served_model import OnlineState as OnlineState
+from interfere.records.served_model import ProfileSummary as ProfileSummary
+from interfere.records.served_model import ReporterState as ReporterState
+from interfere.records.served_model import ServedModels as ServedModels
+from interfere.records.served_model import ServedModelSummary as ServedModelSummary
+from interfere.records.served_model import TrainingTableSummary as TrainingTableSummary
