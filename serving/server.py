@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import grpc
 from prometheus_client import start_http_server
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
-from interfere.serving.calls.health import NOT_SERVING, SERVING, HealthService
-from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen, target
+from interfere.serving.calls.listening import (
+    HEALTH_NAMES,
+    INTERRUPTION_S,
+    NOT_SERVING,
+    SERVICE,
+    SERVING,
+    Listening,
+    listen,
+    target,
+)
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
@@ -38,24 +45,25 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 class RunningServer:
     """A running server; `stop` ends it."""
 
-    host: str
-    port: int
+    listening: Listening
     metrics_port: int | None
     model_path: Path
     model_version: str
-    store_path: Path
-    _grace_s: float
-    _server: grpc.Server
-    _stopping: threading.Event
     workers: WorkerPool | None
+    settings: Settings
+    _stopping: threading.Event
     _watch: ModelWatch
-    _health: HealthService
     _resources: ExitStack
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self.listening.port
 
     @property
     def address(self) -> str:
         """The target that a client connects to."""
-        return target(self.host, self.port)
+        return target(self.settings.host, self.port)
 
     def stop(self) -> None:
         """Report NOT_SERVING, let running requests end, interrupt what is left at grace, close the store.
@@ -63,8 +71,9 @@ class RunningServer:
         May be called twice.
         """
         for name in HEALTH_NAMES:
-            self._health.set(name, NOT_SERVING)
-        self._server.stop(self._grace_s).wait(self._grace_s + INTERRUPTION_S)
+            self.listening.health.set(name, NOT_SERVING)
+        grace_s = self.settings.grace_s
+        self.listening.server.stop(grace_s).wait(grace_s + INTERRUPTION_S)
         self._stopping.set()
         self._resources.close()
 
@@ -83,7 +92,7 @@ class RunningServer:
         stop_requested.wait()
         # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
         # loses nothing by that: what was acknowledged is on disk.
-        faulthandler.dump_traceback_later(self._grace_s + HARD_STOP_S, exit=True)
+        faulthandler.dump_traceback_later(self.settings.grace_s + HARD_STOP_S, exit=True)
         self.stop()
 
 
@@ -93,7 +102,8 @@ def start_server(settings: Settings) -> RunningServer:
     metrics, stopping = Metrics(), threading.Event()
     with ExitStack() as resources:
         # 1. gRPC: from now on the server is alive, and not ready.
-        servicer = _servicer(settings)
+        max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
+        servicer = RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
         listening = listen(settings, servicer, metrics, stopping, resources)
         metrics_port = _serve_metrics(settings, metrics, resources)
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
@@ -118,18 +128,14 @@ def start_server(settings: Settings) -> RunningServer:
         listening.health.set(SERVICE, SERVING)
         _log_start(settings, core, listening.port, time.perf_counter() - start_s)
         return RunningServer(
-            host=settings.host,
-            port=listening.port,
+            listening=listening,
             metrics_port=metrics_port,
             model_path=folder,
             model_version=model.predictor.version,
-            store_path=settings.store_path,
-            _grace_s=settings.grace_s,
-            _server=listening.server,
-            _stopping=stopping,
             workers=workers,
+            settings=settings,
+            _stopping=stopping,
             _watch=watch,
-            _health=listening.health,
             _resources=resources.pop_all(),
         )
 
@@ -209,11 +215,6 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
     )
     resources.callback(workers.close)
     return workers
-
-
-def _servicer(settings: Settings) -> RoutedServicer:
-    max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
-    return RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
 
 
 def _metrics_host(host: str) -> str:

@@ -2,17 +2,18 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
 from interfere.config import Settings
 from interfere.errors import UnfitError
 from interfere.serving.calls.executors import Executors
-from interfere.serving.calls.health import NOT_SERVING, SERVING, HealthService
 from interfere.serving.calls.interceptor import CallInterceptor
 from interfere.serving.calls.receiving import SUPPORTED
 from interfere.serving.metrics import Metrics
@@ -24,6 +25,57 @@ SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 HEALTH_NAMES = ("", SERVICE)  # alive, ready
 INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
+
+Send = Callable[[Any], None]
+Context = grpc.ServicerContext
+SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
+
+
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # protoc writes no types for services
+    """grpc.health.v1: whether the server lives (the empty name) and whether it is ready (the policy service's name).
+
+    Law: no lock is held while a status is sent, and no thread between two changes of a status. (The servicer of
+    grpcio-health-checking 1.81 sends under its lock, and the thread that completes sends takes the same lock.)
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._statuses: dict[str, int] = {}
+        self._watchers: dict[Send, str] = {}
+
+    def set(self, name: str, status: int) -> None:
+        """Change the status of a name and notify the clients that watch it.
+
+        A separate thread notifies them, because a watcher that does not read would block the caller.
+        """
+        with self._mutex:
+            self._statuses[name] = status
+            watchers = [send for send, watched in self._watchers.items() if watched == name]
+        answer = HealthCheckResponse(status=status)
+        for send in watchers:
+            threading.Thread(target=send, args=(answer,), name="health-watch", daemon=True).start()
+
+    def Check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:  # noqa: N802
+        """The status of a name; NOT_FOUND for an unknown one."""
+        status = self._statuses.get(request.service)
+        if status is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no service of this name: {request.service[:100]!r}")
+        return HealthCheckResponse(status=status)
+
+    def Watch(self, request: HealthCheckRequest, context: Context, send: Send) -> None:  # noqa: N802
+        """Send the status now and at every change. Returns at once: `send` is called until the stream is closed."""
+        with self._mutex:
+            status = self._statuses.get(request.service, SERVICE_UNKNOWN)
+            self._watchers[send] = request.service
+        if not context.add_callback(lambda: self._forget(send)):
+            self._forget(send)
+            return
+        send(HealthCheckResponse(status=status))
+
+    def _forget(self, send: Send) -> None:
+        with self._mutex:
+            self._watchers.pop(send, None)
 
 
 class Listening(NamedTuple):

@@ -91,7 +91,7 @@ def serve(
         "metrics_port": server.metrics_port,
         "model_version": server.model_version,
         "model": str(server.model_path),
-        "store": str(server.store_path),
+        "store": str(settings.store_path),
         "pid": os.getpid(),
     }
     if as_json:

@@ -195,7 +195,7 @@ def test_explaining_changes_nothing(client: PolicyClient) -> None:
 
 def test_a_decision_is_made_also_while_the_store_cannot_be_written(server: RunningServer, client: PolicyClient) -> None:
     """A backup tool holds the lock: what nobody can ask for again is told, and only not explained."""
-    with closing(sqlite3.connect(server.store_path, isolation_level=None)) as backup:
+    with closing(sqlite3.connect(server.settings.store_path, isolation_level=None)) as backup:
         backup.execute("BEGIN IMMEDIATE")
         plan = client.match(snapshot())
     assert plan.pairs

@@ -132,7 +132,7 @@ def test_clocks_do_not_matter_only_the_order_of_arrival_does(serve: Callable[...
         assert REJECTED not in results(client, *windows)
         straight = medians(client)
     first.stop()
-    Path(first.store_path).unlink()
+    Path(first.settings.store_path).unlink()
     with PolicyClient(serve().address) as client:
         assert REJECTED not in results(client, *shifted)
         assert medians(client) == straight
@@ -149,7 +149,7 @@ def test_a_restart_from_a_snapshot_and_one_from_the_whole_log_know_the_same(
         client.observe([window("waits", "train", "gemm", steps=5.0)])
         known, online = medians(client), client.model().online
     first.stop()
-    with sqlite3.connect(first.store_path) as store:
+    with sqlite3.connect(first.settings.store_path) as store:
         assert [row[0] for row in store.execute("SELECT seq FROM snapshot ORDER BY seq")] == [18, 36, 54, 61]
     store.close()
 
@@ -161,11 +161,11 @@ def test_a_restart_from_a_snapshot_and_one_from_the_whole_log_know_the_same(
         server.stop()
 
     check()
-    with sqlite3.connect(first.store_path) as store:
+    with sqlite3.connect(first.settings.store_path) as store:
         store.execute("DELETE FROM snapshot WHERE seq = 61")
     store.close()
     check()
-    with sqlite3.connect(first.store_path) as store:
+    with sqlite3.connect(first.settings.store_path) as store:
         store.execute("UPDATE snapshot SET content = substr(content, 1, 999)")
     store.close()
     check()  # a damaged snapshot costs time only

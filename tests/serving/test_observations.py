@@ -196,7 +196,9 @@ def test_a_broken_item_does_not_take_its_batch_along(stub: object, client: Polic
 def test_a_failed_write_leaves_prediction_and_store_as_they_were(server: RunningServer, client: PolicyClient) -> None:
     results(client, window("0", "infer", "gemm", slowdown=2.0))
     before = median(client)
-    with sqlite3.connect(server.store_path, isolation_level=None) as other:  # e.g. a backup that holds the file
+    with sqlite3.connect(
+        server.settings.store_path, isolation_level=None
+    ) as other:  # e.g. a backup that holds the file
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(UnavailableError, match="retry"):
             client.observe([window(str(k), "infer", "gemm", slowdown=2.4) for k in range(1, 5)])

@@ -13,8 +13,14 @@ from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, MemoryUsage
 from interfere.serving.adapters.observations import outcomes
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
-from interfere.serving.adapters.slurm.partition import build, partitions
-from interfere.serving.adapters.slurm.port import SlurmPort, decided_jobs, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.port import (
+    SlurmPort,
+    decided_jobs,
+    partition_problem,
+    partitions,
+    slurm_advisor,
+    slurm_metrics,
+)
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, end, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer
@@ -29,11 +35,11 @@ GRANTING = replace(SETTINGS, devices=(DeviceRule(type="cpu-core", memory_gib=16.
 
 
 def test_seats_are_the_shards_that_jobs_of_this_size_find() -> None:
-    seen = build("main", [running(1, "g0"), pending(2)], [node(shards=4, gpus=2)], SETTINGS, NOW)
+    seen = partition_problem("main", [running(1, "g0"), pending(2)], [node(shards=4, gpus=2)], SETTINGS, NOW)
     assert seen.snapshot is not None
     assert [(device.seats, len(device.residents)) for device in seen.snapshot.devices] == [(4, 1), (4, 0)]
     large = pending(3, tres="gres:shard:2")
-    seen = build("main", [running(1, "g0"), pending(2), large], [node(shards=4, gpus=2)], SETTINGS, NOW)
+    seen = partition_problem("main", [running(1, "g0"), pending(2), large], [node(shards=4, gpus=2)], SETTINGS, NOW)
     assert seen.snapshot is not None
     assert [device.seats for device in seen.snapshot.devices] == [2, 2]
     assert [job.id for job in seen.candidates] == ["2", "3"]
@@ -43,7 +49,7 @@ def test_seats_are_the_shards_that_jobs_of_this_size_find() -> None:
 def test_memory_and_grants_reach_the_server() -> None:
     asking = pending(2, comment="interfere:workload=gemm;memory_gib=3")
     jobs = [running(1, "g0", note=GRANTED), asking, running(3, "g1", note=Note())]
-    seen = build("main", jobs, [node(shards=4)], GRANTING, NOW)
+    seen = partition_problem("main", jobs, [node(shards=4)], GRANTING, NOW)
     assert seen.snapshot is not None
     first, second = seen.snapshot.devices
     assert (first.memory_bytes, first.granule_bytes, first.seats) == (16.0 * GIB, 4.0 * GIB, 4)
@@ -55,7 +61,9 @@ def test_memory_and_grants_reach_the_server() -> None:
     assert seen.snapshot.now_s == NOW
     assert [job.id for job in seen.granted] == ["1"]
     assert partitions(jobs[:1]) == ("main",)
-    assert build("main", jobs[:1], [node()], GRANTING, NOW).snapshot is not None  # nobody waits, grants are looked at
+    assert (
+        partition_problem("main", jobs[:1], [node()], GRANTING, NOW).snapshot is not None
+    )  # nobody waits, grants are looked at
 
 
 def test_a_grant_and_the_reason_of_an_end_stand_in_the_note() -> None:

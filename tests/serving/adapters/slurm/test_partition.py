@@ -7,12 +7,12 @@ from interfere.records import Device
 from interfere.records.cluster import HIGHEST_PRIORITY
 from interfere.serving.adapters.problem import MAX_PAIRS
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
-from interfere.serving.adapters.slurm.partition import PartitionProblem, build, partitions
+from interfere.serving.adapters.slurm.port import PartitionProblem, partition_problem, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 
 def view(*jobs: object, nodes: tuple[object, ...] = (node(),), now_s: float = NOW) -> PartitionProblem:
-    return build("main", jobs, nodes, SETTINGS, now_s)  # type: ignore[arg-type]
+    return partition_problem("main", jobs, nodes, SETTINGS, now_s)  # type: ignore[arg-type]
 
 
 def devices(seen: PartitionProblem) -> dict[str, tuple[str, ...]]:
@@ -60,7 +60,7 @@ def test_gpus_that_advice_must_not_share() -> None:
 def test_the_map_says_which_gpus_are_ours() -> None:
     rule = replace(SETTINGS.devices[0], nodes="n1", memory_gib=2.0)
     settings = replace(SETTINGS, devices=(rule,))
-    seen = build("main", [pending(1)], [node(), node("n1")], settings, NOW)
+    seen = partition_problem("main", [pending(1)], [node(), node("n1")], settings, NOW)
     assert seen.snapshot is not None
     found, expected = (
         asdict(device)
@@ -93,7 +93,7 @@ def test_who_waited_long_weighs_more() -> None:
 
 def test_whole_units_of_priority_are_levels() -> None:
     jobs = [pending(k, priority=priority) for k, priority in ((1, 999), (2, 1000), (3, 2500), (4, 4_294_901_759))]
-    seen = build("main", jobs, [node()], replace(SETTINGS, priority_unit=1000.0, lookahead=9), NOW)
+    seen = partition_problem("main", jobs, [node()], replace(SETTINGS, priority_unit=1000.0, lookahead=9), NOW)
     levels = {job.id: job.priority for job in seen.snapshot.pending}
     assert levels == {"1": 0, "2": 1, "3": 2, "4": HIGHEST_PRIORITY}
     assert {job.priority for job in view(*jobs).snapshot.pending} == {0}

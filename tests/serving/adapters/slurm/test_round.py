@@ -15,8 +15,7 @@ from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import check_plan_subjects
 from interfere.serving.adapters.round import Advisor, one_round
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.serving.adapters.slurm.partition import build
-from interfere.serving.adapters.slurm.port import slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.port import partition_problem, slurm_advisor, slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer
@@ -97,7 +96,7 @@ def test_no_round_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_plan_about_something_else_reaches_no_job() -> None:
-    asked = build("main", [pending(1)], [node()], SETTINGS, NOW).snapshot
+    asked = partition_problem("main", [pending(1)], [node()], SETTINGS, NOW).snapshot
     assert asked is not None
     good = Action(kind=ActionKind.START_ALONE, job_id="1", device_id="n0/g0")
     check_plan_subjects(plan_of(good), asked)
