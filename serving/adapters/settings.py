@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import ActionKind, Limits
+from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
 from interfere.serving.adapters.windows import WindowRules
@@ -56,19 +57,17 @@ class AdapterSettings:
 
     def __post_init__(self) -> None:
         bad = [
-            Violation(field=name, what="must be a positive number", value=repr(value), remedy="leave it out")
+            refused(self, name, "must be a positive number", "leave it out")
             for name in self.POSITIVE
-            if not (value := getattr(self, name)) > 0
+            if not getattr(self, name) > 0
         ]
         if not self.priority_unit >= 0:
-            what, remedy = "must not be negative", "leave it out for one level"
-            bad.append(Violation(field="priority_unit", what=what, value=repr(self.priority_unit), remedy=remedy))
+            bad.append(refused(self, "priority_unit", "must not be negative", "leave it out for one level"))
         bad += self.own_violations()
         if not bad and self.interval_s > self.window_s / 4:
-            what, remedy = "must be at most a quarter of window_s", "look more often, or hold jobs back for longer"
-            bad.append(Violation(field="interval_s", what=what, value=repr(self.interval_s), remedy=remedy))
-        if bad:
-            raise InvalidInputError.from_violations(bad)
+            remedy = "look more often, or hold jobs back for longer"
+            bad.append(refused(self, "interval_s", "must be at most a quarter of window_s", remedy))
+        check(bad)
 
     @classmethod
     def load(cls, file: Path | None, flags: Mapping[str, object]) -> Self:

@@ -19,10 +19,9 @@ from interfere.errors import ConflictError, InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
 from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
-from interfere.serving.adapters.kubernetes.marks import MAX_BODY, MarkStore
+from interfere.serving.adapters.kubernetes.marks import MAX_BODY, READ_EVERY_S, MarkStore, read_by
 from interfere.serving.adapters.kubernetes.objects.values import timestamp
 from interfere.serving.adapters.kubernetes.port import PATHS, KubernetesPort
-from interfere.serving.adapters.kubernetes.prometheus_marks import READ_EVERY_S, read_by
 from interfere.serving.adapters.kubernetes.records import JsonObject, Pod
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode

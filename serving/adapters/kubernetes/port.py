@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from interfere.records import Plan
 from interfere.serving.adapters.kubernetes import names, writes
-from interfere.serving.adapters.kubernetes.api_server import changes as api_changes
 from interfere.serving.adapters.kubernetes.api_server.calls import (
     CLAIMS,
     NODES,
@@ -19,6 +18,7 @@ from interfere.serving.adapters.kubernetes.api_server.calls import (
     VOLUME_CLAIMS,
     VOLUMES,
     ClusterApi,
+    apply_changes,
 )
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
@@ -133,9 +133,7 @@ class KubernetesPort:
         """Write to the API server, as long as no other replica decides."""
         if self.dry_run:
             return ()
-        return api_changes.apply(
-            self._api, changes, self._metrics, may_write=self._may_write, written=self._remember_write
-        )
+        return apply_changes(self._api, changes, self._metrics, may_write=self._may_write, written=self._remember_write)
 
     def _remember_write(self, write: Write, row: JsonObject) -> None:
         """Show the next round what this one wrote, before the watch does."""

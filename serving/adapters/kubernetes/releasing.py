@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from interfere.errors import InterfereError, NotFoundError, UnfitError
 from interfere.serving.adapters.kubernetes import names, writes
-from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
-from interfere.serving.adapters.kubernetes.api_server.changes import apply
+from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi, apply_changes
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
 from interfere.serving.adapters.kubernetes.problem import MemoryShare, default_share, number
@@ -120,7 +119,7 @@ def release_pods(
         share = default_share(gpus_of_slices(_listed(api, SLICES) or (), settings))
         random.shuffle(gated)  # pods that time out in somebody else's admission must not come first each time
         changes = releases(gated, claims, settings, share, now_s, every=every)
-    rejected = apply(api, changes, metrics)
+    rejected = apply_changes(api, changes, metrics)
     held = sum(pod.gated for pod in pods)
     metrics.set("gated_pods", held)
     done = len(changes) - len(rejected)

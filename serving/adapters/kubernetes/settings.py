@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from interfere.errors import Violation
+from interfere.records.checks import refused
 from interfere.records.cluster import MAX_SEATS
 from interfere.serving.adapters.kubernetes.names import is_label, is_subdomain
 from interfere.serving.adapters.settings import AdapterSettings
@@ -60,12 +61,11 @@ class KubernetesSettings(AdapterSettings):
         """Sharing mode, seats, names that the API server must take, and where steps are counted."""
         bad = list(set_sharing_mode(self, "sharing_mode"))
         if not 1 <= self.seats <= MAX_SEATS:
-            what = f"must be a whole number from 1 to {MAX_SEATS}"
-            bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy="leave it out for two"))
+            bad.append(refused(self, "seats", f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"))
         for name, holds in (("device_class", is_subdomain), ("request_name", is_label), ("namespace", is_label)):
-            if not holds(value := getattr(self, name)):
+            if not holds(getattr(self, name)):
                 what, remedy = "is no name that the API server takes", "lower case letters, digits, '-'"
-                bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
+                bad.append(refused(self, name, what, remedy))
         if bool(self.prometheus) != bool(self.progress):
             remedy = "set both: where the counter is, and which it is"
             values = f"prometheus {self.prometheus!r}, progress {self.progress!r}"

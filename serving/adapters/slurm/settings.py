@@ -20,7 +20,7 @@ from pathlib import Path
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import NAN
-from interfere.records.checks import check
+from interfere.records.checks import check, refused
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.slurm.jobs import GpuAddress
 from interfere.sharing_modes import SharingMode, set_sharing_mode
@@ -41,20 +41,15 @@ class DeviceRule:
     def __post_init__(self) -> None:
         bad = list(set_sharing_mode(self, "mode"))
         if not self.type:
-            bad.append(Violation(field="type", what="needs a type", value="''", remedy='add type = "a100"'))
+            bad.append(refused(self, "type", "needs a type", 'add type = "a100"'))
         if self.grants_memory and not self.memory_gib > 0:
-            what, remedy = "is needed where memory is granted", "add memory_gib = 80"
-            bad.append(Violation(field="memory_gib", what=what, value=repr(self.memory_gib), remedy=remedy))
+            bad.append(refused(self, "memory_gib", "is needed where memory is granted", "add memory_gib = 80"))
         if not math.isnan(self.granule_gib) and not 0 < self.granule_gib <= self.memory_gib:
-            what, remedy = (
-                "must be positive, and at most memory_gib",
-                "a GPU of twelve slots has a twelfth of its memory",
-            )
-            bad.append(Violation(field="granule_gib", what=what, value=repr(self.granule_gib), remedy=remedy))
+            remedy = "a GPU of twelve slots has a twelfth of its memory"
+            bad.append(refused(self, "granule_gib", "must be positive, and at most memory_gib", remedy))
         if not self.oversubscription_ratio >= 1:
-            what, value = "must be at least 1", repr(self.oversubscription_ratio)
             remedy = "leave it out where no more memory is granted than there is"
-            bad.append(Violation(field="oversubscription_ratio", what=what, value=value, remedy=remedy))
+            bad.append(refused(self, "oversubscription_ratio", "must be at least 1", remedy))
         check(bad)
 
     @property
@@ -102,7 +97,5 @@ class SlurmSettings(AdapterSettings):
 
     def own_violations(self) -> Sequence[Violation]:
         """At least one GPU is described."""
-        if self.devices:
-            return ()
         remedy = 'add [[devices]] with type = "a100"'
-        return (Violation(field="devices", what="no GPU is described", value="[]", remedy=remedy),)
+        return () if self.devices else (refused(self, "devices", "no GPU is described", remedy),)

@@ -17,7 +17,7 @@ need_kmock()
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.records import Progress
-from interfere.serving.adapters.kubernetes.prometheus_marks import read_by
+from interfere.serving.adapters.kubernetes.marks import read_by
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.monitoring.prometheus_server import backfill, needs_prometheus, running_prometheus
 from tests.serving.adapters.kubernetes.conftest import Start
