@@ -33,7 +33,7 @@ from interfere.records import (
 
 
 class Fallback(Protocol):
-    """Answers in place of an unavailable server."""
+    """Answers that a client gives by itself while the server is unavailable."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
         """Answer in place of PredictSlowdowns while the server is away."""
@@ -49,7 +49,8 @@ class Fallback(Protocol):
 
 
 class AloneFallback:
-    """Nobody shares and no gang starts while the server is away. Versions are empty, reasons name the cause."""
+    """A fallback under which no jobs share a device and no job on several devices starts. Reasons say that the
+    server is away."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
         """Abstain for every pair."""
@@ -74,7 +75,7 @@ class AloneFallback:
         )
 
     def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
-        """Jobs start alone on empty devices that hold them, in queue order; the rest waits."""
+        """Start jobs alone on empty devices that have enough memory, in the order of the queue; all other jobs wait."""
         free_devices = [device for device in snapshot.devices if not device.residents]
         remaining = len(free_devices) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
         actions = []
@@ -116,7 +117,7 @@ class AloneFallback:
         )
 
     def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
-        """Empty devices first; none with residents is feasible."""
+        """Rank empty devices first. Devices with residents are not feasible."""
         ranked = []
         for device in query.devices:
             fits = not device.residents and _may_start(query.job, device, query.limits)
@@ -133,7 +134,7 @@ class AloneFallback:
         return RankAnswer(rankings=tuple(sorted(ranked, key=lambda r: not r.feasible)), model_version="")
 
     def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
-        """Nothing was delivered: keep the observations and send them again; their ids make that safe."""
+        """Reject all observations as not delivered: the caller keeps them and sends them again, which is safe."""
         return tuple(
             ObservationAnswer(
                 observation_id=window.observation_id,

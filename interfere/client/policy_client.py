@@ -73,7 +73,7 @@ class PolicyClient:
     """
 
     def __init__(self, target: str = "127.0.0.1:50051", *, timeout_s: float = 10.0, fallback: Fallback | None = None):
-        """The connection is made when it is first used."""
+        """Prepare a client of the server at `target`. The connection is made when it is first used."""
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
         options = [
@@ -229,7 +229,7 @@ class PolicyClient:
         objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
         scope: str = "",
     ) -> RankAnswer:
-        """Every device for one job, best first; with a scope, the device that is promised to the job comes first."""
+        """Rank devices for one job, the best first. With a scope, a device that is promised to the job comes first."""
         query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
         return self._with_fallback(
             lambda: self._ask("RankPlacements", query, RankAnswer),
@@ -244,7 +244,7 @@ class PolicyClient:
         return self._ask("Explain", ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope), Explanation)
 
     def grants(self, *, scope: str = "default") -> GrantTables:
-        """Memory grants of a scope, as of its last decision with a clock."""
+        """Return the memory grants of a scope, as of its last decision with a clock."""
         return self._ask("ListGrants", pb.ListGrantsRequest(scope=scope), GrantTables)
 
     # --- facts ------------------------------------------------------------------------------------------------------
@@ -262,12 +262,12 @@ class PolicyClient:
         )
 
     def observation_log(self, *, at_sequence: int | None = None, limit: int = 20) -> ObservationLog:
-        """The newest entries of the log up to a point, newest first, and the online state at that point."""
+        """Return the newest log entries up to an entry, newest first, and the online state at this entry."""
         request = pb.GetObservationLogRequest(at_sequence=at_sequence, limit=limit)
         return self._ask("GetObservationLog", request, ObservationLog)
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store profiles, all or none; their content ids."""
+        """Store profiles, all or none, and return their ids."""
         request = pb.RegisterProfilesRequest(profiles=[to_proto(profile, pb.JobProfile) for profile in facts])
         return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
 
@@ -277,12 +277,12 @@ class PolicyClient:
         return from_proto(JobProfile, answer.profile)
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
-        """Remove registered profiles; the ids that were there."""
+        """Remove registered profiles, and return the ids that were registered."""
         request = pb.RemoveProfilesRequest(profile_ids=profile_ids)
         return tuple(self._call(self._stub.RemoveProfiles, request).removed_ids)
 
     def list_models(self) -> ServedModels:
-        """The models that the server can serve, and what became of the newest publication."""
+        """Return the models that the server can serve, and why it refused the newest publication, if it did."""
         return self._ask("ListModels", pb.ListModelsRequest(), ServedModels)
 
     def load_model(self, version: str = "") -> ModelChange:
@@ -294,17 +294,17 @@ class PolicyClient:
         return self._ask("RollbackModel", pb.RollbackModelRequest(), ModelChange)
 
     def pin_model(self, *, release: bool = False) -> str:
-        """Hold on to the served model whatever is published, or release it; its version."""
+        """Pin the served model, so that publications do not replace it, or release it. Returns its version."""
         return str(self._call(self._stub.PinModel, pb.PinModelRequest(release=release)).version)
 
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
-        """A summary of each profile, oldest first."""
+        """Return a summary of each profile, oldest first."""
         request = pb.ListProfilesRequest(workload=workload, device_type=device_type)
         answer = self._call(self._stub.ListProfiles, request)
         return tuple(from_proto(ProfileSummary, summary) for summary in answer.profiles)
 
     def model(self) -> ModelInfo:
-        """The served model and the domains that it can predict."""
+        """Return what the server says of its model: version, scores, and the device types and modes it can predict."""
         return self._ask("GetModel", pb.GetModelRequest(), ModelInfo)
 
     # --- the wire ---------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class MeasuredBlock:
 
     @property
     def key(self) -> WorkloadGroup:
-        """The group: its jobs in order of their names; the important one first in a mode that orders jobs."""
+        """The names of the jobs in sorted order; in a mode that orders jobs, the important one first."""
         return group_key((side.workload for side in self.sides), self.mode)
 
     @property
@@ -106,7 +106,10 @@ class MeasuredBlock:
 
 
 def group_key(members: Iterable[str], mode: SharingMode = DEFAULT_MODE) -> WorkloadGroup:
-    """The jobs of a group in an order that is equal for equal groups; which job is important makes a difference."""
+    """Return the jobs of a group in sorted order, so that equal groups have equal keys.
+
+    In a mode that orders jobs the given order is kept, because it says which job is important.
+    """
     return tuple(members) if mode.properties.orders_jobs else tuple(sorted(members))
 
 

@@ -22,7 +22,7 @@ def check(violations: list[Violation]) -> None:
 
 
 def refused(record: object, name: str, what: str, remedy: str) -> Violation:
-    """The violation of a rule by one field, with the value that the field has."""
+    """Return the violation of a rule by one field of a record, with the value of the field."""
     return Violation(field=name, what=what, value=repr(getattr(record, name)), remedy=remedy)
 
 
@@ -32,7 +32,7 @@ def is_name(value: object) -> bool:
 
 
 def text_violations(record: object, *names: str) -> list[Violation]:
-    """Names that must be non-empty, printable and at most 256 characters."""
+    """Return a violation for each named field that is not a printable text of 1 to 256 characters."""
     return [
         refused(record, name, "must be a printable name", "1-256 characters")
         for name in names
@@ -41,12 +41,13 @@ def text_violations(record: object, *names: str) -> list[Violation]:
 
 
 def label_violations(record: object, *names: str) -> list[Violation]:
-    """Names that may be empty: else printable and at most 256 characters."""
+    """Return a violation for each named field that is neither empty nor a printable text of at most 256 characters."""
     return text_violations(record, *(name for name in names if getattr(record, name)))
 
 
 def number_violations(record: object, *names: str, low: float = 0.0, nan: bool = True) -> list[Violation]:
-    """Finite numbers not below `low`; NaN means absent where `nan`."""
+    """Return a violation for each named field that is not a finite number of at least `low`. With `nan`, NaN is
+    allowed and means absent."""
     bad = []
     for name in names:
         value = getattr(record, name)
@@ -64,7 +65,8 @@ class Inspection:
         self._violations: list[Violation] = []
 
     def read(self, path: str, build: Callable[[], T]) -> T | None:
-        """The result of `build`, or None after noting its violations under `path`."""
+        """Return the result of `build`. Where it raises InvalidInputError, its violations are noted under `path`,
+        and None is returned."""
         try:
             return build()
         except InvalidInputError as error:

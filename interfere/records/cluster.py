@@ -169,7 +169,10 @@ class Snapshot:
 
 
 def spans(windows: Sequence[Window]) -> list[tuple[float, float]]:
-    """Sorted (from, until), touching windows merged; until is inf where no end is known; all time without windows."""
+    """Return the (from, until) times of windows in order, with touching windows merged. Without windows: all time.
+
+    A window without a known end ends at infinity.
+    """
     if not windows:
         return [(-math.inf, math.inf)]
     merged: list[tuple[float, float]] = []

@@ -105,7 +105,7 @@ def _number_or_none(value: float) -> float | None:
 
 
 def from_document(record_type: type[T], document: object) -> T:
-    """The record of a document. Raises InvalidInputError with the path of every broken rule."""
+    """Return the record of a document. Raises InvalidInputError with the path of every broken rule."""
     if type(document) is not dict:
         as_text = _AS_TEXT.get(record_type.__name__)
         if as_text is None or not isinstance(document, str):
@@ -164,7 +164,7 @@ def _value_reader(kind: Any, *, may_be_empty: bool = False) -> Callable[[Any], A
 
 
 def listed(value: object) -> list[Any]:
-    """The value, which must be a list. Raises InvalidInputError."""
+    """Return the value if it is a list. Raises InvalidInputError otherwise."""
     if not isinstance(value, list):
         raise _wrong("must be a list", value, "send […]")
     return value
@@ -232,7 +232,7 @@ def _read_word(members: Mapping[str, str], kind: str, value: object) -> str:
 
 
 def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:
-    """A violation; its reader adds the path."""
+    """Return an error for one value of a document. The code that reads the field adds its path."""
     return InvalidInputError.from_violations([Violation(field="", what=what, value=_short(value), remedy=remedy)])
 
 

@@ -115,7 +115,8 @@ class JobProfile:
 
     @property
     def profile_id(self) -> str:
-        """Content hash: equal facts have equal ids, also under a later release that knows more kinds of facts."""
+        """Hash of the facts that are known. Equal facts have equal ids, also under a later release with more kinds
+        of facts."""
         facts = {name: fact for name, fact in to_document(self, present_only=True).items() if fact is not None}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -179,9 +179,9 @@ class Limits:
 
     @classmethod
     def of(cls, **values: Any) -> "Limits":
-        """Limits from flat names, as on the wire and in JSON. Raises InvalidInputError with every broken rule.
+        """Return limits from flat names, as they are on the wire and in JSON.
 
-        TypeError names a limit that does not exist.
+        Raises InvalidInputError with every broken rule, and TypeError for a limit that does not exist.
         """
         violations: list[Violation] = []
         grouped: dict[str, Any] = {}
@@ -208,7 +208,7 @@ class Limits:
 
 
 def risk_violation(record: object) -> Violation:
-    """The violation of a record whose field `risk` is out of bounds."""
+    """Return the violation of a record whose field `risk` is out of bounds."""
     return refused(record, "risk", f"must be in [{MIN_RISK}, {MAX_RISK}]", f"leave it out for {DEFAULT_RISK}")
 
 

@@ -118,7 +118,7 @@ class GroupMeasurement:
 
 
 def _company_violations(row: GroupMeasurement) -> list[Violation]:
-    """A company is a sorted tuple of two or more names."""
+    """Return the violations of a company, which must be a sorted tuple of two or more names."""
     bad = []
     if len(row.company) < MIN_COMPANY:
         what = f"must hold at least {MIN_COMPANY} jobs"

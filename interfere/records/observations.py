@@ -165,7 +165,7 @@ _KINDS = {of_kind: name for name, of_kind in OBSERVATION_TYPES.items()}
 
 
 def observation_kind(observation: Observation) -> str:
-    """The name of the kind of an observation: progress, memory_usage, outcome, ...."""
+    """Return the name of the kind of an observation: progress, memory_usage, outcome, rollback or reporter_weight."""
     return _KINDS[type(observation)]
 
 
@@ -180,7 +180,7 @@ class ObservationResult(StrEnum):
 
 
 def _span_violations(window: Progress | MemoryUsage) -> list[Violation]:
-    """Two finite times ≥ 0, in order."""
+    """Return the violations of the times of a window: both finite and ≥ 0, the end after the start."""
     bad = [
         refused(window, name, "must be a finite number ≥ 0", "send unix seconds")
         for name in ("start_s", "end_s")

@@ -50,7 +50,7 @@ class Action:
 
     @property
     def slowdown_of_partners(self) -> dict[str, float]:
-        """The predicted slowdown of each of these jobs."""
+        """The predicted slowdown of each job that shares a device with this job, by job id."""
         if self.partner_ids:
             return dict(zip(self.partner_ids, self.partner_slowdowns, strict=True))
         return {self.partner_id: self.partner_slowdown} if self.partner_id else {}
@@ -73,7 +73,8 @@ class Pairing:
 
 @record
 class Refusal:
-    """A pair that is not allowed, with the first rule that forbids it; without a partner: the job even alone."""
+    """A pair of jobs that may not share a device, with the first rule that forbids it. Without a partner, the job
+    may not even start alone."""
 
     job_id: str
     partner_id: str

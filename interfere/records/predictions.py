@@ -55,7 +55,7 @@ class MatrixBatch:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(v, n): victims × neighbours."""
+        """The number of victims and the number of neighbours."""
         return len(self.victims), len(self.neighbours)
 
 
@@ -90,7 +90,8 @@ class MatrixPrediction:
 
 @record
 class JobRef:
-    """A job to predict for: exactly one of its workload, a profile id, or the facts themselves."""
+    """A reference to a job to predict for: its workload, or a profile id, or the profile itself; exactly one of
+    them."""
 
     workload: str = ""
     profile_id: str = ""
@@ -157,7 +158,8 @@ class PairAnswer:
     device_type: str
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield each pair's indices, numbers, source, reason and further neighbours, by the names of the fields."""
+        """Yield one row for each pair: its indices, predicted numbers, source, reason and further neighbours, by
+        field name."""
         prediction = self.prediction
         columns = {
             "victim": self.victim.tolist(),

@@ -57,12 +57,13 @@ class DeviceSlots:
     oversubscription_ratio: float
 
     def needs(self, memory_bytes: float) -> int:
-        """Number of granules that hold this much memory."""
+        """Return the number of granules that hold this much memory."""
         return granules_for(memory_bytes, self.granule_bytes)
 
 
 def granules_for(memory_bytes: float, granule_bytes: float) -> int:
-    """The fewest whole granules, at least one, that hold this much memory. A millionth of a granule is rounding."""
+    """Return the fewest whole granules, at least one, that hold this much memory. An excess of a millionth of a
+    granule counts as rounding."""
     return max(1, math.ceil(memory_bytes / granule_bytes - 1e-6))
 
 

@@ -72,7 +72,7 @@ def _equal(value: Any, default: Any) -> bool:
 
 
 def default_of(of: Field[Any]) -> Any:
-    """The default of a field; MISSING where a value must be given."""
+    """Return the default of a field; MISSING where a value must be given."""
     return of.default if of.default_factory is MISSING else of.default_factory()
 
 
@@ -80,12 +80,12 @@ def default_of(of: Field[Any]) -> Any:
 
 
 def compiled_once(function: F) -> F:
-    """Cache what a function makes of a record type."""
+    """Decorate a function of a record type, so that its result is computed once for each type."""
     return cast(F, cache(function))
 
 
 class RecordField(NamedTuple):
-    """A field of a record, as converters see it."""
+    """What converters know of one field of a record."""
 
     name: str
     path: str  # from the record to the value: "slowdown.risk" for a field of a record that stands in place
@@ -96,7 +96,8 @@ class RecordField(NamedTuple):
 
 @compiled_once
 def fields_of(record_type: Any) -> tuple[RecordField, ...]:
-    """The fields of a record in their order; a record that stands in place is replaced by its own fields."""
+    """Return the fields of a record in their order. A field that holds an in-place record is replaced by the fields
+    of that record."""
     hints = get_type_hints(record_type)
     named: list[RecordField] = []
     for each in fields(record_type):
@@ -111,7 +112,7 @@ def fields_of(record_type: Any) -> tuple[RecordField, ...]:
 
 
 def groups_of(record_type: type) -> dict[str, type]:
-    """The records that stand in place in another one, by the name of their field."""
+    """Return the types of the in-place records of a record, by the name of the field that holds each."""
     return {each.name: each.metadata[_IN_PLACE] for each in fields(record_type) if _IN_PLACE in each.metadata}
 
 
@@ -121,7 +122,7 @@ def is_record(kind: Any) -> bool:
 
 
 def _type_of_value(hint: Any) -> Any:
-    """The type of a field whose value may also be None or an empty text."""
+    """Return the type of a field without None and without the empty text, where the field allows these."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
     others = tuple(each for each in get_args(hint) if each is not NoneType and get_origin(each) is not Literal)
@@ -140,7 +141,7 @@ class FieldReader(NamedTuple):
 
 
 class RecordReader(Generic[T]):
-    """Makes a record of its named values, and names every broken rule with its path where that fails."""
+    """Builds records from named values. Where a value is invalid, every broken rule is reported with its path."""
 
     def __init__(
         self,
@@ -179,9 +180,9 @@ class RecordReader(Generic[T]):
         return self._inspect(values, self._absent | dict(given or {}))
 
     def _inspect(self, values: Collection[tuple[Any, Any]], named: dict[str, Any]) -> T:
-        """Build the record slowly, collecting all violations; violations inside nested records come first.
+        """Build the record slowly and collect all violations; violations inside nested records come first.
 
-        A value that cannot be read is replaced by its default, so that rules between fields are checked too.
+        A value that cannot be read is replaced by its default, so that rules about the other fields are checked too.
         """
         inspection = Inspection()
         unreadable = set()
@@ -203,7 +204,7 @@ class RecordReader(Generic[T]):
         return made
 
     def _made_of_readable(self, named: dict[str, Any], unreadable: set[str]) -> T | None:
-        """Return the record; None where all rules that it breaks are about fields that could not be read."""
+        """Build a record. Returns None where it breaks rules, all of them about the fields named `unreadable`."""
         try:
             return self._make(**named)
         except InvalidInputError as error:
@@ -216,7 +217,8 @@ class RecordReader(Generic[T]):
 
 
 def read_each(read: Callable[[Any], T], values: Iterable[Any]) -> tuple[T, ...]:
-    """The result of `read` for each of several values. Raises InvalidInputError with the place of each broken one."""
+    """Return the result of `read` for each of several values. Raises InvalidInputError with the index of each
+    invalid value."""
     try:
         return tuple(map(read, values))
     except InvalidInputError:

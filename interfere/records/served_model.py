@@ -129,7 +129,8 @@ class ProfileSummary:
 
 
 def scores_of(nested: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> tuple[ModelScore, ...]:
-    """Flat scores of a manifest's {split: {model: {metric: value}}}; values that are absent are left out."""
+    """Return the scores of a manifest, {split: {model: {metric: value}}}, as flat records. Absent values are left
+    out."""
     return tuple(
         ModelScore(split=split, model=model, metric=metric, value=float(value))
         for split, models in nested.items()

@@ -17,7 +17,7 @@ MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are 
 
 
 class NewestRows:
-    """Deletes the oldest rows of a table with a growing `seq`, where they are too many or too large together."""
+    """Keeps the newest rows of a table with a growing `seq`, up to a number of rows and a sum of bytes."""
 
     def __init__(self, table: str, columns: tuple[str, ...], *, max_rows: int, max_bytes: int) -> None:
         """Keep a table within its limits. `columns`: the columns whose sizes count."""
@@ -27,7 +27,10 @@ class NewestRows:
         self._unchecked_bytes = max_bytes  # written since the sizes were summed; the first write sums them
 
     def apply(self, connection: sqlite3.Connection, added_bytes: int) -> int:
-        """Delete what is too much, inside the transaction of a write; how many rows. Sums sizes every now and then."""
+        """Delete rows beyond the limits, inside the transaction of a write, and return their number.
+
+        The sizes are summed only after enough bytes were written since the last sum.
+        """
         deleted = connection.execute(
             f"DELETE FROM {self._table} WHERE seq <= (SELECT max(seq) FROM {self._table}) - ?",  # noqa: S608
             (self._max_rows,),
@@ -65,7 +68,8 @@ class SqliteDecisions:
             self.put_within(connection, decision)
 
     def put_within(self, connection: sqlite3.Connection, decision: StoredDecision) -> None:
-        """Do the same inside a transaction that another repository has opened."""
+        """Store one decision inside a transaction that another repository has opened, and delete the oldest beyond
+        the limit."""
         row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
         self._on_eviction("decision", self._newest.apply(connection, len(decision.content)))
@@ -218,12 +222,12 @@ class SqliteLedgers:
         return True
 
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that have a ledger, by name."""
+        """Return the names of the scopes that have a ledger, sorted."""
         with self._file.read_connection() as connection:
             return tuple(scope for (scope,) in connection.execute("SELECT scope FROM ledger ORDER BY scope"))
 
     def reset(self, scope: str) -> ScopeLedger | None:
-        """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""
+        """Delete the ledger and the decisions of a scope, and return the ledger; None where there was none."""
         ledger = self.read(scope)
         with self._file.transaction() as connection:
             for table in ("ledger", "promise", "granted", "decision"):
@@ -255,9 +259,9 @@ class SqliteLedgers:
 
 
 def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> int:
-    """Forget the ledgers beyond a number; how many.
+    """Delete the ledgers that were written longest ago, beyond a number of ledgers, and return how many.
 
-    A replaced row gets a new rowid, so the smallest belong to the oldest.
+    A replaced row gets a new rowid, so the smallest rowids belong to the oldest ledgers.
     """
     beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT -1 OFFSET ?"
     rows = connection.execute(beyond, (max_scopes,)).fetchall()
@@ -272,7 +276,7 @@ _LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode")  # of actions: ol
 
 
 def promise_to_json(promise: Promise) -> str:
-    """The promise as one line of JSON, without what is absent."""
+    """Return a promise as one line of JSON, without absent fields."""
     document = to_document(promise, present_only=True)
     action = document["action"]
     document["action"] = {name: value for name, value in action.items() if value or name not in _LEFT_OUT_EMPTY}
@@ -280,9 +284,10 @@ def promise_to_json(promise: Promise) -> str:
 
 
 def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
-    """The accepted deadline as one line of JSON: a promise to wait, which keeps no device.
+    """Return an accepted deadline as one line of JSON: a promise to wait, which keeps no device.
 
-    Stores keep accepted deadlines in this form since format 5, so that servers of either version can share one.
+    Stores keep accepted deadlines in this form since format 5, so that servers of older and newer releases can share
+    one.
     """
     action = Action(
         kind=ActionKind.WAIT,
@@ -295,7 +300,7 @@ def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
 
 
 def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
-    """Inverse of `promise_to_json` and of `accepted_deadline_to_json`."""
+    """Return the promise or the accepted deadline of a line of JSON."""
     promise = from_json(Promise, text)
     if promise.action.kind is not ActionKind.WAIT:
         return promise

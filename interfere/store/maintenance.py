@@ -55,7 +55,10 @@ def backup(store: Path, target: Path) -> StoreReport:
 
 
 def restore(source: Path, store: Path) -> Path | None:
-    """Put a backup in the place of a store that no server holds; where the old one went, None where there was none."""
+    """Put a backup in the place of a store that no server holds.
+
+    Returns the new name of the store that was there before; None where there was none.
+    """
     report = check(source)
     if report.problems:
         raise UnfitError("not a sound backup", value="; ".join(report.problems)[:300], remedy="take another one")
@@ -91,9 +94,9 @@ def check(store: Path) -> StoreReport:
 
 
 def repair(store: Path) -> tuple[StoreReport, Path]:
-    """Make a store usable: what can be read is kept, in a new file; the old one is moved aside, never deleted.
+    """Make a damaged store usable: copy the readable rows into a new file, and move the old one aside.
 
-    No server may hold it. Returns the state of the new file and where the old one went.
+    No server may hold the store. Returns the state of the new file, and the new name of the old one.
     """
     _require_store(store)
     with closing(FileLock(store)), _scratch_beside(store) as scratch:
@@ -203,7 +206,7 @@ def _has_rows_after(connection: sqlite3.Connection, table: str, after: int) -> b
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    """The columns of a table without the one that is another name of its rowid."""
+    """Return the columns of a table, except a column that is another name of the rowid."""
     columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
     keys = [(name, kind) for _, name, kind, _, _, key in columns if key]
     rowid = keys[0][0] if len(keys) == 1 and keys[0][1] == "INTEGER" else ""
@@ -224,7 +227,7 @@ def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int
 
 
 def _move_aside(store: Path, why: str) -> Path | None:
-    """Rename a store and its side files; the new name, None where there is no store."""
+    """Rename a store and its side files. Returns the new name; None where there is no store."""
     if not store.exists():
         return None
     kept = store.with_name(f"{store.name}.{why}-{time.strftime('%Y%m%d-%H%M%S')}")

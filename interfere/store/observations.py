@@ -74,7 +74,8 @@ class SqliteObservations:
             return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
 
     def prune(self, keep: int, *, up_to: int) -> int:
-        """Delete the oldest entries beyond `keep`, none after `up_to` and `PRUNED_AT_ONCE` at once; how many."""
+        """Delete the oldest entries beyond `keep`, but none after entry `up_to`, and at most `PRUNED_AT_ONCE`.
+        Returns how many."""
         with self._file.transaction() as connection:
             first, last = connection.execute("SELECT min(seq), max(seq) FROM observation").fetchone()
             if first is None:
@@ -85,7 +86,7 @@ class SqliteObservations:
         return deleted
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
-        """The stored observations among these ids, by id."""
+        """Return the stored observations with one of these ids, by id."""
         stored: dict[str, Observation] = {}
         with self._file.read_connection() as connection:
             for ids in _batches(observation_ids, 500):  # far below SQLite's limit of host parameters
@@ -98,7 +99,7 @@ class SqliteObservations:
         return stored
 
     def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[LogEntry]:
-        """Entries with a sequence number above `after`, in the order of arrival."""
+        """Yield the entries after entry `after`, in the order of arrival; some thousands are in memory at once."""
         while True:
             with self._file.read_connection() as connection:
                 rows = connection.execute(
@@ -111,7 +112,7 @@ class SqliteObservations:
             after = rows[-1][0]
 
     def newest(self, limit: int, *, up_to: int | None = None) -> tuple[LogEntry, ...]:
-        """The last `limit` entries, newest first."""
+        """Return the last `limit` entries, newest first."""
         with self._file.read_connection() as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM observation WHERE seq <= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608 - our own column names
@@ -138,13 +139,13 @@ class SqliteObservations:
                 return
 
     def largest_memory_usages(self) -> dict[tuple[str, str], float]:
-        """Largest reported bytes by (workload, device type), without what is rolled back."""
+        """Return the largest reported bytes by (workload, device type). Rolled back entries do not count."""
         with self._file.read_connection() as connection:
             rows = connection.execute(_LARGEST_MEMORY_USAGES).fetchall()
         return {(workload, device_type): size for workload, device_type, size in rows}
 
     def rollbacks(self, *, up_to: int | None = None) -> tuple[RolledBackRange, ...]:
-        """The rollbacks that no entry has undone, in order."""
+        """Return the rollbacks that no later entry has undone, in order."""
         entries = self._rollback_entries(up_to)
         undone = {entry.undoes for _, entry in entries}
         return tuple(

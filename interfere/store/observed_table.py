@@ -102,7 +102,7 @@ class WindowSlowdowns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTable:
-    """The table of observations, and the workloads without rows because nothing is known about them alone."""
+    """A table of observed slowdowns, and the workloads that are left out because nothing is known of them alone."""
 
     table: Table
     without_facts: tuple[str, ...]
@@ -165,9 +165,9 @@ def observed_table(
 
 
 def present_level(passes: WindowSlowdowns) -> list[float]:
-    """Return the slowdowns of the newest windows that agree with one another.
+    """Return the slowdowns of the newest windows that agree with one another, oldest first.
 
-    Empty where there is only one window, an outlier.
+    Empty where the only such window is an outlier.
     """
     newest_campaign = passes.campaigns[-1]
     of_campaign = [k for k, campaign in enumerate(passes.campaigns) if campaign == newest_campaign]
@@ -270,7 +270,8 @@ def _profile(
 def _measurement(
     key: _RowKey, all_slowdowns: list[float], newest_s: float, campaign: str
 ) -> PairMeasurement | GroupMeasurement:
-    """Geometric mean of the windows with its 95 % interval. Windows that disagree are kept, but marked unstable."""
+    """Return a row of the table: the geometric mean of the slowdowns with its 95 % interval, marked unstable where
+    they disagree."""
     slowdowns = all_slowdowns[-MAX_PASSES:]
     logs = np.log(slowdowns)
     mean, n = float(logs.mean()), len(slowdowns)
@@ -297,5 +298,6 @@ def _measurement(
 
 
 def _t_quantile_975(degrees_of_freedom: int) -> float:
-    """The value at the next smaller tabulated number of degrees of freedom, so that no interval is too narrow."""
+    """Return the 97.5 % quantile of Student's t. Between tabulated degrees of freedom the smaller one counts: no
+    interval is too narrow."""
     return _T_QUANTILE_975[max(n for n in _T_QUANTILE_975 if n <= degrees_of_freedom)]

@@ -40,14 +40,14 @@ class NewObservation:
 
 
 class RolledBackRange(NamedTuple):
-    """The entries that one rollback takes out of what is learned."""
+    """The range of log entries that one rollback excludes from learning."""
 
     sequence: int  # of the rollback
     last_valid: int  # sequence number of the last entry before it that stays valid
     reporter: str = ""  # the reporter whose entries are rolled back; "": all reporters
 
     def covers(self, sequence: int, observation: Observation) -> bool:
-        """Whether an entry of the log is rolled back."""
+        """Whether the rollback excludes an entry of the log from learning."""
         in_range = self.last_valid < sequence < self.sequence
         return in_range and self.reporter in ("", getattr(observation, "reporter", ""))
 

@@ -119,11 +119,11 @@ class SqliteProfiles:
         return tuple(profile_id for profile_id, _ in rows)
 
     def all(self) -> Iterator[JobProfile]:
-        """Every profile that can be read, oldest first."""
+        """Yield every profile that can be read, oldest first."""
         return (profile for _, profile in self.read() if isinstance(profile, JobProfile))
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
-        """Remove profiles; the ids of those that were stored."""
+        """Remove profiles, and return the ids that were stored."""
         with self._file.transaction() as connection:
             return tuple(
                 profile_id
@@ -152,7 +152,7 @@ class SqliteProfiles:
 
 
 def _profile_or_reason(content: str) -> JobProfile | str:
-    """The profile of a row; why it cannot be read where that is so."""
+    """Return the profile of a row, or the reason why it cannot be read."""
     try:
         return from_json(JobProfile, content)
     except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -72,7 +72,8 @@ _UPGRADES = {
 
 
 class SqliteFile:
-    """One connection behind one lock; SQLite's errors are raised as UnavailableError, ConflictError or UnfitError."""
+    """One connection to a SQLite file, which one thread uses at a time. SQLite's errors are raised as errors of this
+    project."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path, self._mutex, self._read_only = path, threading.Lock(), read_only
@@ -128,7 +129,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one transaction: committed at the end, rolled back on any exception."""
+        """Give a connection inside one transaction, which is committed at the end and rolled back on any exception."""
         with self._mutex, self._translated_errors():
             self._require_same_file()
             self._connection.execute("BEGIN IMMEDIATE")
@@ -142,7 +143,7 @@ class SqliteFile:
 
     @contextmanager
     def read_connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection for queries, without a transaction."""
+        """Give a connection for queries, without a transaction."""
         with self._mutex, self._translated_errors():
             yield self._connection
 
@@ -152,7 +153,8 @@ class SqliteFile:
             self._connection.close()
 
     def _require_same_file(self) -> None:
-        """Raise UnfitError where the file was removed or replaced: what is written would be gone with this process."""
+        """Raise UnfitError where the file was removed or replaced: later writes would be lost when this process
+        ends."""
         try:
             is_same = self._path.stat().st_ino == self._inode
         except FileNotFoundError:

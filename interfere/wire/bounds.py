@@ -131,7 +131,7 @@ def _check_message(message: Message, path: str, violations: list[Violation]) -> 
 
 @cache
 def _fields(message: Descriptor) -> _Fields:
-    """The checks of the fields of a message type."""
+    """Return the fields of a message type that are checked, compiled once."""
     checks = {field.number: _field(message, field) for field in message.fields}
     needed = {number: field for number, field in checks.items() if field.max_entries or field.check is not None}
     (first, *others) = needed.values() or (None,)
@@ -187,5 +187,5 @@ def _check_granules(device: Any, path: str, violations: list[Violation]) -> None
 
 
 def shortened(texts: Iterable[str], limit: int = MAX_TEXT) -> tuple[str, ...]:
-    """Texts that are sent back, cut at a length."""
+    """Return texts, each cut to at most `limit` characters."""
     return tuple(text if len(text) <= limit else text[: limit - 1] + "…" for text in texts)

@@ -61,12 +61,12 @@ MAX_REASON = 1_000  # characters that say why an observation was rejected
 
 
 def to_proto(record: object, message: type[M]) -> M:
-    """The message of a record."""
+    """Return a record as a protobuf message."""
     return message(**_writer(type(record), message.DESCRIPTOR)(record))
 
 
 def from_proto(record_type: type[R], message: Message) -> R:
-    """The record of a message. Raises InvalidInputError with the path of every broken rule."""
+    """Return the record of a protobuf message. Raises InvalidInputError with the path of every broken rule."""
     record: R = _reader(record_type, message.DESCRIPTOR)(message)
     return record
 
@@ -198,13 +198,13 @@ def _value_reader(of: RecordField, field: FieldDescriptor, record_type: type) ->
 
 
 def _read_rule(message: Any) -> Rule | None:
-    """The rule; None for one of a kind that a newer server added."""
+    """Return the rule of a message; None where its kind is unknown to this release."""
     is_known = message.kind in words(RuleKind, message.DESCRIPTOR.fields_by_name["kind"].enum_type)
     return from_proto(Rule, message) if is_known else None
 
 
 def finite(number: float) -> float:
-    """The number; raises InvalidInputError where it is NaN or infinite."""
+    """Return the number. Raises InvalidInputError where it is NaN or infinite."""
     if math.isfinite(number):
         return number
     what, remedy = "must be finite", "leave it out when it is not known"
@@ -212,7 +212,7 @@ def finite(number: float) -> float:
 
 
 def word_of_number(words: dict[int, Any], number: int) -> Any:
-    """The word of a number; raises InvalidInputError for a number that nobody defined."""
+    """Return the enumeration member with a number on the wire. Raises InvalidInputError for an undefined number."""
     if number in words:
         return words[number]
     remedy = f"one of {', '.join(map(str, words.values()))}"
@@ -223,7 +223,7 @@ def word_of_number(words: dict[int, Any], number: int) -> Any:
 
 @compiled_once
 def words(kind: Iterable[Any], enum: EnumDescriptor) -> dict[int, Any]:
-    """The members of an enumeration by their numbers on the wire."""
+    """Return the members of an enumeration by their numbers on the wire."""
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     number_of = {value.name.removeprefix(prefix): value.number for value in enum.values if value.number}
     word_of = {number_of[member.name]: member for member in kind}
@@ -276,7 +276,7 @@ _SHAPES = {
 
 
 def report_from_proto(message: pb.ReportObservationsRequest) -> tuple[Reported, ...]:
-    """A batch of observations; a broken one is `Unreadable`, and does not take the others along."""
+    """Return a batch of observations. An invalid observation becomes `Unreadable`; the others are kept."""
     return tuple(_read_reported(k, observation) for k, observation in enumerate(message.observations))
 
 

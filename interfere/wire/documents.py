@@ -26,7 +26,7 @@ from interfere.records.record import read_each
 
 
 def read_json(source: str) -> Any:
-    """The document in a file, or on standard input for `-`. Raises InvalidInputError."""
+    """Return the JSON document in a file, or on standard input for `-`. Raises InvalidInputError."""
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
         return json.loads(text)
@@ -38,7 +38,10 @@ def read_json(source: str) -> Any:
 
 
 def read_observations(document: object) -> tuple[Observation, ...]:
-    """{"observations": [...]}, or the list itself. "what" names the kind of an observation; progress when left out."""
+    """Return the observations of a document: {"observations": [...]} or the list itself.
+
+    The key "what" of each names its kind; without it an observation is progress. Raises InvalidInputError.
+    """
     if isinstance(document, Mapping) and set(document) == {"observations"}:
         document = document["observations"]
     inspection = Inspection()
@@ -68,7 +71,7 @@ def decision_document(decision: Plan | Explanation) -> dict[str, Any]:
 
 
 def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A rule, or the memory demand in one, without the parameters that are absent."""
+    """Return a rule, or the memory demand in it, without absent parameters."""
     if rule is None:
         return None
     values = {name: _present_parameters(value) if isinstance(value, dict) else value for name, value in rule.items()}
@@ -76,7 +79,7 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
-    """Return one entry per pair, with its jobs by name."""
+    """Return predictions as a document, with one entry for each pair and the names of its jobs."""
     return {
         "model_version": answer.model_version,
         "device_type": answer.device_type,
@@ -98,7 +101,7 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
 
 
 def log_document(log: ObservationLog) -> dict[str, Any]:
-    """Entries with their essentials first, the online state and the largest corrections."""
+    """Return a part of the log as a document: its entries, the online state and the largest corrections."""
     return {
         "entries": [
             {
@@ -120,7 +123,7 @@ def log_document(log: ObservationLog) -> dict[str, Any]:
 
 
 def _about(observation: Observation) -> str:
-    """Return a line for people."""
+    """Return a line that says, for people, what an observation reports."""
     if isinstance(observation, Progress):
         beside = " beside " + ", ".join(observation.company) if observation.company else " alone"
         has_slowdown = not math.isnan(observation.slowdown)

@@ -35,7 +35,7 @@ _BY_CLASS_NAME: dict[str, type[InterfereError]] = {
 
 
 def status_of(error: InterfereError) -> status_pb2.Status:
-    """Code, message and details of an error."""
+    """Return the google.rpc.Status of an error: code, message, and details."""
     detail = pb.ErrorDetail(
         kind=type(error).__name__,
         what=_shortened(error.what),
@@ -64,7 +64,7 @@ def status_of(error: InterfereError) -> status_pb2.Status:
 
 
 def error_from_status(code: str, message: str, details: bytes | None, target: str) -> InterfereError:
-    """The error that the server raised; without its details, an error of the class that fits the code."""
+    """Return the error that the server raised. Where the details are missing, its class is chosen by the code."""
     if (detail := _unpacked(details, pb.ErrorDetail())) is not None and detail.kind in _BY_CLASS_NAME:
         return _error_from_detail(detail, details or b"")
     if code == "DEADLINE_EXCEEDED":
@@ -82,7 +82,7 @@ def error_from_status(code: str, message: str, details: bytes | None, target: st
 
 
 def _error_from_detail(detail: pb.ErrorDetail, details: bytes) -> InterfereError:
-    """Return the error of the class that the detail names. `details`: the status in which it came."""
+    """Return an error of the class that a detail names. `details`: the serialized status that contains the detail."""
     further: dict[str, Any] = {}
     error_class = _BY_CLASS_NAME[detail.kind]
     if issubclass(error_class, InvalidInputError):
@@ -96,7 +96,8 @@ def _error_from_detail(detail: pb.ErrorDetail, details: bytes) -> InterfereError
 
 
 def _unpacked(status: bytes | None, message: M) -> M | None:
-    """Return the message with the content of the detail of its type in a status; None where there is none."""
+    """Fill a message from the detail of its type in a serialized status, and return it; None where there is no such
+    detail."""
     try:
         details = status_pb2.Status.FromString(status or b"").details
     except DecodeError:

@@ -18,7 +18,8 @@ _FLOAT = np.dtype("<f4")
 
 
 def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool = False) -> pb.PredictSlowdownsResponse:
-    """Predictions in the order of the pairs; in columns, if asked, where no pair has further neighbours."""
+    """Return predictions as a response. With `columnar`, they are sent as columns, unless a pair has further
+    neighbours."""
     if columnar and not answer.further:
         columns = _columns_to_proto(answer)
         return pb.PredictSlowdownsResponse(
@@ -32,7 +33,7 @@ def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool = False) -> pb.Pr
 
 
 def _row_to_proto(row: dict[str, Any]) -> pb.PairPrediction:
-    """The message of one pair; numbers that are absent are left out."""
+    """Return the message of one pair. Absent numbers are left out."""
     present = {name: row[name] for name in PREDICTED_NUMBERS if math.isfinite(row[name])}
     others = {name: row[name] for name in ("victim", "neighbour", "reason", "further")}
     return pb.PairPrediction(source=_NUMBER_OF_SOURCE[row["source"]], **others, **present)
@@ -69,7 +70,7 @@ def _answer_from_columns(message: pb.PredictSlowdownsResponse) -> PairAnswer:
 
 
 def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
-    """Predictions in the order of the pairs."""
+    """Return the predictions of a response, in the order of the pairs."""
     if message.HasField("columns"):
         return _answer_from_columns(message)
     rows = message.predictions
@@ -92,7 +93,7 @@ def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
 
 
 def matrix_answer_to_proto(answer: MatrixAnswer) -> pb.PredictMatrixResponse:
-    """The matrices as bytes, and their shape."""
+    """Return matrices as a response: their bytes and their shape."""
     v, n = answer.matrix.victim_slowdown.shape
     return pb.PredictMatrixResponse(
         victims=v,
@@ -106,7 +107,7 @@ def matrix_answer_to_proto(answer: MatrixAnswer) -> pb.PredictMatrixResponse:
 
 
 def matrix_answer_from_proto(message: pb.PredictMatrixResponse) -> MatrixAnswer:
-    """The matrices from bytes; raises InvalidInputError where their length does not fit the shape."""
+    """Return the matrices of a response. Raises InvalidInputError where the bytes do not fit the shape."""
     shape = (message.victims, message.neighbours)
 
     def matrix(name: str, dtype: np.dtype[Any]) -> NDArray[Any]:

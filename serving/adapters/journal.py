@@ -26,7 +26,7 @@ Situation = tuple[str, tuple[str, ...], str]  # workload, company, device type
 
 
 class Journal:
-    """Appends entries to a file; without a path it writes nothing. Writing never raises."""
+    """Appends entries to a file of JSON lines. Without a path it writes nothing; writing never raises."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -153,7 +153,7 @@ def _slowdowns(windows: Iterable[Entry]) -> dict[Situation, list[tuple[float, fl
 
 
 def report_document(summary: JournalReport) -> Document:
-    """The report as people read it."""
+    """Return the report of a journal as a document for the terminal and for pages."""
     parts: list[Part] = [
         Sentence(
             f"{summary.decided} jobs have a decision that names a device; {summary.bound} of them ran, "
@@ -192,7 +192,7 @@ def report_document(summary: JournalReport) -> Document:
 
 
 def _median(values: Iterable[float]) -> float:
-    """The median of what is known; NaN of nothing."""
+    """Return the median of the values that are not NaN; NaN where there are none."""
     known = [value for value in values if not math.isnan(value)]
     return statistics.median(known) if known else NAN
 

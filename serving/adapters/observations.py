@@ -112,15 +112,17 @@ class Reporter(Generic[J]):
         self._journalled: set[tuple[str, str]] = set()
 
     def see(self, runs: Iterable[Run[J]], decided_jobs: Iterable[DecidedJob[J]], now_s: float) -> None:
-        """Take in the jobs of one moment."""
+        """Take in the runs and the decided jobs of one moment."""
         self._residencies.see(runs, now_s)
         self._decided_jobs = tuple(decided_jobs)
 
     def report(
         self, client: PolicyClient, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float
     ) -> Counter[str]:
-        """Report what is new; the number of observations by the server's answer. Raises InterfereError where the
-        server does not answer."""
+        """Report new windows and outcomes, and return the number of observations by the server's answer.
+
+        Raises InterfereError where the server does not answer.
+        """
         # 1. Windows of constant co-location and outcomes that were not reported yet, and changes rejected just now.
         complete_until_s = self._marks.complete_until_s(now_s)
         windows = {
@@ -157,7 +159,7 @@ class Reporter(Generic[J]):
     def _refusals(
         self, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float
     ) -> list[Observation]:
-        """Outcomes of the decisions for a device that the scheduler rejected."""
+        """Return outcomes of the decisions whose changes the scheduler rejected."""
         decision_of = {each.job.id: each for each in decisions if each.action.device_id}
         return [
             Outcome(
@@ -238,7 +240,8 @@ class Reporter(Generic[J]):
 
 
 def predicted_slowdowns(client: PolicyClient, windows: Sequence[Progress]) -> dict[str, float]:
-    """The median slowdown beside the company of each window, by observation id; none where the server abstains."""
+    """Return the predicted median slowdown of each window with neighbours, by observation id. Windows for which the
+    server abstains are left out."""
     found: dict[str, float] = {}
     situations = {(each.device_type, each.mode) for each in windows if each.company}
     for device_type, mode in sorted(situations):

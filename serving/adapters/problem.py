@@ -30,12 +30,12 @@ class Problem(Generic[J]):
 
     @property
     def candidates_by_id(self) -> dict[str, J]:
-        """The candidates by the ids that decisions call them."""
+        """The candidates by their job ids."""
         return {job.id: job for job in self.candidates}
 
 
 def first_reason(checks: Mapping[str, bool]) -> str:
-    """The first reason that holds; empty where none does."""
+    """Return the first reason whose check is true; empty where none is."""
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
@@ -82,7 +82,7 @@ def job_record(
 
 
 def memory_of(text: str, default_bytes: float = NAN) -> float:
-    """Bytes of a number of GiB that a user wrote. Raises ValueError."""
+    """Return the bytes of a number of GiB that a user wrote; the default where the text is empty. Raises ValueError."""
     return float(text) * GIB if text else default_bytes
 
 

@@ -34,7 +34,7 @@ MAX_SITUATIONS = 512  # in one request; a node whose situations are beyond that 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Generic[J, C]):
-    """Everything that a round reads, at one moment."""
+    """What a round reads of the scheduler, at one moment."""
 
     at_s: float
     scopes: tuple[str, ...]  # decided one after the other
@@ -68,14 +68,14 @@ class SchedulerPort(Protocol[J, P, C]):
         """Read jobs and devices. The next calls are about what was read now."""
 
     def problem(self, scope: str) -> P:
-        """The decision problem of one scope; what the changes of an earlier scope take is taken."""
+        """Return the decision problem of one scope. Seats that changes of an earlier scope took are taken."""
 
     def planned_changes(self, problem: P, plan: Plan | None) -> PlannedChanges[J, C]:
         """Return the changes that carry out a plan, without applying them. The plan is None where no decision was
         requested."""
 
     def apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
-        """Carry out changes in order; those that the scheduler did not take. In a dry run nothing is changed."""
+        """Carry out changes in order, and return those that the scheduler rejected. In a dry run nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class Advisor(Generic[J, P, C]):
 
 
 def decisions_of(actions: Sequence[Action], jobs: dict[str, J], decision_id: str) -> tuple[Decision[J], ...]:
-    """The actions about jobs that may be changed, as decisions."""
+    """Return the actions about known jobs as decisions. Actions about other jobs are logged and left out."""
     for action in actions:
         if action.job_id not in jobs:
             _log.warning("nothing is done about %s, whose note has no grant; %s", action.job_id, action.reason)
@@ -163,7 +163,7 @@ def decisions_of(actions: Sequence[Action], jobs: dict[str, J], decision_id: str
 
 
 def one_round(advisor: Advisor[J, P, C]) -> Round[J, C] | None:
-    """The report of one round; None when it failed: the loop goes on, and the scheduler places jobs by itself."""
+    """Run one round and return its report; None where it failed. The scheduler then places jobs by itself."""
     metrics = advisor.metrics
     try:
         done = advisor.round()
@@ -191,7 +191,7 @@ def run_rounds(
     may_decide: Callable[[], bool] = lambda: True,
     after: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run rounds until `stop` is set; a failed one does not end the loop. `after` is called after each."""
+    """Run rounds until `stop` is set. A failed round does not end the loop; `after` is called after each round."""
     while not stop.is_set():
         start_s = time.monotonic()
         if may_decide() and (done := one_round(advisor)) is not None:
@@ -202,28 +202,29 @@ def run_rounds(
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and Ctrl-C set."""
+    """Return an event that SIGTERM and Ctrl-C set."""
     stop = threading.Event()
     set_on_signals(stop)
     return stop
 
 
 def set_on_signals(stop: threading.Event) -> None:
-    """Set the event on SIGTERM and Ctrl-C."""
+    """Let SIGTERM and Ctrl-C set the event."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situations:
-    """Devices grouped by situation: one device each, and the situations of every node."""
+    """Devices grouped by situation, that is by type and residents: one device of each situation, and the situations
+    of every node."""
 
     devices: tuple[Device, ...]
     of_node: Mapping[str, frozenset[str]]  # node → ids of devices
 
 
 def group_by_situation(offered: Iterable[Device]) -> Situations:
-    """Group the devices that have a free seat."""
+    """Group devices with a free seat by type, memory, mode, seats and residents."""
     devices: dict[str, Device] = {}
     of_node: dict[str, set[str]] = {}
     for device in offered:

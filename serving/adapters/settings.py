@@ -22,7 +22,7 @@ GIB = float(2**30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSettings:
-    """The settings of every adapter."""
+    """The settings that all adapters share."""
 
     server: str = "127.0.0.1:50051"
     cluster: str = "cluster"  # scope of the decisions and part of observation ids
@@ -94,7 +94,7 @@ class AdapterSettings:
         return ()
 
     def limits(self, *more: ActionKind) -> Limits:
-        """The limits of every request: jobs start or wait; nothing else but `more` is allowed."""
+        """Return the limits of every request: jobs may start or wait, and the actions `more` are allowed too."""
         return Limits.of(
             allowed=frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, *more}),
             allow_extrapolation=self.allow_extrapolation,
@@ -103,7 +103,7 @@ class AdapterSettings:
         )
 
     def window_rules(self, *, settle_s: float, max_company: float = math.inf) -> WindowRules:
-        """How windows are cut."""
+        """Return the rules by which windows are cut, with these settings."""
         return WindowRules(
             report_every_s=self.report_every_s,
             least_window_s=self.least_window_s,

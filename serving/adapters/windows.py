@@ -35,11 +35,11 @@ class AdvisedJob(Protocol):
 
     @property
     def run_id(self) -> str:
-        """Begins the ids of its windows: another one after each restart."""
+        """The prefix of the ids of its windows. It differs after each restart."""
 
     @property
     def history_id(self) -> str:
-        """Begins the ids of its outcomes."""
+        """The prefix of the ids of its outcomes."""
 
 
 J = TypeVar("J", bound=AdvisedJob)
@@ -94,7 +94,8 @@ class Residencies(Generic[J]):
         self._residencies: dict[str, tuple[Residency[J], ...]] = {}
 
     def see(self, runs: Iterable[Run[J]], now_s: float) -> None:
-        """Take in all runs of one moment. A run that is missing, and had not ended before, ends now."""
+        """Take in all runs of one moment. A run that was seen before, had not ended, and is missing now counts as
+        ended now."""
         current: dict[str, tuple[Residency[J], ...]] = {}
         for run in runs:
             earlier = tuple(
@@ -118,13 +119,13 @@ class Residencies(Generic[J]):
         }
 
     def all(self) -> tuple[Residency[J], ...]:
-        """Every residency that is remembered."""
+        """Return all residencies that are remembered."""
         return tuple(residency for residencies in self._residencies.values() for residency in residencies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRules:
-    """How windows are cut."""
+    """The rules by which runs are cut into windows."""
 
     report_every_s: float  # a longer co-location is reported in parts
     least_window_s: float  # shortest time between two marks from which steps are counted
@@ -143,7 +144,7 @@ class ColocationWindow(Generic[J]):
     company: tuple[Residency[J], ...]
 
     def observation_id(self, prefix: str) -> str:
-        """The id of the observation that the window becomes: the same after a restart."""
+        """Return the id of the observation that the window becomes. It is the same after a restart of the adapter."""
         return f"{prefix}/{self.residency.job.run_id}/{self.start_s:.0f}"
 
 
@@ -183,13 +184,13 @@ def _windows_of_residency(
 
 
 class MarkSource(Protocol[J]):
-    """A source of progress marks, which state the steps that jobs have made."""
+    """A source of progress marks: each mark states how many steps a job has made by some time."""
 
     def marks(self, residency: Residency[J], now_s: float) -> Sequence[Mark]:
-        """Recent marks of a residency, oldest first; none where nothing is known."""
+        """Return the recent marks of a residency, oldest first; none where nothing is known."""
 
     def complete_until_s(self, now_s: float) -> float:
-        """The time up to which all marks are there: a window that ends later is not measured yet."""
+        """Return the time up to which all marks were read. A window that ends later is not measured yet."""
 
 
 class CombinedMarks(Generic[J]):

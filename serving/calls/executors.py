@@ -21,7 +21,7 @@ MEMORY_RETRY_S = 1.0  # hint to refused callers
 
 
 class LargeRequests:
-    """The large requests that are in the server. Thread-safe."""
+    """Counts the bytes of the large requests that the server holds, and refuses more than it can hold. Thread-safe."""
 
     def __init__(self, max_message_bytes: int) -> None:
         self._max_bytes = MESSAGES_AT_ONCE * max_message_bytes
@@ -44,7 +44,7 @@ class LargeRequests:
             self.bytes += size
 
     def release(self, size: int) -> None:
-        """Count a request no longer that was taken."""
+        """Stop counting a request that `take` counted."""
         if size > SMALL_BYTES:
             with self._mutex:
                 self.bytes -= size
@@ -65,7 +65,7 @@ class BoundedExecutor(ThreadPoolExecutor):
     """A thread pool that knows how many of its tasks run or wait."""
 
     def __init__(self, name: str, *, threads: int, capacity: int | None = None) -> None:
-        """Limit the queue. `capacity`: tasks that may run or wait; None for any number."""
+        """Make a pool of `threads`. `capacity`: number of tasks that may run or wait; None for any number."""
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._capacity, self._load, self._mutex = capacity, 0, threading.Lock()
 
@@ -75,7 +75,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         return self._capacity is not None and self._load >= self._capacity
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a task; it counts until it has ended or was dropped."""
+        """Run a task in the pool. The task counts as load until it has ended or was cancelled."""
         with self._mutex:
             self._load += 1
         future = super().submit(fn, *args, **kwargs)
@@ -88,19 +88,19 @@ class BoundedExecutor(ThreadPoolExecutor):
 
 
 class RefusalExecutor(BoundedExecutor):
-    """Answers calls whose request nobody reads, in one thread."""
+    """A pool of one thread that refuses calls without reading their requests."""
 
     def __init__(self) -> None:
         super().__init__("refusal", threads=1)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Answer a call by its behaviour, whatever was sent."""
+        """Run a task. A gRPC call is answered at once by its behaviour, which gets an empty request."""
         if (call := unread_call(fn, args)) is None:
             return super().submit(fn, *args, **kwargs)
         return super().submit(call.respond_with, call.behaviour, b"")
 
     def refuse(self, call: UnreadCall, error: InterfereError) -> None:
-        """Refuse a call with the reason."""
+        """Answer a call with the status of an error."""
         super().submit(call.respond_with, call.behaviour.refuse_with(error), b"")
 
 
@@ -113,10 +113,10 @@ class Admission(NamedTuple):
 
 
 class CallExecutor(BoundedExecutor):
-    """Runs calls once their requests are there.
+    """A pool that runs gRPC calls, each once its request has arrived.
 
-    A behaviour that it runs has the attribute `refuse_with`, which takes an error and gives the behaviour that refuses
-    a call with it.
+    The behaviour (handler function) of a call has the attribute `refuse_with`: it takes an error, and returns a
+    behaviour that answers with the status of this error.
     """
 
     def __init__(self, name: str, admission: Admission, *, threads: int, capacity: int | None = None) -> None:
@@ -124,7 +124,8 @@ class CallExecutor(BoundedExecutor):
         self._admission = admission
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the task. A call runs once its request has arrived. The future of a call ends at once."""
+        """Run a task. A gRPC call runs later, once its request has arrived; the future returned for a call is done
+        at once."""
         if (call := unread_call(fn, args)) is None:
             return super().submit(fn, *args, **kwargs)
         self._admission.receiver.receive(call, self._run, self._admission.refusals.refuse)
@@ -148,8 +149,8 @@ class CallExecutor(BoundedExecutor):
 
 
 class ControlExecutor(CallExecutor):
-    """Runs control calls, which take microseconds, in the thread that receives them, so that they wait for no other
-    thread."""
+    """Runs control calls, such as health checks, in the thread that receives them: they take microseconds and need
+    no pool."""
 
     def _begin(self, call: UnreadCall, request: Any) -> Future[Any]:
         call.respond_with(call.behaviour, request)
@@ -159,12 +160,12 @@ class ControlExecutor(CallExecutor):
 
 
 def busy() -> LimitError:
-    """The refusal of a call that finds a queue full."""
+    """Return the error for a call that finds its queue full."""
     return LimitError("the server is busy", remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S)
 
 
 class Executors:
-    """The executor of every method."""
+    """The thread pools of the server: each kind of method has one."""
 
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
         capacity = settings.max_concurrent_rpcs
@@ -179,7 +180,7 @@ class Executors:
         self._decisions = CallExecutor("decision", self.admission, threads=capacity, capacity=capacity)
 
     def of_method(self, name: str) -> BoundedExecutor:
-        """The executor of a unary method of the policy service."""
+        """Return the pool in which a unary method of the policy service runs."""
         if name in _WRITES:
             return self._writes
         return self._decisions if name in _DECISIONS else self._reads

@@ -56,7 +56,7 @@ Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
 
 
 class _UnaryMethod(NamedTuple):
-    """The handlers of a unary method: they depend on the method alone."""
+    """The gRPC handlers of one unary method: one that runs a call, and those that refuse it."""
 
     executor: BoundedExecutor
     admitted: Handler
@@ -71,7 +71,8 @@ class _UnaryMethod(NamedTuple):
 
 
 class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Wraps every method; runs in the thread that takes calls from the network, so it never waits."""
+    """Wraps every method of the server. It runs in the thread that takes calls from the network, and therefore never
+    waits."""
 
     def __init__(
         self,
@@ -181,13 +182,13 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         return request
 
     def _refusal(self, refuse: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
-        """A handler that refuses the call at once, unread."""
+        """Return a handler that answers each call with `refuse`, without reading its request."""
         return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
 
     def _refusing(
         self, kind: str, service: str, method: str, error: InterfereError
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        """Return a handler that refuses a call with an error."""
+        """Return a behaviour that answers a call with the status of an error, and counts and logs the refusal."""
 
         def refuse(_: Any, context: grpc.ServicerContext) -> Any:
             self._refusals.note(method)
@@ -199,7 +200,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def _watch(self, handler: Handler, service: str, method: str) -> Any:
-        """A health watch: it holds no thread between two changes of the status."""
+        """Return the handler of health watches, which hold no thread between two changes of the status."""
 
         def ended() -> None:
             with self._mutex:
@@ -229,7 +230,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
 
 def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:
-    """The handler of a method that answers with a stream, with another behaviour."""
+    """Return a copy of a streaming handler that runs another behaviour."""
     make = (
         grpc.unary_stream_rpc_method_handler
         if handler.unary_stream is not None
@@ -243,7 +244,8 @@ def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:
 
 
 def _serializer(handler: Handler) -> Callable[[Any], Any]:
-    """Serializes messages, and leaves the bytes of an answer that another process made."""
+    """Return the serializer of a method. An answer that is bytes already, as a worker process sends it, is left as
+    it is."""
     serialize = handler.response_serializer
 
     def serialized(answer: Any) -> Any:
@@ -253,7 +255,7 @@ def _serializer(handler: Handler) -> Callable[[Any], Any]:
 
 
 def _on(executor: BoundedExecutor, behaviour: Callable[..., Any]) -> Callable[..., Any]:
-    """The behaviour, to be run by an executor: grpcio reads it from this attribute."""
+    """Mark a behaviour to be run by an executor, and return it. grpcio reads the attribute that is set here."""
     behaviour.experimental_thread_pool = executor  # type: ignore[attr-defined]
     return behaviour
 
@@ -274,7 +276,7 @@ def _is_starting() -> UnavailableError:
 
 
 def _ended_early(context: grpc.ServicerContext) -> str:
-    """The status of a call that nobody waits for any longer."""
+    """Return the status name of a call that its caller gave up, or whose deadline passed."""
     remaining_s = context.time_remaining()
     return "DEADLINE_EXCEEDED" if remaining_s is not None and remaining_s <= 0 else "CANCELLED"
 

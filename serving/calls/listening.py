@@ -57,7 +57,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # pr
             threading.Thread(target=send, args=(answer,), name="health-watch", daemon=True).start()
 
     def Check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:  # noqa: N802
-        """The status of a name; NOT_FOUND for an unknown one."""
+        """Return the status of a name. Answers NOT_FOUND for an unknown name."""
         status = self._statuses.get(request.service)
         if status is None:
             context.abort(grpc.StatusCode.NOT_FOUND, f"no service of this name: {request.service[:100]!r}")
@@ -101,7 +101,8 @@ def listen(
     stopping: threading.Event,
     resources: ExitStack,
 ) -> Listening:
-    """Answer health checks, and refuse all other calls until they are let in."""
+    """Start a gRPC server that answers health checks, and that refuses all other calls until its interceptor is
+    opened."""
     max_message_bytes = settings.message_mib * 2**20
     if not SUPPORTED:
         _log.warning(
@@ -137,7 +138,7 @@ def listen(
 
 
 def target(host: str, port: int) -> str:
-    """HOST:PORT, with an IPv6 address in brackets."""
+    """Return HOST:PORT, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 

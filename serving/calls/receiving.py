@@ -1,13 +1,15 @@
 """Receives the request of a call before the call gets a thread: whoever sends slowly, or nothing, holds none.
 
-gRPC's server for Python gives every call a thread at once and lets it wait there for the request; some clients that
-stall so take all threads from everybody. Here the receiving is begun, and the call goes to its executor once the
-request has arrived, which also saves two changes of threads a call. What gRPC hands to an executor is an internal of
-it: `SUPPORTED` tells whether this release hands over what is expected here; otherwise calls wait in threads.
+gRPC's server for Python gives every call a thread at once, and the call waits there for its request. A few clients that
+stall can so take all threads from everybody. Here the server begins to receive the request, and hands the call to its
+executor once the request has arrived, which also saves two changes of threads a call. The arguments that gRPC hands to
+an executor are an internal of gRPC: `SUPPORTED` tells whether this release of grpcio hands over the expected ones.
+Otherwise calls wait in threads.
 
-Law 1: a request that is not there after `LIMIT_S` is given up; so are, of those that take longer than `SLOW_S`, all but
-the newest `MAX_SLOW`, and of all, those beyond the newest `MAX_RECEIVING`. A part of a request is all that they hold.
-Law 2: each that is given up is answered with a status; a call runs, or it is given up, never both.
+Law 1: the server gives up a request that has not arrived after `LIMIT_S`. Of the requests that take longer than
+`SLOW_S` it keeps the newest `MAX_SLOW`, and of all requests the newest `MAX_RECEIVING`. A waiting request holds no
+memory besides the part of it that has arrived.
+Law 2: a call whose request is given up is answered with a status. A call either runs or is given up, never both.
 """
 
 import inspect
@@ -49,12 +51,12 @@ class UnreadCall(NamedTuple):
     serialize: Callable[[Any], bytes] | None
 
     def respond_with(self, behaviour: Callable[..., Any], request: Any) -> None:
-        """Answer by a behaviour, to which this request is handed."""
+        """Run a behaviour on this request, and send its answer to the caller."""
         self.run(self.respond, self.event, self.state, behaviour, lambda: request, self.deserialize, self.serialize)
 
 
 def unread_call(task: Callable[..., Any], arguments: tuple[Any, ...]) -> UnreadCall | None:
-    """The call that a task of an executor answers; None for any other task."""
+    """Return the gRPC call that a task of an executor would answer; None where the task is something else."""
     if not SUPPORTED or len(arguments) != len(_PARAMETERS) + 1:
         return None
     return UnreadCall(task, *arguments)
@@ -70,7 +72,7 @@ class _Receipt:
 
 
 class Receiver:
-    """The requests that are being received. Thread-safe."""
+    """Receives the requests of calls without holding a thread for any of them. Thread-safe."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping, self._mutex = stopping, threading.Lock()
@@ -87,10 +89,10 @@ class Receiver:
         received: Callable[[UnreadCall, Any], None],
         give_up: Callable[[UnreadCall, InterfereError], None],
     ) -> None:
-        """Begin to receive the request, and call `received` with it, or `give_up` with the reason.
+        """Begin to receive the request of a call; later call `received` with the request, or `give_up` with an error.
 
-        Runs in the thread that takes calls from the network, and so does `received`. Where the caller ends the call
-        before, nothing is called.
+        This method and `received` run in the thread that takes calls from the network. If the caller ends the call
+        first, neither of the two is called.
         """
         receipt = _Receipt(call, give_up)
         key = id(receipt)
@@ -119,7 +121,7 @@ class Receiver:
             each.give_up(each.call, _too_many(MAX_RECEIVING))
 
     def _take_oldest(self, count: int) -> list[_Receipt]:
-        """Take so many out of those that are being received. The caller has the lock."""
+        """Remove the oldest `count` receipts from the waiting ones and return them. The lock must be held."""
         keys = list(self._receipts)[:count] if count > 0 else []
         return [self._receipts.pop(key) for key in keys]
 

@@ -38,7 +38,8 @@ class DecisionTurns:
 
     @contextmanager
     def of_scope(self, scope: str) -> Iterator[None]:
-        """A turn for a decision that changes a scope. Raises LimitError where too many wait for the scope already."""
+        """Wait for the turn of a decision that changes a scope. Raises LimitError where too many decisions of the
+        scope wait."""
         with self._mutex:
             entry = self._scopes.setdefault(scope, _Scope())
             if entry.requests >= self._max_waiting:
@@ -64,7 +65,7 @@ class DecisionTurns:
 
     @contextmanager
     def of_anybody(self) -> Iterator[None]:
-        """A turn for a computation that changes nothing."""
+        """Wait for the turn of a computation that changes nothing."""
         _wait(self._slots.acquire)
         try:
             yield
@@ -73,6 +74,6 @@ class DecisionTurns:
 
 
 def _wait(acquire: Callable[..., bool]) -> None:
-    """Acquire a turn, unless interrupted."""
+    """Wait until `acquire` succeeds. Raises where the caller of the request gave up meanwhile."""
     while not acquire(timeout=POLL_S):
         check_interruption()

@@ -92,11 +92,11 @@ class ObservationLedger:
 
     @property
     def _is_relearning(self) -> bool:
-        """Whether the present model is not the fold of the log, and is to be replaced."""
+        """Whether the present model does not match the log, and will be replaced by one that does."""
         return self._is_outdated or bool(self._relearning and self._relearning.due)
 
     def _learned_state(self) -> LearnedState:
-        """A copy of what is known now, for readers."""
+        """Return a copy of the present model and counts, which readers may keep."""
         return LearnedState(
             model=self._model.snapshot(self._fold.profiles.of_any_device),
             last_sequence=self._last_sequence,
@@ -172,7 +172,7 @@ class ObservationLedger:
         self._on_replaced()
 
     def _publish(self) -> None:
-        """Let readers see what is known now."""
+        """Replace `published` by a copy of the present model and counts."""
         self.published = self._learned_state()
         if not self.published.relearning:
             self._fold.recent.add(self._last_sequence, self._model.state)
@@ -185,7 +185,8 @@ class ObservationLedger:
     # --- stored states ----------------------------------------------------------------------------------------------
 
     def store_state(self) -> None:
-        """Store the published state, beside the writer; on a full disk only the next start takes longer."""
+        """Store the published state as a checkpoint, while the writer goes on. If the disk is full, only the next
+        start takes longer."""
         learned = self.published
         if learned.relearning or learned.last_sequence == self._state_sequence:
             return
@@ -208,8 +209,11 @@ class ObservationLedger:
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
-        """An answer for each observation. All but rejected ones and duplicates are stored before this returns; a
-        rejected one may be sent again once the reason is gone."""
+        """Learn and store observations, and return an answer for each.
+
+        All observations except rejected ones and duplicates are stored before this returns. A rejected observation may
+        be sent again once the reason for its rejection is gone.
+        """
         known = self._book.find(observation.observation_id for observation in reported)
         to_store: list[NewObservation] = []
         errors: list[float] = []
@@ -285,7 +289,8 @@ class ObservationLedger:
         self._metrics.set("interfere_drifting_workloads", len(frozen))
 
     def _observe_one(self, observation: Reported, known: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
-        """The answer, and the relative error of the prediction before the observation."""
+        """Learn one observation. Returns its answer, and the relative error of the prediction made before it was
+        learned."""
         learned = LearningResult(ObservationResult.REJECTED)
         observation_id = observation.observation_id
         if isinstance(observation, Unreadable):
@@ -327,5 +332,6 @@ class ObservationLedger:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
-        """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
+        """Return the newest log entries up to an entry, and the state learned up to there. Raises NotFoundError past
+        the end."""
         return read_log(self._book, self._fold, self.published, at, limit)

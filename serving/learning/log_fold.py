@@ -32,19 +32,26 @@ MAX_STATES = 64  # the last 12,800 entries; values that did not change between t
 
 
 class RecentStates:
-    """The last states by the sequence number of the entry they end with. One writer adds; any thread finds."""
+    """The newest learned states in memory, each with the number of the last log entry in it.
+
+    One writer adds states; any thread may find one.
+    """
 
     def __init__(self) -> None:
         self._states: tuple[tuple[int, BeliefState], ...] = ()  # replaced as a whole, oldest first
         self._void: list[tuple[int, BeliefState]] = []  # forgotten, but not freed yet
 
     def add(self, sequence: int, state: BeliefState) -> None:
-        """Keep a copy of the state after an entry, unless there is a recent enough one."""
+        """Keep a copy of the state after a log entry, unless a state of nearly the same entry is kept already."""
         if not self._states or sequence - self._states[-1][0] >= EVERY:
             self._states = (*self._states[-MAX_STATES + 1 :], (sequence, state.copy()))
 
     def find(self, up_to: int, rewrites: Sequence[tuple[int, int]]) -> tuple[int, BeliefState] | None:
-        """The newest state at most at an entry, and its sequence number; `rewrites`: of the log."""
+        """Return the newest valid state at or before a log entry, with the state's own entry; None where there is none.
+
+        `rewrites`: (entry, last entry that stays valid) of each rollback and each undoing of one, as the store lists
+        them.
+        """
         for sequence, state in reversed(self._states):
             if sequence <= up_to and all(at <= sequence or sequence <= to for at, to in rewrites):
                 return sequence, state
@@ -79,7 +86,8 @@ NewModel = Callable[[ResolveElsewhere], OnlineModel]
 
 
 class LogFold:
-    """Learns the log with the present catalogue of profiles. One writer changes it; any thread asks `model_after`."""
+    """Computes the model after any entry of the log, with the present profiles. One writer changes it; any thread
+    may ask `model_after`."""
 
     def __init__(
         self,
@@ -93,11 +101,15 @@ class LogFold:
         self.recent = RecentStates()
 
     def resolve(self, workload: str, device_type: str) -> JobProfile | None:
-        """The newest profile of a workload on a device type."""
+        """Return the combined profile of a workload on a device type; None where there is none."""
         return self.profiles.of_workload(workload, device_type)
 
     def _of_any_device(self, workload: str) -> JobProfile | None:
-        """The newest profile of a workload on any device type, also after another catalogue is used."""
+        """Return the combined profile of a workload on the device type where it was profiled last; None where there is
+        none.
+
+        Models keep this method, so that they find profiles of a later catalogue too.
+        """
         return self.profiles.of_any_device(workload)
 
     def _untaught(self) -> OnlineModel:
@@ -106,7 +118,8 @@ class LogFold:
     # --- folding ----------------------------------------------------------------------------------------------------
 
     def model_after(self, upto: int) -> tuple[OnlineModel, int]:
-        """The model after an entry of the log, and the entry of the stored or recent state that the fold began at."""
+        """Return the model after a log entry, and the entry of the kept state from which learning began (0: the
+        beginning)."""
         rollbacks, rewrites = self._book.rollbacks(up_to=upto), self._book.rewrites(up_to=upto)
         model, start = self._untaught(), 0
         if recent := self.recent.find(upto, rewrites):
@@ -117,17 +130,17 @@ class LogFold:
         return model, start
 
     def entries_after_recent(self, upto: int) -> int:
-        """The entries that `model_after` learns where it begins at a state in memory."""
+        """Return how many entries `model_after` would learn from the newest state in memory."""
         recent = self.recent.find(upto, self._book.rewrites(up_to=upto))
         rollbacks = self._book.rollbacks(up_to=upto)
         return sum(last - after for after, last in valid_spans(recent[0] if recent else 0, upto, rollbacks))
 
     def extend(self, model: OnlineModel, after: int, upto: int) -> None:
-        """Let the model learn the entries above `after` up to `upto`, of which none is a rollback."""
+        """Let the model learn the entries after `after` up to `upto`. None of these entries may be a rollback."""
         self._learn_span(model, after, upto, self._book.rollbacks(up_to=upto))
 
     def _learn_span(self, model: OnlineModel, start: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> None:
-        """Learn the entries above `start` up to `upto` that are not rolled back."""
+        """Let the model learn the entries after `start` up to `upto`, except entries that were rolled back."""
         batch: list[Progress | ReporterWeight] = []
         for after, last in valid_spans(start, upto, rollbacks):
             for count, entry in enumerate(self._book.entries(after=after, up_to=last)):
@@ -193,12 +206,12 @@ class LogFold:
 
 
 def _facts(model: OnlineModel, profiles: ProfileCatalogue) -> str:
-    """A digest of the profiles that a state was learned with: another workload's profile leaves it valid."""
+    """Return a digest of the profiles of all workloads that a model has learned of. Other profiles do not change it."""
     return profiles.digest_of(model.state.workloads())
 
 
 def _is_valid(sequence: int, rewrites: Sequence[tuple[int, int]]) -> bool:
-    """Whether the state after an entry holds: a later rollback to an earlier entry, or its undoing, makes it void."""
+    """Whether a state is still valid: no later rollback, and no undoing of one, changed the entries that it learned."""
     return not any(to < sequence < at for at, to in rewrites)
 
 
@@ -275,11 +288,11 @@ class Relearning:
 
     @property
     def due(self) -> bool:
-        """Whether the present model is to be replaced."""
+        """Whether a model that learned the log again is being made."""
         return self._thread is not None
 
     def begin(self) -> None:
-        """Learn the log again; where that is under way, begin anew."""
+        """Start to learn the log again in the background. If that is under way, it starts anew."""
         self._generation += 1
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="relearning", daemon=True)
@@ -320,7 +333,8 @@ class Relearning:
                 time.sleep(RETRY_S)
 
     def _learn(self, generation: int) -> tuple[OnlineModel, int, int]:
-        """The model after all but the last few entries, the entry of its stored state, and its own last."""
+        """Return a model that learned all but the last few entries, the entry of its newest checkpoint, and its last
+        entry."""
         self._fold.recent.release(check_interruption)
         begin_s, last, profiles = time.monotonic(), self._newest_entry(generation), self._fold.profiles
         model, stored = self._fold.model_after(last)
@@ -335,14 +349,14 @@ class Relearning:
         return model, stored, last
 
     def _newest_entry(self, generation: int) -> int:
-        """The log's last entry. Raises CancelledError where a rollback may be among the entries since the beginning."""
+        """Return the number of the last log entry. Raises CancelledError where learning must start anew."""
         with self._writer:
             if generation != self._generation:
                 raise CancelledError("the log is to be learned anew")
             return self._newest()
 
     def _give_way(self, generation: int) -> None:
-        """Let other threads go on. Raises CancelledError where what is being learned is outdated."""
+        """Pause, so that other threads run. Raises CancelledError where learning must start anew."""
         if generation != self._generation:
             raise CancelledError("the log is to be learned anew")
         time.sleep(PAUSE_S)

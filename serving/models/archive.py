@@ -31,7 +31,7 @@ class ServingState:
     taken_s: dict[str, float] = field(default_factory=dict)  # by version, unix seconds
 
     def serving(self, version: str, *, pinned: bool) -> "ServingState":
-        """The state after another version was taken."""
+        """Return the state after a version was taken."""
         served = self.served if self.served[-1:] == (version,) else (*self.served, version)
         return ServingState(served=served[-100:], pinned=pinned, taken_s={version: time.time(), **self.taken_s})
 
@@ -42,7 +42,7 @@ class ServingState:
 
 
 class ModelArchive:
-    """Folders by version below one folder. One process writes it."""
+    """Copies of served models: one folder a version, below one folder. One process writes them."""
 
     def __init__(self, folder: Path, *, on_eviction: EvictionListener = nobody) -> None:
         self._folder, self._on_eviction = folder, on_eviction
@@ -57,7 +57,7 @@ class ModelArchive:
         self.state = self._read_state()
 
     def copy(self, source: Path) -> Path:
-        """A copy of a published folder that nobody replaces meanwhile, under a temporary name."""
+        """Copy a published folder into the archive, under a temporary name, and return the copy."""
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
         try:
             shutil.copytree(source, scratch, dirs_exist_ok=True, symlinks=False)
@@ -69,7 +69,7 @@ class ModelArchive:
         return scratch
 
     def keep(self, scratch: Path, version: str) -> Path:
-        """Move a checked copy to its version's place."""
+        """Move a copy that was checked to the folder of its version, and return this folder."""
         if not _VERSION.fullmatch(version):
             shutil.rmtree(scratch, ignore_errors=True)
             raise ModelError("not a version of a model", value=version[:64], remedy="publish it with: interfere train")
@@ -92,7 +92,7 @@ class ModelArchive:
         return self.path(version)
 
     def description(self, version: str) -> tuple[str, str]:
-        """Kind and time of publication of a version that is kept; empty where its manifest cannot be read."""
+        """Return the kind of a kept model and the time of its publication; empty where its manifest cannot be read."""
         try:
             manifest = json.loads((self.path(version) / "manifest.json").read_text(encoding="utf-8"))
             return str(manifest["model"]), str(manifest["created_at"])
@@ -100,7 +100,7 @@ class ModelArchive:
             return "", ""
 
     def versions(self) -> tuple[str, ...]:
-        """The versions that are kept, the one taken last first."""
+        """Return the versions that are kept, the one that was served last first."""
         with suppress(OSError):
             names = [entry.name for entry in os.scandir(self._folder) if entry.is_dir() and entry.name[0] != "."]
             return tuple(sorted(names, key=lambda name: -self.state.taken_s.get(name, 0.0)))

@@ -90,7 +90,7 @@ Signature = tuple[int, int, int]
 
 
 class ModelHost:
-    """The model of one server. Thread-safe; one change at a time."""
+    """Decides which model a server serves. Thread-safe; one change at a time."""
 
     def __init__(
         self,
@@ -110,12 +110,16 @@ class ModelHost:
         archive.serving(core.state.version, pinned=archive.state.pinned)
 
     def take_published(self) -> ModelChange:
-        """Serve the published model, also a pinned server. Raises ModelError where it must not be served."""
+        """Serve the published model, even where the present one is pinned. Raises ModelError where it must not be
+        served."""
         with self._changing:
             return self._take_published()
 
     def take_newly_published(self, *, again: bool = False) -> None:
-        """Serve what was published since the last look, unless the present model is pinned; `again`: also refused."""
+        """Serve the model that was published since the last look, unless the present model is pinned.
+
+        With `again`, a model that was refused before is tried again.
+        """
         with self._changing:
             signature = signature_of(self._watched)
             if signature is None or (signature == self._seen and not again):
@@ -134,13 +138,14 @@ class ModelHost:
                 return  # it is logged, and `list` tells it
 
     def load(self, version: str) -> ModelChange:
-        """Serve a model of the archive, and hold on to it. Raises NotFoundError, ModelError."""
+        """Serve a model of the archive and pin it. Raises NotFoundError for an unknown version, ModelError for a
+        broken one."""
         with self._changing:
             folder = self._archive.find(version)
             return self._serve(self._checked(folder), pinned=True)
 
     def rollback(self) -> ModelChange:
-        """Serve the model that was served before this one, and hold on to it. Raises NotFoundError without any."""
+        """Serve the model that was served before this one, and pin it. Raises NotFoundError where there was none."""
         with self._changing:
             previous = self._archive.state.previous
             if not previous:
@@ -148,7 +153,8 @@ class ModelHost:
             return self._serve(self._checked(self._archive.find(previous)), pinned=True)
 
     def pin(self, *, release: bool) -> bool:
-        """Hold on to the present model, or release it; whether it is pinned now."""
+        """Pin the present model, so that publications do not replace it, or release it. Returns whether it is pinned
+        now."""
         with self._changing:
             self._archive.pin(pinned=not release)
             if release:
@@ -156,7 +162,7 @@ class ModelHost:
             return not release
 
     def models(self) -> ServedModels:
-        """The models that can be loaded, and what became of the newest publication."""
+        """Return the models that can be loaded, and why the newest publication was refused, if it was."""
         served = self._core.state.version
         models = []
         for version in self._archive.versions():
@@ -197,7 +203,7 @@ class ModelHost:
         return change
 
     def _checked(self, folder: Path) -> ServedModel:
-        """The model of a folder, after everything that could refuse it."""
+        """Load the model of a folder and probe it. Raises ModelError where it must not be served."""
         model = load_served_model(folder)
         probe(model, self._core.state.profiles.registered().values())
         return model
@@ -226,7 +232,7 @@ def signature_of(folder: Path) -> Signature | None:
 
 
 class ModelWatch:
-    """Looks until it is closed."""
+    """A thread that looks for newly published models every few seconds, until it is closed."""
 
     def __init__(self, host: ModelHost, every_s: float) -> None:
         self._host, self._every_s = host, every_s
@@ -235,11 +241,11 @@ class ModelWatch:
         self._thread.start()
 
     def look_now(self) -> None:
-        """Look at once, also at a model that was refused before. Safe in a signal handler."""
+        """Look for a published model at once, even for one that was refused before. Safe in a signal handler."""
         self._asked.set()
 
     def close(self) -> None:
-        """End the thread, unless it is in the middle of a change: that ends with the process."""
+        """End the thread. A change of models that is under way is not waited for: it ends with the process."""
         self._closed = True
         self._asked.set()
         self._thread.join(timeout=0.2)

@@ -1,8 +1,8 @@
-"""How memory is handed out and looked through in the processes of the server: what calls free does not pile up, and
-what stays is not looked through again.
+"""How the processes of the server get and return memory, and which objects the garbage collector looks through.
 
-By default glibc keeps one heap for each of many threads, and after a large message or matrix was freed once it takes
-the next one from these heaps too: their holes added a fifth to the resident memory of a server within 16,000 calls.
+By default glibc keeps one heap for each of many threads. After it has freed a large message or matrix once, it takes
+later ones from these heaps too. The holes in the heaps added a fifth to the resident memory of a server within 16,000
+calls.
 """
 
 import ctypes

@@ -34,8 +34,7 @@ LEARNING_TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowing:
-    """The state that a worker must have before it computes: the model, the profiles, and at least this much of the
-    log."""
+    """What a worker must know before it computes: the model, the profiles, and how much of the log at least."""
 
     model_folder: Path
     model_version: str
@@ -91,7 +90,7 @@ class _Worker(NamedTuple):
 
 
 class WorkerPool:
-    """Worker processes. Thread-safe."""
+    """The worker processes of a server. Thread-safe."""
 
     def __init__(
         self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
@@ -108,9 +107,11 @@ class WorkerPool:
             threading.Thread(target=self._start, name="worker-start", daemon=True).start()
 
     def ask(self, method: str, request: bytes, *, wait: bool = True) -> bytes | None:
-        """The bytes of the answer; None where no worker has become ready yet, or none is free and `wait` is False.
+        """Let a worker compute the answer to a request, and return the bytes of the answer.
 
-        Raises the error that the worker raised, UnavailableError where it ended, and what an interruption raises.
+        Returns None where no worker has become ready yet, or where none is free and `wait` is False. Raises the error
+        that the worker raised, UnavailableError where the worker process ended, and the error that interrupted the
+        wait.
         """
         worker = self._take(wait=wait)
         if worker is None:
@@ -151,7 +152,7 @@ class WorkerPool:
     # --- the pool ---------------------------------------------------------------------------------------------------
 
     def _take(self, *, wait: bool) -> _Worker | None:
-        """Return a worker that computes nothing; None as `ask` says. Raises where the wait is interrupted."""
+        """Return a worker that computes nothing; None as in `ask`. Raises where the wait is interrupted."""
         while True:
             with self._condition:
                 if self._idle:

@@ -190,7 +190,7 @@ def sidecar(
 
 
 def document(done: "KubernetesRound") -> dict[str, Any]:
-    """A round as a document."""
+    """Return the report of a round as a document for --json."""
     return {
         "at_s": done.at_s,
         "decisions": [
@@ -216,7 +216,7 @@ def document(done: "KubernetesRound") -> dict[str, Any]:
 
 
 def text(done: "KubernetesRound") -> str:
-    """One line per changed pod."""
+    """Return the report of a round as text, with one line for each changed pod."""
     changed = {change.pod.id for change in done.changes}
     lines = [
         f"{each.job.key} {each.job.workload}: {each.action.kind.value.replace('_', ' ')} {each.action.device_id} "
@@ -229,7 +229,7 @@ def text(done: "KubernetesRound") -> str:
 
 
 def _pod_name(job_id: str) -> str:
-    """Namespace and name of a job's id."""
+    """Return namespace/name of the pod with a job's id."""
     return job_id.rpartition("/")[0]
 
 

@@ -15,7 +15,7 @@ Kind = tuple[GpuSource | None, Constraints]
 
 
 def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
-    """Whether labels and taints of the node allow a pod of these constraints."""
+    """Whether the labels and taints of a node allow a pod with these constraints to run there."""
     if not node.usable or any(labels.get(key) != value for key, value in wanted.node_selector):
         return False
     if not all(_tolerated(taint.key, taint.value, taint.effect, wanted.tolerations) for taint in node.taints):
@@ -43,7 +43,8 @@ def fulfils(node: Node, terms: SelectorTerms) -> bool:
 
 
 def _tolerated(key: str, value: str, effect: str, tolerations: Iterable[tuple[str, str, str, str]]) -> bool:
-    """Whether a pod tolerates a taint. Comparisons of numbers (Gt, Lt, from 1.35 on) are not counted on."""
+    """Whether one of the tolerations of a pod matches a taint. Numeric operators (Gt and Lt, since 1.35) never
+    match."""
     return any(
         (not t_key or t_key == key)
         and (t_effect in ("", effect))

@@ -48,7 +48,7 @@ def controller_metrics() -> AdapterMetrics:
 
 
 class Controller:
-    """One replica of the controller."""
+    """One replica of the controller: its threads, and its loop of rounds."""
 
     def __init__(self, settings: KubernetesSettings, api: ClusterApi, client: PolicyClient, *, dry_run: bool = False):
         self.stop, self.metrics, self._settings, self._api = threading.Event(), controller_metrics(), settings, api
@@ -78,7 +78,7 @@ class Controller:
         self._lease.release()
 
     def serve(self, port: int, *, host: str = "") -> HttpServer:
-        """Answer for health, metrics and marks."""
+        """Start an HTTP server for health, metrics and marks."""
         server = HttpServer(
             {
                 ("GET", "/healthz"): healthy,
@@ -100,7 +100,8 @@ class Controller:
         self.metrics.set("leader", float(self._lease.try_hold()))
 
     def _check_device_class(self) -> None:
-        """Say at once that the claims to come cannot be allocated: kube-scheduler says it on each pod, much later."""
+        """Log an error where the DeviceClass of later claims does not exist. kube-scheduler would only say so on
+        each pod."""
         slices = self.cluster.collections[SLICES]
         if not slices.wait_listed(self._settings.stale_s) or not slices.objects():
             return
@@ -116,8 +117,8 @@ class Controller:
             _log.warning("the DeviceClass is not known: %s", " ".join(str(error).split()))
 
     def _release(self) -> None:
-        """Release pods from the gate. The leader starts at once and the other replicas later, so that they do not
-        compete."""
+        """Release pods that were gated for too long. The leader acts at once and other replicas a second later, so
+        that they do not compete."""
         if not self._lease.held:
             self.stop.wait(RELEASE_EVERY_S / 3)
         done = release_pods(self._api, self._settings, self.metrics, time.time())
@@ -131,7 +132,7 @@ class Controller:
 
 
 def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading.Event) -> None:
-    """Act again and again until stopped, whatever fails."""
+    """Call a function again and again, with pauses, until stopped. Errors of the function are logged."""
     while not stop.is_set():
         try:
             act()
@@ -143,7 +144,7 @@ def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading
 
 
 class Lease:
-    """This replica's view of the lease."""
+    """The lease of the controller (coordination.k8s.io/v1), as one replica sees it."""
 
     def __init__(self, api: ClusterApi, namespace: str, name: str, holder: str, lease_s: float) -> None:
         self._api, self._holder, self._lease_s = api, holder, lease_s
@@ -154,11 +155,12 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this replica may decide."""
+        """Whether this replica holds the lease, so that it may decide."""
         return time.monotonic() - self._renewed_s < self._lease_s * 2 / 3
 
     def try_hold(self) -> bool:
-        """Renew the lease, or take it where its holder is gone. Errors of the API server count as not held."""
+        """Renew the lease, or take it where its holder is gone. Returns whether this replica holds it; after an
+        error it does not."""
         started_s = time.monotonic()
         try:
             if self._write():

@@ -33,7 +33,7 @@ SEND_BYTES = 2**18  # in one request
 
 
 class MarkStore:
-    """Marks by the address of the pod that sent them. Implements MarkSource."""
+    """Marks of steps that pods sent, by the address of the sender. Implements MarkSource."""
 
     def __init__(self, lookback_s: float = LOOKBACK_S) -> None:
         self._lookback_s = lookback_s
@@ -41,7 +41,8 @@ class MarkStore:
         self._lock = threading.Lock()
 
     def receive(self, address: str, content: bytes, now_s: float) -> int:
-        """Take in lines of a spool; how many were records. Raises InvalidInputError where there are too many pods."""
+        """Store the marks that a pod sent, and return their number. Raises InvalidInputError where too many pods
+        send marks."""
         marks = read_marks(content).marks
         with self._lock:
             known = self._marks.get(address, [])
@@ -56,7 +57,7 @@ class MarkStore:
         return len(marks)
 
     def marks(self, residency: Residency[Pod], now_s: float) -> Sequence[Mark]:
-        """The marks of a residency: an address may have been another pod's before."""
+        """Return the marks of a pod during its residency. Other marks from its address may be of an earlier pod."""
         with self._lock:
             known = [mark for address in residency.job.ips for mark in self._marks.get(address, ())]
         return [
@@ -64,7 +65,7 @@ class MarkStore:
         ]
 
     def complete_until_s(self, now_s: float) -> float:
-        """Marks come by themselves: what is there is all there is."""
+        """Return `now_s`: pods send their marks by themselves, so none is still to be read."""
         return now_s
 
     def _forget(self, now_s: float) -> None:
@@ -76,7 +77,7 @@ class MarkStore:
 
 
 def addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """All addresses behind a headless Service; none while its name cannot be resolved."""
+    """Return all addresses behind a headless Service; none while its name cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
@@ -85,7 +86,7 @@ def addresses(host: str, port: int) -> list[tuple[str, int]]:
 
 
 class SpoolSender:
-    """Remembers how far the spool was sent."""
+    """Sends the lines of a job's spool file to every replica of the controller, each line once."""
 
     def __init__(self, spool: Path, resolve: Callable[[], list[tuple[str, int]]], timeout_s: float = 5.0) -> None:
         self._spool, self._resolve, self._timeout_s, self._offset = spool, resolve, timeout_s, 0
@@ -118,7 +119,7 @@ class SpoolSender:
 
 
 def send_until_stopped(sender: SpoolSender, every_s: float, stop: threading.Event) -> None:
-    """Send until stopped, and once more at the end."""
+    """Send the lines of a spool every few seconds until stopped, and once more at the end."""
     reachable = True
     while not stop.wait(every_s):
         sent = sender.send()
@@ -137,7 +138,7 @@ Key = tuple[str, str]  # namespace and pod
 
 
 def read_by(settings: KubernetesSettings) -> "PrometheusMarks":
-    """The source of marks that the settings describe. Raises InvalidInputError for an address that is none."""
+    """Return the Prometheus that the settings name. Raises InvalidInputError for an invalid address."""
     monitoring = MonitoringSettings(progress=settings.progress)
     source = PrometheusSource(
         settings.prometheus, monitoring, timeout_s=TIMEOUT_S, token_file=settings.prometheus_token_file
@@ -160,7 +161,8 @@ class PrometheusMarks:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Read what Prometheus knows now. Raises UnavailableError where it is away: windows wait."""
+        """Read the newest samples. Raises UnavailableError where Prometheus does not answer; windows are then
+        measured later."""
         now_s = self._source.now_s()
         series = self._source.read_progress(now_s - self._lookback_s, now_s)
         marks = self._by_pod(series)
@@ -168,12 +170,12 @@ class PrometheusMarks:
             self._marks, self._read_until_s = marks, now_s - DELAY_S
 
     def complete_until_s(self, now_s: float) -> float:
-        """The time up to which all samples were read."""
+        """Return the time up to which all samples were read."""
         with self._lock:
             return min(now_s, self._read_until_s)
 
     def marks(self, residency: Residency[Pod], now_s: float) -> Sequence[Mark]:
-        """The marks of a residency: another pod may have had the name before."""
+        """Return the marks of a pod during its residency. Other marks under its name may be of an earlier pod."""
         with self._lock:
             known = self._marks.get((residency.job.namespace, residency.job.name), ())
         return [mark for mark in known if residency.start_s <= mark.unix_s <= min(residency.end_s, now_s)]

@@ -46,10 +46,10 @@ _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 def is_label(text: str) -> bool:
-    """Whether the API server takes it as a name without dots (RFC 1123 label)."""
+    """Whether the API server accepts a text as a name without dots (RFC 1123 label)."""
     return re.fullmatch(_LABEL, text) is not None
 
 
 def is_subdomain(text: str) -> bool:
-    """Whether the API server takes it as the name of most objects (RFC 1123 subdomain)."""
+    """Whether the API server accepts a text as the name of most kinds of objects (RFC 1123 subdomain)."""
     return len(text) <= 253 and all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in text.split("."))

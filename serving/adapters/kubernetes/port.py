@@ -49,7 +49,7 @@ _END_REASONS = {"Succeeded": "completed", "OOMKilled": "out of memory", "Evicted
 
 
 class KubernetesPort:
-    """Implements SchedulerPort."""
+    """A Kubernetes cluster as rounds of the adapter see it (`SchedulerPort`)."""
 
     name = "kubernetes"
 
@@ -84,7 +84,7 @@ class KubernetesPort:
         )
 
     def _warn_of_gates(self) -> None:
-        """Say that pods still wait for a gate of before: a controller that only observes removes none."""
+        """Log how many pods are still gated from an earlier mode: a controller that only observes removes no gates."""
         gated = sum(pod.gated and pod.pending for pod in self._state.pods)
         if gated > self._gated:
             _log.warning(
@@ -130,13 +130,14 @@ class KubernetesPort:
         return PlannedChanges(decisions=decisions, changes=(*placed, *others))
 
     def apply(self, changes: Sequence[PodChange]) -> tuple[Rejection, ...]:
-        """Write to the API server, as long as no other replica decides."""
+        """Carry out changes of pods at the API server, unless another replica decides by now."""
         if self.dry_run:
             return ()
         return apply_changes(self._api, changes, self._metrics, may_write=self._may_write, written=self._remember_write)
 
     def _remember_write(self, write: Write, row: JsonObject) -> None:
-        """Show the next round what this one wrote, before the watch does."""
+        """Put the result of a write into the watched collections, so that the next round sees it before the watch
+        shows it."""
         if write.kind is WriteKind.PATCH_POD and row:
             self._cluster.collections[PODS].put(row)
         elif write.kind is WriteKind.CREATE_CLAIM and row:
@@ -150,7 +151,8 @@ def _is_new(pod: Pod) -> bool:
 
 
 def runs(state: ClusterState, now_s: float) -> Iterator[Run[Pod]]:
-    """All runs of pods on GPUs. The claim of an ended pod is free again, so its GPU is known from earlier rounds."""
+    """Yield every run of a pod on a GPU. The claim of an ended pod is free again, so the GPU is known from earlier
+    rounds only."""
     index, claims = gpu_index(state.gpus), state.claims_by_key
     for pod in state.pods:
         if pod.started_s and pod.node:

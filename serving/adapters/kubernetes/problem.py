@@ -36,14 +36,14 @@ DeviceKey = tuple[str, str, str]  # driver, pool, name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterProblem(Problem[Pod]):
-    """The decision problem of one moment."""
+    """The decision problem of a cluster at one moment."""
 
     gpus: dict[str, Gpu]  # the GPUs of the snapshot, by id
     free: Mapping[str, FreeResources]  # what each node can still take
 
 
 def _node_of(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
-    """The node that a pod is on, or was sent to."""
+    """Return the node that a pod runs on, or that it was sent to."""
     return pod.note(names.DEVICE).partition("/")[0] if is_placed(pod, now_s, settings) else pod.node
 
 
@@ -146,7 +146,7 @@ def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocations:
-    """Capacity that claims hold on devices, by device."""
+    """The capacities that claims hold, by device."""
 
     consumed: Mapping[DeviceKey, Mapping[str, float]]  # of each capacity, in all
     ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
@@ -194,7 +194,8 @@ def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
 
 
 def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) -> Gpu | None:
-    """The GPU that a pod holds: by its claim's allocation, by HAMi's annotation, or the only one of its node."""
+    """Return the GPU that a pod holds: the one of its claim, else of HAMi's annotation, else the only one of its
+    node."""
     if claim is not None and claim.devices:
         return gpus.get(claim.devices[0].key)
     if pod.node and pod.note(names.HAMI_ALLOCATED):
@@ -206,7 +207,7 @@ def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) ->
 
 
 def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
-    """GPUs by (driver, pool, device) where a ResourceSlice names them, and by (node, uuid)."""
+    """Return the GPUs by (node, uuid), and those of ResourceSlices by (driver, pool, device) too."""
     index: dict[tuple[str, ...], Gpu] = {}
     for gpu in gpus:
         index[gpu.node, gpu.uuid] = gpu
@@ -252,7 +253,7 @@ def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Devic
 def _pods_by_gpu(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
 ) -> tuple[dict[str, list[tuple[Pod, Claim | None]]], set[tuple[str, GpuSource]]]:
-    """The pods on each GPU and their claims, and the (node, source) where a pod holds an unknown GPU."""
+    """Return the pods on each GPU with their claims, and the (node, source) pairs where a pod holds an unknown GPU."""
     claims, index = state.claims_by_key, gpu_index(state.gpus)
     ids = {gpu.id for gpu in state.gpus}
     pods_on: dict[str, list[tuple[Pod, Claim | None]]] = {}
@@ -274,7 +275,8 @@ def _pods_by_gpu(
 def _resident(
     pod: Pod, gpu: Gpu, claim: Claim | None, default_bytes: float, now_s: float, settings: KubernetesSettings
 ) -> Job | None:
-    """The job of a pod on a GPU, with at least the memory that its claim holds."""
+    """Return the job of a pod on a GPU, with at least the memory that its claim holds; None where its annotations
+    are invalid."""
     job = job_record(pod, default_bytes, now_s, settings)
     consumed = dict(claim.devices[0].consumed) if claim is not None and claim.devices else {}
     held_bytes = consumed.get(gpu.memory_name.rpartition("/")[2], NAN)
@@ -322,7 +324,8 @@ class MemoryShare:
 
 
 def default_share(gpus: Iterable[Gpu]) -> MemoryShare:
-    """A seat's share of the smallest GPU, so that all seats of every GPU can be taken."""
+    """Return the memory of one seat on the smallest GPU. Pods that ask for this much can take all seats of every
+    GPU."""
     published = [gpu for gpu in gpus if gpu.source is GpuSource.DRA and not math.isnan(gpu.share_bytes)]
     capacities = {gpu.memory_name for gpu in published} or {"memory"}
     return MemoryShare(
@@ -332,13 +335,13 @@ def default_share(gpus: Iterable[Gpu]) -> MemoryShare:
 
 
 def memory_bytes(pod: Pod, default_bytes: float) -> float:
-    """Device memory of a pod: as annotated, as HAMi grants it, as its claim will ask for. Raises ValueError."""
+    """Return the device memory of a pod: as annotated, else as HAMi grants it, else the default. Raises ValueError."""
     granted_bytes = default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
     return shared.memory_of(pod.note(names.MEMORY_GIB), granted_bytes)
 
 
 def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:
-    """The pod as a job; None where it names no valid workload, or another annotation is wrong."""
+    """Return a pod as a job; None where its workload or another annotation is invalid."""
     if pod.note(names.DEVICE_CLASS) and not names.is_subdomain(pod.note(names.DEVICE_CLASS)):
         return None
     try:
@@ -357,7 +360,7 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
 
 
 def number(text: str) -> float:
-    """A number that the adapter wrote; 0 for anything else."""
+    """Return a number that the adapter wrote into an annotation; 0 for any other text."""
     try:
         return float(text)
     except ValueError:

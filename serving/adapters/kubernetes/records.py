@@ -91,7 +91,7 @@ class Node:
 
     @property
     def hostname(self) -> str:
-        """The value a nodeSelector names it by."""
+        """The value of the label by which a nodeSelector names the node."""
         return dict(self.labels).get(names.HOSTNAME, self.name)
 
 
@@ -135,7 +135,7 @@ class Pod:
 
     @property
     def id(self) -> str:
-        """The job's id in decisions: unique in time too, since a pod of the same name may come later."""
+        """The id of the pod as a job in decisions. It holds the uid, since a pod of the same name may come later."""
         return f"{self.namespace}/{self.name}/{self.uid}"
 
     @property
@@ -145,12 +145,12 @@ class Pod:
 
     @property
     def run_id(self) -> str:
-        """Begins the ids of its windows: a container that restarts begins a run of its own."""
+        """The prefix of the ids of its windows. It changes when a container restarts."""
         return f"{self.uid}.{self.restarts}"
 
     @property
     def history_id(self) -> str:
-        """Begins the ids of its outcomes."""
+        """The prefix of the ids of its outcomes."""
         return self.uid
 
     @property
@@ -169,17 +169,17 @@ class Pod:
 
     @property
     def gated(self) -> bool:
-        """Whether the adapter's gate holds it."""
+        """Whether the adapter's scheduling gate holds the pod."""
         return names.GATE in self.gates
 
     @property
     def pending(self) -> bool:
-        """Whether no node was chosen yet."""
+        """Whether no node was chosen for the pod yet."""
         return self.phase == "Pending" and not self.node and not self.deleting
 
     @property
     def ended(self) -> bool:
-        """Whether all of its containers have ended for good."""
+        """Whether all containers of the pod have ended for good."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -221,7 +221,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """Everything a round reads, at one moment."""
+    """All records that a round reads, of one moment."""
 
     pods: tuple[Pod, ...]
     nodes: tuple[Node, ...]

@@ -31,7 +31,7 @@ GRACE_S = 5.0  # a replica that is well places a pod anew before its selective c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The result of one pass."""
+    """The result of one pass over the gated pods: how many were released, were refused, and are gated still."""
 
     released: int
     rejected: int
@@ -90,7 +90,7 @@ def releases(
     *,
     every: bool = False,
 ) -> tuple[PodChange, ...]:
-    """The changes that leave pods to Kubernetes."""
+    """Return the changes that leave pods to Kubernetes, for the pods that must not wait longer."""
     changes = []
     for pod in pods:
         claim = claims.get(pod.claim_key)

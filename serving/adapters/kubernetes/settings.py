@@ -54,11 +54,11 @@ class KubernetesSettings(AdapterSettings):
     POSITIVE: ClassVar[tuple[str, ...]] = (*AdapterSettings.POSITIVE, "writes_per_s", "burst", "stale_s", "lease_s")
 
     def device_type(self, product: str) -> str:
-        """The model's name of a product."""
+        """Return the device type of a product name; the product name itself where the settings name none."""
         return self.device_types.get(product, product)
 
     def own_violations(self) -> Sequence[Violation]:
-        """Sharing mode, seats, names that the API server must take, and where steps are counted."""
+        """Return the broken rules of sharing mode, seats, names for the API server, and Prometheus."""
         bad = list(set_sharing_mode(self, "sharing_mode"))
         if not 1 <= self.seats <= MAX_SEATS:
             bad.append(refused(self, "seats", f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"))

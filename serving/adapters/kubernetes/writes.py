@@ -42,7 +42,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodChange:
-    """Everything that one decision about one pod writes, in order; a failure leaves out the rest."""
+    """The writes that carry out one decision about one pod, in order. If one fails, the later ones are left out."""
 
     pod: Pod
     state: PodState
@@ -114,7 +114,7 @@ def release(
 
 
 def advise(decision: Decision[Pod], now_s: float) -> PodChange:
-    """Note where a pod would have been placed. Writes metadata alone."""
+    """Return a change that notes where a pod would have been placed. It writes metadata only."""
     pod, action = decision.job, decision.action
     where = action.device_id or "nowhere yet"
     text = f"{action.kind.value.replace('_', ' ')} {where}"
@@ -125,7 +125,7 @@ def advise(decision: Decision[Pod], now_s: float) -> PodChange:
 
 
 def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float) -> dict[str, str | None]:
-    """The annotations of a decision; None removes one."""
+    """Return the annotations of a decision. The value None removes an annotation."""
     action, slowdown = decision.action, decision.action.slowdown
     return {
         **({names.STATE: state.value} if state else {}),
@@ -203,7 +203,7 @@ def device_selector(gpu: Gpu) -> str:
 def patch_pod(
     pod: Pod, notes: dict[str, str | None], *, selector: dict[str, str] | None = None, ungate: bool = False
 ) -> Write:
-    """A merge patch that fails where the pod has changed since it was read."""
+    """Return a merge patch of a pod that fails where the pod has changed since it was read."""
     body: JsonObject = {"metadata": {"uid": pod.uid, "resourceVersion": pod.version, "annotations": notes}}
     spec: JsonObject = {}
     if selector:
@@ -216,13 +216,14 @@ def patch_pod(
 
 
 def without_annotations(patch: Write) -> Write:
-    """A patch of a pod that leaves its annotations as they are."""
+    """Return the same patch of a pod without its annotations."""
     metadata = {name: value for name, value in patch.body["metadata"].items() if name != "annotations"}
     return replace(patch, body=patch.body | {"metadata": metadata})
 
 
 def event(pod: Pod, reason: str, message: str, now_s: float) -> Write:
-    """An Event of the pod, as `kubectl describe pod` shows it. Its name tells equal ones apart by time."""
+    """Return an Event of a pod, as `kubectl describe pod` shows it. The Event's name contains the time, so that
+    equal Events differ."""
     at = timestamp(now_s)
     seconds = f"{at[:19]}Z"
     body: JsonObject = {
@@ -248,5 +249,5 @@ def event(pod: Pod, reason: str, message: str, now_s: float) -> Write:
 
 
 def clean(text: str) -> str:
-    """A text as one printable line."""
+    """Return a text as one printable line of limited length."""
     return "".join(c if c.isprintable() else " " for c in text)[:MAX_REASON]

@@ -97,7 +97,7 @@ def release(config: Config = DEFAULT, as_json: JsonFlag = False) -> None:
 
 @contextmanager
 def one_instance(path: Path) -> Iterator[None]:
-    """Hold the lock file. Raises UnfitError when another running advisor holds it."""
+    """Hold the lock file of a cluster meanwhile. Raises UnfitError when another running advisor holds it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -118,7 +118,7 @@ def one_instance(path: Path) -> Iterator[None]:
 
 
 def document(done: "SlurmRound") -> dict[str, Any]:
-    """A round as a document."""
+    """Return the report of a round as a document for --json."""
     return {
         "at_s": done.at_s,
         "decisions": [
@@ -145,7 +145,7 @@ def document(done: "SlurmRound") -> dict[str, Any]:
 
 
 def text(done: "SlurmRound", *, dry_run: bool) -> str:
-    """One line per decision; in a dry run the updates too."""
+    """Return the report of a round as text: a line for each decision, and in a dry run for each update."""
     lines = [
         f"{each.job.id} {each.job.workload}: {each.action.kind.value.replace('_', ' ')} {each.action.device_id} "
         f"{each.action.reason}"

@@ -91,7 +91,8 @@ class Note:
 
     @classmethod
     def parse(cls, text: str) -> "Note | None":
-        """The note in an AdminComment; None for another comment. Fields that cannot be read take their defaults."""
+        """Return the note in an AdminComment; None where it is another comment. Fields that cannot be read take
+        their defaults."""
         if not text.startswith(NOTE) or not is_safe(text):
             return None
         state, *rest = text.removeprefix(NOTE).split(";")
@@ -110,7 +111,7 @@ class Note:
 
 
 def is_safe(text: str) -> bool:
-    """Whether the text may stand in a line for scontrol."""
+    """Whether a text may stand in a line for scontrol: it cannot begin another word or line."""
     return _SAFE.fullmatch(text) is not None
 
 
@@ -145,7 +146,7 @@ class SlurmJob:
 
     @property
     def run_id(self) -> str:
-        """Begins the ids of its observations: a requeued job begins a run of its own."""
+        """The prefix of the ids of its observations. It changes when the job is requeued."""
         return f"{self.id}.{self.restarts}"
 
     @property
@@ -155,7 +156,7 @@ class SlurmJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether it holds its devices now."""
+        """Whether the job holds its devices now."""
         return self.state in RUNNING
 
     @property
@@ -165,7 +166,7 @@ class SlurmJob:
 
     @property
     def places(self) -> tuple[GpuAddress, ...]:
-        """The GPUs that it holds while it runs, in part or whole."""
+        """The GPUs that a running job holds, in part or as a whole."""
         return (
             tuple(dict.fromkeys(GpuAddress(self.node, gres) for _, gres, _ in self.held))
             if "," not in self.node
@@ -189,19 +190,20 @@ class SlurmJob:
 
     @property
     def typed(self) -> bool:
-        """Whether its request names one GPU already."""
+        """Whether the job's request names one GPU already."""
         request = _REQUEST.fullmatch(self.tres)
         return request is not None and request["type"] is not None
 
     def noting(self, note: Note) -> str:
-        """The part of an update that leaves a note on this job."""
+        """Return the part of a scontrol update that writes a note on the job."""
         if self.note_in == "AdminComment":
             return f"AdminComment={note}"
         return f"Comment={self.comment.partition('|')[0]}|{note}"
 
 
 def as_word(text: str) -> str:
-    """The text as one word of a note: spaces become `_`, and what a note or scontrol gives a meaning is left out."""
+    """Return a text as one word of a note: spaces become `_`, and characters with a meaning in notes or scontrol are
+    left out."""
     return "".join(c for c in "_".join(text.split()) if is_safe(c) and c not in ";=")
 
 
@@ -219,7 +221,7 @@ def read_jobs(text: str, only_user: int | None = None) -> tuple[SlurmJob, ...]:
 
 
 def read_nodes(text: str) -> tuple[Node, ...]:
-    """All nodes of `sinfo --json`. Raises InvalidInputError when it is not that."""
+    """Return all nodes in the output of `sinfo --json`. Raises InvalidInputError when the text is not such output."""
     return tuple(map(_node, _rows(text, "sinfo", "nodes")))
 
 
@@ -326,7 +328,7 @@ def _node(row: Mapping[str, Any]) -> Node:
 
 
 def _number(value: object) -> int:
-    """A number of either version; 0 for none, infinite or unset."""
+    """Return an integer of Slurm's JSON, in the form of either version; 0 where it is absent, infinite or unset."""
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set", True) and not value.get("infinite") else 0
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -59,12 +59,12 @@ class PartitionProblem(Problem[SlurmJob]):
 
 
 def partitions(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
-    """Partitions with pending jobs that ask for advice, or with running jobs that hold a grant."""
+    """Return the partitions with pending jobs that ask for advice, or with running jobs that hold a memory grant."""
     return tuple(sorted({job.partition for job in jobs if (job.state == "PENDING" and job.note) or _holds_grant(job)}))
 
 
 def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
-    """Whether the job was just placed and may start at any moment."""
+    """Whether a pending job was placed a moment ago and may start at any time."""
     note = job.note if job.state == "PENDING" else None
     return (
         note is not None and note.state == "placed" and note.to is not None and now_s - note.round_s < settings.start_s
@@ -74,7 +74,7 @@ def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
 def partition_problem(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
 ) -> PartitionProblem:
-    """The decision problem of a partition now."""
+    """Return the decision problem of a partition."""
     # 1. Who may be advised, in Slurm's order.
     left_out: Counter[str] = Counter()
     gpus = _shared_gpus(partition, jobs, nodes, settings, now_s)
@@ -143,7 +143,7 @@ def _holds_grant(job: SlurmJob) -> bool:
 def _shared_gpus(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
 ) -> list[_SharedGpu]:
-    """The GPUs of a partition that advice may use, with their residents."""
+    """Return the GPUs of a partition that jobs may share, with their residents."""
     jobs_on: dict[GpuAddress, list[SlurmJob]] = {}
     for job in jobs:
         if job.is_running:
@@ -175,7 +175,7 @@ def _shared_gpus(
 
 
 def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
-    """Shards of one GPU that a job holds, or will once it starts."""
+    """Return the number of shards of a GPU that a job holds, or will hold once it starts."""
     return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
 
 
@@ -201,7 +201,7 @@ def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident
 
 
 class SlurmPort:
-    """Implements SchedulerPort."""
+    """A Slurm cluster as rounds of the adapter see it (`SchedulerPort`)."""
 
     name = "slurm"
 
@@ -218,7 +218,7 @@ class SlurmPort:
         self._now_s = 0.0
 
     def read(self) -> Reading[SlurmJob, Edit]:
-        """Read jobs, nodes and endings. Jobs that were caught between two updates are repaired."""
+        """Read jobs, nodes and endings. Jobs that an earlier round left between two updates are to be repaired."""
         self._jobs, self._nodes, self._now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
         if not self.dry_run:
             self.spool.sweep((job.id for job in self._jobs), self._now_s)
@@ -235,7 +235,7 @@ class SlurmPort:
         )
 
     def problem(self, scope: str) -> PartitionProblem:
-        """The decision problem of one partition; a job that was placed holds its seat for the next partition."""
+        """Return the decision problem of a partition. A job that was just placed keeps its seat in later problems."""
         return partition_problem(scope, self._jobs, self._nodes, self._settings, self._now_s)
 
     def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
@@ -265,7 +265,8 @@ class SlurmPort:
         return PlannedChanges(decisions=decisions, changes=changes)
 
     def apply(self, changes: Sequence[Edit]) -> tuple[Rejection, ...]:
-        """Update jobs. The notes of accepted updates are known to the next partition."""
+        """Update jobs, and return the rejected updates. The next decision problem sees the notes of the accepted
+        ones."""
         rejected: tuple[Rejection, ...] = ()
         if not self.dry_run:
             try:
@@ -286,14 +287,14 @@ class SlurmPort:
 
 
 def slurm_metrics() -> AdapterMetrics:
-    """The metrics of an advisor of Slurm."""
+    """Return the metrics of the Slurm adapter."""
     return AdapterMetrics("slurm", {"edits_total": "Updates of jobs by kind."})
 
 
 def slurm_advisor(
     settings: SlurmSettings, slurm: SlurmCommands, client: PolicyClient, metrics: AdapterMetrics, *, dry_run: bool
 ) -> Advisor[SlurmJob, PartitionProblem, Edit]:
-    """An advisor of one Slurm cluster."""
+    """Return an advisor of one Slurm cluster."""
     port = SlurmPort(settings, slurm, metrics, dry_run=dry_run)
     return Advisor(port, client, port.spool, settings, metrics)
 
@@ -301,7 +302,7 @@ def slurm_advisor(
 def runs(
     jobs: Iterable[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, endings: Iterable[JobEnding] = ()
 ) -> Iterator[Run[SlurmJob]]:
-    """All runs that Slurm still remembers."""
+    """Yield all runs of jobs that Slurm still remembers."""
     by_index = {(node.name, gpu.index): gpu.address for node in nodes for gpu in node.gpus}
     ending_of = {(ending.job_id, ending.restarts): ending for ending in endings}
     for job in jobs:

@@ -38,7 +38,8 @@ _GONE = ("no longer pending", "already", "Invalid job id", "Invalid node name", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Updates of one or more jobs, in order. `note`: the note on a single job afterwards."""
+    """Updates of one or more jobs, as lines for scontrol in order. `note`: the note that a single job has
+    afterwards."""
 
     kind: str  # place, renew, repair, free, end
     job_ids: tuple[str, ...]
@@ -48,7 +49,8 @@ class Edit:
 
 
 def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant_bytes: float = NAN) -> Edit:
-    """Assign a pending job to one GPU and release it. `grant_bytes`: memory granted to the job there; NaN: none."""
+    """Return an edit that assigns a pending job to one GPU and lets it start. `grant_bytes`: memory granted to the
+    job there; NaN: none."""
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""
@@ -72,7 +74,7 @@ def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant
 
 
 def renew(jobs: Sequence[SlurmJob], window_s: float) -> tuple[Edit, ...]:
-    """Defer waiting jobs once more."""
+    """Return edits that defer waiting jobs once more."""
     ids = [job.id for job in jobs]
     return tuple(
         Edit(
@@ -86,7 +88,7 @@ def renew(jobs: Sequence[SlurmJob], window_s: float) -> tuple[Edit, ...]:
 
 
 def repair(job: SlurmJob, window_s: float) -> Edit:
-    """Give a job that was caught between two updates its own request back."""
+    """Return an edit that gives a job, caught between two updates, its own GPU request back."""
     tres = job.note.tres if job.note and job.note.tres else "gres:shard:1"
     note = Note()
     line = (
@@ -109,7 +111,7 @@ def hand_back(job: SlurmJob) -> Edit:
 
 
 def end(job: SlurmJob, reason: str) -> Edit:
-    """Cancel a running job: the reason stands in its note, and in what the job wrote to its standard error."""
+    """Return an edit that cancels a running job. The reason stands in its note, and in its standard error."""
     note = replace(job.note or Note(), state="ended", why=as_word(reason))
     lines = (f"update JobId={job.id} {job.noting(note)}", f"notify {job.id} interfere ends this job: {note.why}")
     return Edit(kind="end", job_ids=(job.id,), lines=lines, note=note, cancels=True)
@@ -121,14 +123,15 @@ def due(jobs: Iterable[SlurmJob], now_s: float, window_s: float) -> tuple[SlurmJ
 
 
 class SlurmCommands:
-    """Reads jobs and nodes, and applies edits. Raises UnavailableError when slurmctld does not answer in time."""
+    """Runs Slurm's commands: reads jobs and nodes, applies edits. Raises UnavailableError when slurmctld does not
+    answer in time."""
 
     def __init__(self, timeout_s: float, only_user: int | None = None) -> None:
         """Run scontrol. `only_user`: the id of the one user whose jobs are advised, with the rights of this user."""
         self._timeout_s, self._only_user = timeout_s, only_user
 
     def jobs(self) -> tuple[SlurmJob, ...]:
-        """All jobs, ended ones of the last MinJobAge seconds too."""
+        """Return all jobs, with those that ended in the last MinJobAge seconds."""
         return read_jobs(self._run("squeue", "--json"), self._only_user)
 
     def nodes(self) -> tuple[Node, ...]:
@@ -136,7 +139,7 @@ class SlurmCommands:
         return read_nodes(self._run("sinfo", "--json"))
 
     def apply(self, edits: Sequence[Edit]) -> tuple[Rejection, ...]:
-        """Apply edits in order; the rejected updates, at most one a job."""
+        """Apply edits in order, and return the rejected updates, at most one a job."""
         rejected: dict[str, Rejection] = {}
         batch: list[Edit] = []
         for edit in edits:

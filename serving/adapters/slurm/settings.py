@@ -28,7 +28,7 @@ from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRule:
-    """A description of the GPUs that match two patterns."""
+    """What the GPUs are whose node and GRES type match two patterns."""
 
     type: str = ""
     nodes: str = "*"
@@ -81,7 +81,7 @@ class SlurmSettings(AdapterSettings):
         return any(rule.grants_memory for rule in self.devices)
 
     def device(self, address: GpuAddress) -> DeviceRule | None:
-        """The description of a GPU; None where no rule matches."""
+        """Return the description of a GPU; None where no rule matches."""
         return next((rule for rule in self.devices if rule.fits(address)), None)
 
     @property
@@ -96,6 +96,6 @@ class SlurmSettings(AdapterSettings):
             raise InvalidInputError("no such user", value=self.only_user, remedy="check only_user") from None
 
     def own_violations(self) -> Sequence[Violation]:
-        """At least one GPU is described."""
+        """Return a violation where no GPU is described."""
         remedy = 'add [[devices]] with type = "a100"'
         return () if self.devices else (refused(self, "devices", "no GPU is described", remedy),)

@@ -38,7 +38,7 @@ class JobEnding:
 
 
 def read_ending(text: str) -> JobEnding | None:
-    """The content of an epilog's file; None for anything else."""
+    """Return the ending that an epilog's file holds; None for any other text."""
     try:
         row = json.loads(text)
         indices = tuple(int(part) for part in str(row.get("gpus") or "").split(",") if part)
@@ -62,7 +62,7 @@ class Spool:
         return now_s
 
     def marks(self, residency: Residency[SlurmJob], now_s: float) -> list[Mark]:
-        """Recent marks of a job. Whatever is not a regular file of the job's user is ignored."""
+        """Return the recent marks of a job. A file that is not a regular file of the job's user is ignored."""
         job_id = residency.job.id
         try:
             with _opened(self._folder / f"{job_id}.jsonl", (residency.job.user_id, 0)) as file:
@@ -104,12 +104,12 @@ class Spool:
 
 
 def _trusted_users() -> tuple[int, ...]:
-    """Root, whose epilog it is, and the user of this process."""
+    """Return the users whose endings count: root, who runs the epilog, and the user of this process."""
     return 0, os.geteuid()
 
 
 def _is_protected(folder: Path) -> bool:
-    """Whether only root or the user of this process writes there, and it is no link."""
+    """Whether a folder is no link, and only root or the user of this process may write into it."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -120,7 +120,7 @@ def _is_protected(folder: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path, users: tuple[int, ...]) -> Iterator[IO[bytes]]:
-    """A regular file of one of the users, opened without following a link or waiting for a writer. Raises OSError."""
+    """Open a regular file of one of the users, without following a link or waiting for a writer. Raises OSError."""
     descriptor = os.open(path, _FLAGS)
     with open(descriptor, "rb", buffering=0) as file:
         status = os.fstat(descriptor)

@@ -49,7 +49,7 @@ class TokenBucket:
         self._tokens, self._at_s, self._lock = float(burst), time.monotonic(), threading.Lock()
 
     def take(self) -> None:
-        """Wait for a token."""
+        """Wait until a call is allowed."""
         with self._lock:
             now_s = time.monotonic()
             self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s) - 1.0
@@ -60,7 +60,7 @@ class TokenBucket:
 
 
 class ClusterApi:
-    """The API server. Thread-safe."""
+    """Calls the Kubernetes API server. Thread-safe."""
 
     def __init__(self, timeout_s: float, writes_per_s: float, burst: int, *, configuration: Any = None) -> None:
         """Connect to the API server. `configuration`: that of the official client; None reads the service account, else
@@ -134,7 +134,8 @@ class ClusterApi:
             raise UnavailableError("the API server's answer is no JSON", value=path, remedy="is it one?") from error
 
     def write(self, write: Write) -> JsonObject:
-        """Carry out one write; bounded in rate."""
+        """Carry out one write, not faster than the rate limit allows. Returns the object that the API server
+        answered with."""
         self._bucket.take()
         claims = f"/apis/resource.k8s.io/v1/namespaces/{write.namespace}/resourceclaims"
         if write.kind is WriteKind.CREATE_CLAIM:
@@ -158,8 +159,8 @@ class ClusterApi:
         *,
         patient: bool = True,
     ) -> Any:
-        """The answer to one call. A server that is overloaded (429, 503 with Retry-After) is asked again, for at most
-        the time limit of a call, as client-go does."""
+        """Make one call and return its response. An overloaded server (429, 503 with Retry-After) is asked again,
+        for at most the time limit of a call, as client-go does."""
         until_s = time.monotonic() + (self._timeout_s if patient else 0.0)
         while True:
             try:
@@ -202,7 +203,8 @@ def _retry_after_s(error: ApiException) -> float:
 
 
 def _configuration() -> Any:
-    """The service account of a pod, else the kubeconfig (KUBECONFIG, ~/.kube/config)."""
+    """Return the configuration of a pod with a service account, else that of the kubeconfig (KUBECONFIG,
+    ~/.kube/config)."""
     configuration = client.Configuration()
     try:
         if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -295,7 +297,8 @@ def apply_changes(
 
 
 def _carry_out(api: ClusterApi, change: PodChange, written: Callable[[Write, JsonObject], None]) -> None:
-    """The writes of one change. Raises InterfereError with what was not carried out; the rest is left out then."""
+    """Carry out the writes of one change, in order. Raises InterfereError for the first write that fails; the rest
+    is left out."""
     without_claim = False
     for write in change.writes:
         if without_claim and write.kind in CLAIM_WRITES:

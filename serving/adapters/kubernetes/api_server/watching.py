@@ -49,12 +49,12 @@ class Collection:
             self._objects.pop((namespace, name), None)
 
     def wait_listed(self, timeout_s: float) -> bool:
-        """Whether it was listed at least once within that time."""
+        """Wait until the collection was listed once. Returns False where that took longer than the time limit."""
         return self._listed.wait(timeout_s)
 
     @property
     def age_s(self) -> float:
-        """Seconds since the API server was last heard of."""
+        """Seconds since the API server last answered for this collection."""
         return time.monotonic() - self._contact_s
 
     def _run(self) -> None:
@@ -103,7 +103,7 @@ class Collection:
 
 
 class Cluster:
-    """All collections that a round reads."""
+    """The watched collections of a cluster."""
 
     def __init__(self, api: ClusterApi, paths: Iterable[str], stop: threading.Event) -> None:
         self._api = api
@@ -139,7 +139,7 @@ def _key(row: JsonObject) -> tuple[str, str]:
 
 
 def _is_older(row: JsonObject, known: JsonObject | None) -> bool:
-    """Whether the same object is known in a later version."""
+    """Whether `known` is a later version of the same object as `row`."""
     if known is None or (row.get("metadata") or {}).get("uid") != (known.get("metadata") or {}).get("uid"):
         return False
     return 0 < _version(row) < _version(known)
@@ -150,6 +150,7 @@ def _version(row: JsonObject) -> int:
 
 
 def _number(version: object) -> int:
-    """A resourceVersion, which of one resource are comparable as numbers (KEP 5504); 0 for any other text."""
+    """Return a resourceVersion as a number; 0 for any other text. Within one resource these numbers can be compared
+    (KEP 5504)."""
     text = str(version)
     return int(text) if text.isdecimal() else 0

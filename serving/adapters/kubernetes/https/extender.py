@@ -56,7 +56,8 @@ class Extender:
         return Answer(document=answer | {"Nodes": None, "NodeNames": passed})
 
     def prioritize(self, request: Request) -> Answer:
-        """ExtenderArgs → HostPriorityList: 10 for the least cost, 0 for the largest or where no GPU is offered."""
+        """Convert ExtenderArgs to a HostPriorityList: 10 for the node of least cost, 0 for that of the largest cost
+        and for nodes without a GPU."""
         args = _args(request)
         names = node_names(args)
         best = self._best_of_nodes(args, names)
@@ -80,7 +81,8 @@ class Extender:
 
 
 def _args(request: Request) -> dict[str, Any]:
-    """ExtenderArgs with keys in lower case: Go decodes them without regard to case, and versions differ."""
+    """Return the ExtenderArgs of a request, with keys in lower case. Go reads keys in any case, and kube-scheduler's
+    versions differ."""
     try:
         document = json.loads(request.body)
         return {str(key).lower(): value for key, value in document.items()}
@@ -93,7 +95,7 @@ def _args(request: Request) -> dict[str, Any]:
 
 
 def node_names(args: Mapping[str, Any]) -> list[str]:
-    """The candidate nodes: names, where nodeCacheCapable is set, else those of the objects."""
+    """Return the names of the candidate nodes, which are sent as names (nodeCacheCapable) or as objects."""
     names = args.get("nodenames")
     if names is not None:
         return [str(name) for name in names]

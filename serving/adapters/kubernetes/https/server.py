@@ -46,7 +46,7 @@ Route = Callable[[Request], Answer]
 
 
 def healthy(_: Request) -> Answer:
-    """The answer of a process that is there."""
+    """Answer a health check: a process that answers is alive."""
     return Answer(text="ok\n")
 
 

@@ -79,8 +79,11 @@ def mutation(pod: Mapping[str, Any], uid: str, *, add_claim: bool) -> Patch:
 
 
 def _claim(spec: Mapping[str, Any], uid: str) -> Patch:
-    """Name a claim, which the controller creates later, and give it to the first container. A pod of a controller has
-    no name yet, so the claim is named after the request."""
+    """Return a patch that names a claim in a pod and gives it to the first container.
+
+    The controller creates the claim later. A pod that a controller creates has no name yet, so the claim is named after
+    the request.
+    """
     containers = spec.get("containers")
     if spec.get("resourceClaims") or not isinstance(containers, list) or not containers:
         return []
@@ -106,7 +109,8 @@ def _append(spec: Mapping[str, Any], field: str, value: Mapping[str, Any]) -> Pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """PEM texts. `ca_certificates`: the newest CA first, then one that is still trusted."""
+    """A CA with its key, and a leaf certificate with its key, as PEM texts. `ca_certificates`: the newest CA, then
+    one that clients still trust."""
 
     ca_certificates: bytes
     ca_key: bytes
@@ -117,7 +121,7 @@ class Certificates:
 def renew(
     known: Certificates | None, hosts: list[str], now: dt.datetime, *, leaf_days: float = LEAF_DAYS
 ) -> Certificates:
-    """The certificates to use now: the known ones, with whatever must be renewed renewed."""
+    """Return the certificates to use now: the known ones, or new ones in place of those that end soon."""
     certificates = x509.load_pem_x509_certificates(known.ca_certificates) if known else []
     valid = [each for each in certificates if each.not_valid_after_utc > now]
     if known is None or not valid or _is_due(valid[0], now):
@@ -140,7 +144,7 @@ def renew(
 
 
 def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """Use the leaf for every handshake from now on."""
+    """Let a TLS context use the leaf certificate for every handshake from now on."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tls.pem"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
@@ -149,7 +153,7 @@ def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
 
 
 class CertificateKeeper:
-    """Keeps Secret, TLS context and webhook configuration current."""
+    """Keeps the certificates of a webhook current, in its Secret, its TLS context and its configuration."""
 
     def __init__(
         self,
@@ -203,7 +207,7 @@ class CertificateKeeper:
         return current
 
     def _try_to_trust(self, certificates: Certificates) -> InterfereError | None:
-        """Write the CA into the webhook configuration; the error where it cannot be."""
+        """Write the CA into the webhook configuration. Returns the error where that fails, else None."""
         last: InterfereError | None = None
         for _ in range(TRIES):
             try:
@@ -312,7 +316,7 @@ def _hosts(certificate: x509.Certificate) -> list[str]:
 
 
 def _general(host: str) -> x509.GeneralName:
-    """An address or a name of a host."""
+    """Return a host as the kind of name that certificates know: an IP address or a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -320,7 +324,7 @@ def _general(host: str) -> x509.GeneralName:
 
 
 def _usage(*, is_ca: bool) -> x509.KeyUsage:
-    """A CA signs certificates, a leaf signs handshakes."""
+    """Return the key usage of a certificate: a CA signs certificates, a leaf signs handshakes."""
     unused = dict.fromkeys(
         (
             "content_commitment",

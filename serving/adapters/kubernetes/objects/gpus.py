@@ -29,7 +29,8 @@ Rows = Sequence[Mapping[str, Any]]
 def gpus_of_slices(
     slices: Iterable[JsonObject], settings: KubernetesSettings, nodes: Sequence[Node] = ()
 ) -> tuple[Gpu, ...]:
-    """Devices that allow several allocations, name a uuid and belong to one node."""
+    """Return the GPUs of ResourceSlices that pods may share: devices with a uuid, on one node, that allow several
+    allocations."""
     pools: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
     for row in slices:
         if isinstance(spec := row.get("spec"), dict):
@@ -52,14 +53,14 @@ def _generation(spec: Mapping[str, Any]) -> int:
 
 
 def _is_usable(current: Rows) -> bool:
-    """Whether all slices of a pool are there, and its devices have different names."""
+    """Whether all slices of a pool were read, and no two devices of it have the same name."""
     names = [device.get("name") for spec in current for device in maps_at(spec, "devices")]
     counts = {map_at(spec, "pool").get("resourceSliceCount") or 1 for spec in current}
     return counts == {len(current)} and len(names) == len(set(names))
 
 
 def _names_by_counter_set(current: Rows) -> Mapping[str, Sequence[str]]:
-    """Names of the devices that consume counters of each set, such as a GPU and its partitions."""
+    """Return the names of the devices that consume counters of each set. A GPU and its partitions share a set."""
     names: dict[str, list[str]] = {}
     for device in (device for spec in current for device in maps_at(spec, "devices")):
         for counter_set in _counter_sets(device):
@@ -124,7 +125,7 @@ def _gpus(
 
 
 def _strings(attributes: Any, driver: str) -> dict[str, str]:
-    """Attributes that are text. A name without a domain belongs to the driver."""
+    """Return the attributes of a device that are texts, by name without the domain of the driver."""
     return {
         str(key).removeprefix(f"{driver}/"): value["string"]
         for key, value in (attributes or {}).items()
@@ -190,8 +191,11 @@ def share(capacity: Mapping[str, Any], seats: int) -> float:
 
 
 def gpus_of_nodes(nodes: Iterable[JsonObject], settings: KubernetesSettings) -> tuple[Gpu, ...]:
-    """GPUs that nodes register for HAMi, or the only GPU of a node that NVIDIA's device plugin shares: which one of
-    several a pod gets is the kubelet's choice."""
+    """Return the GPUs that nodes register for HAMi, and the GPU of each node on which NVIDIA's device plugin shares its
+    only one.
+
+    On a node with several GPUs of the device plugin the kubelet chooses the GPU, so these nodes are left out.
+    """
     gpus: list[Gpu] = []
     for row in nodes:
         node, register = (
@@ -203,7 +207,8 @@ def gpus_of_nodes(nodes: Iterable[JsonObject], settings: KubernetesSettings) -> 
 
 
 def _hami(node: str, register: str, settings: KubernetesSettings) -> Iterator[Gpu]:
-    """HAMi's register: JSON from 2.5 on, before that `uuid,count,MiB,cores,type,numa,healthy:` for each device."""
+    """Yield the GPUs in HAMi's annotation of a node: JSON since 2.5, before
+    `uuid,count,MiB,cores,type,numa,healthy:` for each device."""
     try:
         rows = json.loads(register)
         devices = [(r["id"], r["count"], r["devmem"], r["type"], r.get("health", True)) for r in rows]

@@ -67,7 +67,8 @@ def cluster_state(
     volume_claims: Iterable[JsonObject] = (),
     volumes: Iterable[JsonObject] = (),
 ) -> ClusterState:
-    """Everything a round reads. A GPU that a ResourceSlice publishes is not taken from its node a second time."""
+    """Return the records of all objects that a round reads. A GPU that a ResourceSlice publishes is not read from
+    its node again."""
     nodes = list(nodes)
     records = tuple(map(read_node, nodes))
     published = gpus_of_slices(slices, settings, records)
@@ -123,7 +124,7 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
 
 
 def read_node(row: JsonObject) -> Node:
-    """One node."""
+    """Return the record of a node."""
     metadata, spec, status = map_at(row, "metadata"), map_at(row, "spec"), map_at(row, "status")
     conditions = {each.get("type"): each.get("status") for each in maps_at(status, "conditions")}
     allocatable = map_at(status, "allocatable")
@@ -143,7 +144,7 @@ def read_node(row: JsonObject) -> Node:
 
 
 def read_claim(row: JsonObject) -> Claim:
-    """One ResourceClaim."""
+    """Return the record of a ResourceClaim."""
     metadata, status = map_at(row, "metadata"), map_at(row, "status")
     allocation = map_at(status, "allocation")
     results = maps_at(allocation, "devices", "results")
@@ -164,7 +165,7 @@ def read_claim(row: JsonObject) -> Claim:
 
 
 def _addresses(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """The pod's addresses: with two families the first of `podIPs` is `podIP`."""
+    """Return the IP addresses of a pod, one of each family."""
     texts = [status.get("podIP"), *(each.get("ip") for each in maps_at(status, "podIPs"))]
     return tuple(dict.fromkeys(plain_address(str(text)) for text in texts if text))
 
@@ -183,7 +184,8 @@ def _allocated(result: Mapping[str, Any]) -> AllocatedDevice:
 
 
 def _claim_name(claim: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The claim that a pod names, or that was made from its template."""
+    """Return the name of the claim that a pod names, or that was made from its template; empty where there is none
+    yet."""
     made = maps_at(status, "resourceClaimStatuses")
     of_template = next((each.get("resourceClaimName") for each in made if each.get("name") == claim.get("name")), "")
     return str(claim.get("resourceClaimName") or of_template or "")
@@ -276,8 +278,11 @@ def _integer(value: object) -> int:
 
 
 def terms_by_claim(claims: Iterable[JsonObject], volumes: Iterable[JsonObject]) -> VolumeTerms:
-    """The node affinity of every bound volume that has one: a volume of one zone, or a node's own disk. A claim that is
-    not bound yet leaves the choice to the scheduler. Source: kube-scheduler's VolumeBinding."""
+    """Return the node affinity of bound volumes, by the namespace and name of the claim that each is bound to.
+
+    Such a volume is of one zone, or a disk of one node. A claim that is not bound yet leaves the choice to the
+    scheduler. Source: kube-scheduler, VolumeBinding.
+    """
     terms = {}
     for row in volumes:
         if found := selector_terms(map_at(row, "spec", "nodeAffinity", "required")):
@@ -291,8 +296,8 @@ def terms_by_claim(claims: Iterable[JsonObject], volumes: Iterable[JsonObject]) 
 
 
 def terms_of_pod(row: JsonObject, terms: VolumeTerms) -> tuple[SelectorTerms, ...]:
-    """The terms that a node of the pod must fulfil, one entry a volume. An ephemeral volume's claim is named after pod
-    and volume."""
+    """Return the node affinity of each volume of a pod that has one. The claim of an ephemeral volume is named after
+    pod and volume."""
     metadata, found = map_at(row, "metadata"), []
     for volume in maps_at(row, "spec", "volumes"):
         name = str(map_at(volume, "persistentVolumeClaim").get("claimName") or "")

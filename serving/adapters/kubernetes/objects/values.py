@@ -19,14 +19,14 @@ _FACTORS |= {suffix: 1000.0 ** (k + 1) for k, suffix in enumerate(("k", "M", "G"
 
 
 def map_at(row: object, *path: str) -> dict[str, Any]:
-    """The object at a path of keys; empty where there is none."""
+    """Return the object at a path of keys; empty where there is none."""
     for key in path:
         row = row.get(key) if isinstance(row, Mapping) else None
     return row if isinstance(row, dict) else {}
 
 
 def list_at(row: object, *path: str) -> list[Any]:
-    """The list at a path of keys; empty where there is none."""
+    """Return the list at a path of keys; empty where there is none."""
     found = map_at(row, *path[:-1]).get(path[-1])
     return found if isinstance(found, list) else []
 
@@ -37,7 +37,7 @@ def maps_at(row: object, *path: str) -> list[dict[str, Any]]:
 
 
 def quantity(value: object) -> float:
-    """A quantity as a number; NaN for anything else."""
+    """Return a Kubernetes quantity such as `30Gi` as a number; NaN for anything else."""
     found = _QUANTITY.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
     if found is None or isinstance(value, bool):
         return NAN
@@ -46,13 +46,13 @@ def quantity(value: object) -> float:
 
 
 def bytes_text(amount: float) -> str:
-    """A number of bytes as a quantity, rounded down to whole MiB where it is larger than one."""
+    """Return a number of bytes as a quantity, rounded down to whole MiB where it is at least one MiB."""
     mebibytes = math.floor(amount / 2**20)
     return f"{mebibytes}Mi" if mebibytes else str(math.floor(amount))
 
 
 def unix_s(text: object) -> float:
-    """A timestamp (RFC 3339) in unix seconds; 0 for none."""
+    """Return a timestamp (RFC 3339) in unix seconds; 0 where there is none."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
     except ValueError:
@@ -60,12 +60,12 @@ def unix_s(text: object) -> float:
 
 
 def timestamp(at_s: float) -> str:
-    """Unix seconds as the API server writes times with microseconds."""
+    """Return unix seconds as a timestamp with microseconds, as the API server writes it."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def plain_address(text: str) -> str:
-    """An address in its usual form: IPv4 as such, IPv6 in lower case without a zone."""
+    """Return an IP address in its usual form: IPv4 as such, IPv6 in lower case without a zone."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
