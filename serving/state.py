@@ -4,8 +4,8 @@ Law: a call reads one `ServedState` once and answers from it alone, so that no a
 One writer replaces the state as a whole; readers never wait for it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.errors import InvalidInputError
@@ -13,18 +13,16 @@ from interfere.features.pair import FeatureEncoder
 from interfere.policy.context import ProfileLookup
 from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import Manifest
-from interfere.predict.measured import MeasuredPredictor, StepTimes, read_measured_table
+from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.prior import ResidualPrior, read_prior
+from interfere.predict.online.prior import read_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
-from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef
 from interfere.serving.learning.learned_state import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.sharing_modes import SharingMode
 from interfere.store.rows import DecisionAudit
 from interfere.store.sqlite import SqliteProfiles
 
@@ -39,27 +37,12 @@ class ServedModel:
     shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
     shipped_by_id: Mapping[str, JobProfile]  # what each source says in them
     occlusion: Occlusion  # explains the model inside `predictor`
-    prior: ResidualPrior | None = None  # of the online correction
-    measured: Iterable[tuple[str, str, str, SharingMode]] = ()  # pairs answered by their measurement
-    step_times: StepTimes = field(default_factory=dict)  # of the measured jobs
-    coordinates: JobCoordinates = no_coordinates  # of jobs on device types that the model never saw
+    untaught: Callable[[ResolveElsewhere], OnlineModel]
+    """Makes the model with an online correction that has learned nothing, from a function that finds a workload's
+    profile on any device type."""
     folder: Path
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
     encoded_jobs: EncodedJobs  # the cache of `predictor`
-
-    def untaught(self, elsewhere: ResolveElsewhere = lambda _: None) -> OnlineModel:
-        """The model with an online correction that has learned nothing.
-
-        `elsewhere` finds a workload's profile on any device type.
-        """
-        return OnlineModel(
-            self.predictor,
-            self.prior,
-            measured=self.measured,
-            step_times=self.step_times,
-            coordinates=self.coordinates,
-            elsewhere=elsewhere,
-        )
 
     def catalogue(self, stored: SqliteProfiles, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """Return the catalogue of the model's own and of the stored profiles. Profiles that the model cannot predict
@@ -89,17 +72,23 @@ def load_served_model(folder: Path) -> ServedModel:
     model = load_model(folder, FeatureEncoder())
     measured = read_measured_table(folder, model.manifest)
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
+    predictor = MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility)
+    prior = read_prior(folder)
     return ServedModel(
-        predictor=MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
+        predictor=predictor,
         manifest=model.manifest,
         card=(folder / "card.md").read_text(encoding="utf-8"),
         shipped=model.profiles,
         shipped_by_id={profile.profile_id: profile for profile in model.profile_sources},
         occlusion=Occlusion(model, model.profiles.values()),
-        prior=read_prior(folder),
-        measured=tuple(measured),
-        step_times=step_times,
-        coordinates=model.coordinates,
+        untaught=lambda elsewhere: OnlineModel(
+            predictor,
+            prior,
+            measured=tuple(measured),
+            step_times=step_times,
+            coordinates=model.coordinates,
+            elsewhere=elsewhere,
+        ),
         folder=folder,
         check_encodable=model.check_encodable,
         encoded_jobs=model.encoded_jobs,

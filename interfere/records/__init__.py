@@ -4,14 +4,6 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
 """
 
-from interfere.records.blocks import BlockRequest as BlockRequest
-from interfere.records.blocks import BlockSide as BlockSide
-from interfere.records.blocks import MeasuredBlock as MeasuredBlock
-from interfere.records.blocks import SideSlice as SideSlice
-from interfere.records.blocks import SoloMeasurement as SoloMeasurement
-from interfere.records.blocks import WorkloadGroup as WorkloadGroup
-from interfere.records.blocks import WorkloadPair as WorkloadPair
-from interfere.records.blocks import group_key as group_key
 from interfere.records.checks import MAX_SLOWDOWN as MAX_SLOWDOWN
 from interfere.records.checks import METRICS as METRICS
 from interfere.records.checks import MIN_SLOWDOWN as MIN_SLOWDOWN
@@ -29,9 +21,17 @@ from interfere.records.limits import ObjectiveKind as ObjectiveKind
 from interfere.records.limits import ObjectiveTerm as ObjectiveTerm
 from interfere.records.measurements import IMPORTANT_NEIGHBOUR as IMPORTANT_NEIGHBOUR
 from interfere.records.measurements import IMPORTANT_VICTIM as IMPORTANT_VICTIM
+from interfere.records.measurements import BlockRequest as BlockRequest
+from interfere.records.measurements import BlockSide as BlockSide
 from interfere.records.measurements import GroupMeasurement as GroupMeasurement
+from interfere.records.measurements import MeasuredBlock as MeasuredBlock
 from interfere.records.measurements import PairMeasurement as PairMeasurement
 from interfere.records.measurements import PairStatus as PairStatus
+from interfere.records.measurements import SideSlice as SideSlice
+from interfere.records.measurements import SoloMeasurement as SoloMeasurement
+from interfere.records.measurements import WorkloadGroup as WorkloadGroup
+from interfere.records.measurements import WorkloadPair as WorkloadPair
+from interfere.records.measurements import group_key as group_key
 from interfere.records.mode_advice import ModeAdvice as ModeAdvice
 from interfere.records.mode_advice import ModeJob as ModeJob
 from interfere.records.mode_advice import ModeQuery as ModeQuery

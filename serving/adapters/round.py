@@ -201,17 +201,12 @@ def run_rounds(
         stop.wait(max(0.0, interval_s - (time.monotonic() - start_s)))
 
 
-def stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and Ctrl-C set."""
-    stop = threading.Event()
-    set_on_signals(stop)
-    return stop
-
-
-def set_on_signals(stop: threading.Event) -> None:
-    """Let SIGTERM and Ctrl-C set the event."""
+def stop_on_signals(stop: threading.Event | None = None) -> threading.Event:
+    """Let SIGTERM and Ctrl-C set an event, and return it: the given one, or a new one."""
+    stop = stop or threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

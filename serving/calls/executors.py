@@ -9,7 +9,7 @@ Law 3: a call has a thread only once its request is there.
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, LimitError
@@ -18,36 +18,6 @@ from interfere.serving.calls.receiving import Receiver, UnreadCall, unread_call
 SMALL_BYTES = 2**20  # a snapshot of 1,000 devices is 130 KB
 MESSAGES_AT_ONCE = 4  # of the largest size; each takes some times its bytes once it is parsed
 MEMORY_RETRY_S = 1.0  # hint to refused callers
-
-
-class LargeRequests:
-    """Counts the bytes of the large requests that the server holds, and refuses more than it can hold. Thread-safe."""
-
-    def __init__(self, max_message_bytes: int) -> None:
-        self._max_bytes = MESSAGES_AT_ONCE * max_message_bytes
-        self._mutex = threading.Lock()
-        self.bytes = 0
-
-    def take(self, size: int) -> None:
-        """Count a request until it is released. Raises LimitError where the counted requests have too many bytes
-        already."""
-        if size <= SMALL_BYTES:
-            return
-        with self._mutex:
-            if self.bytes + size > self._max_bytes:
-                raise LimitError(
-                    "too many large requests at once",
-                    value=f"{(self.bytes + size) / 2**20:.0f} MiB",
-                    remedy=f"at most {self._max_bytes / 2**20:.0f} MiB wait together: send them one after another",
-                    retry_after_s=MEMORY_RETRY_S,
-                )
-            self.bytes += size
-
-    def release(self, size: int) -> None:
-        """Stop counting a request that `take` counted."""
-        if size > SMALL_BYTES:
-            with self._mutex:
-                self.bytes -= size
 
 
 CONTROL_THREADS = 2  # of a release of gRPC whose calls wait in threads; refusals have one of their own, as they flood
@@ -104,12 +74,37 @@ class RefusalExecutor(BoundedExecutor):
         super().submit(call.respond_with, call.behaviour.refuse_with(error), b"")
 
 
-class Admission(NamedTuple):
-    """The checks that every call passes before it gets a thread."""
+class Admission:
+    """What every call passes before it gets a thread: it is received, and refused where the server holds too much.
 
-    receiver: Receiver
-    large_requests: LargeRequests
-    refusals: RefusalExecutor
+    Large requests are counted, so that their bytes stay within a limit. Thread-safe.
+    """
+
+    def __init__(self, max_message_bytes: int, stopping: threading.Event) -> None:
+        self.receiver, self.refusals = Receiver(stopping), RefusalExecutor()
+        self._max_bytes, self._mutex = MESSAGES_AT_ONCE * max_message_bytes, threading.Lock()
+        self.large_bytes = 0  # of the large requests that the server holds now
+
+    def take(self, size: int) -> None:
+        """Count a request until it is released. Raises LimitError where the counted requests have too many bytes
+        already."""
+        if size <= SMALL_BYTES:
+            return
+        with self._mutex:
+            if self.large_bytes + size > self._max_bytes:
+                raise LimitError(
+                    "too many large requests at once",
+                    value=f"{(self.large_bytes + size) / 2**20:.0f} MiB",
+                    remedy=f"at most {self._max_bytes / 2**20:.0f} MiB wait together: send them one after another",
+                    retry_after_s=MEMORY_RETRY_S,
+                )
+            self.large_bytes += size
+
+    def release(self, size: int) -> None:
+        """Stop counting a request that `take` counted."""
+        if size > SMALL_BYTES:
+            with self._mutex:
+                self.large_bytes -= size
 
 
 class CallExecutor(BoundedExecutor):
@@ -134,15 +129,15 @@ class CallExecutor(BoundedExecutor):
         return begun
 
     def _run(self, call: UnreadCall, request: Any) -> None:
-        size, large_requests = len(request) if isinstance(request, bytes) else 0, self._admission.large_requests
+        size = len(request) if isinstance(request, bytes) else 0
         try:
             if self.full:
                 raise busy()
-            large_requests.take(size)
+            self._admission.take(size)
         except LimitError as error:
             self._admission.refusals.refuse(call, error)
             return
-        self._begin(call, request).add_done_callback(lambda _: large_requests.release(size))
+        self._begin(call, request).add_done_callback(lambda _: self._admission.release(size))
 
     def _begin(self, call: UnreadCall, request: Any) -> Future[Any]:
         return super().submit(call.respond_with, call.behaviour, request)
@@ -169,8 +164,7 @@ class Executors:
 
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
         capacity = settings.max_concurrent_rpcs
-        self.refusals = RefusalExecutor()
-        self.admission = Admission(Receiver(stopping), LargeRequests(settings.message_mib * 2**20), self.refusals)
+        self.admission = Admission(settings.message_mib * 2**20, stopping)
         self.streams = BoundedExecutor("stream", threads=STREAM_THREADS, capacity=STREAM_THREADS)
         self.control = ControlExecutor("control", self.admission, threads=CONTROL_THREADS)
         self.watches = CallExecutor("watch", self.admission, threads=WATCH_THREADS, capacity=MAX_WATCHES)

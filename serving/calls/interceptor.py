@@ -85,7 +85,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         self._metrics, self._executors, self._stopping = metrics, executors, stopping
         self._slow_call_s = slow_call_s
         admission = executors.admission
-        metrics.watch("interfere_large_request_bytes", lambda: admission.large_requests.bytes)
+        metrics.watch("interfere_large_request_bytes", lambda: admission.large_bytes)
         metrics.watch("interfere_receiving_requests", lambda: len(admission.receiver))
         self._is_open = False
         self._watches, self._mutex = 0, threading.Lock()
@@ -183,7 +183,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
     def _refusal(self, refuse: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
         """Return a handler that answers each call with `refuse`, without reading its request."""
-        return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
+        return grpc.unary_unary_rpc_method_handler(_on(self._executors.admission.refusals, refuse))
 
     def _refusing(
         self, kind: str, service: str, method: str, error: InterfereError
@@ -224,7 +224,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def _stream(self, handler: Handler, service: str, method: str) -> Any:
         if self._executors.streams.full:
             refuse = self._refusing("stream", service, method, busy())
-            return _stream_handler(handler, _on(self._executors.refusals, refuse))
+            return _stream_handler(handler, _on(self._executors.admission.refusals, refuse))
         behaviour = partial(handler.unary_stream or handler.stream_stream)  # a method takes no attributes
         return _stream_handler(handler, _on(self._executors.streams, behaviour))
 

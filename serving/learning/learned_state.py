@@ -30,7 +30,6 @@ class LearnedState:
 
 def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning: bool = False) -> OnlineState:
     """Return counts of stored observations by kind, and of what the model learned from them."""
-    summary = model.summary()
     reporters = tuple(
         ReporterState(
             reporter=name,
@@ -42,13 +41,7 @@ def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning:
         if name
     )
     return OnlineState(
-        observations=sum(counts.values()),
-        pending_solo=summary["pending_solo"],
-        solo_rates=summary["solo_rates"],
-        corrected_jobs=summary["corrected_jobs"],
-        corrected_pairs=summary["corrected_pairs"],
-        quarantined=summary["quarantined"],
-        alarms=summary["alarms"],
+        **(model.summary() | {"observations": sum(counts.values())}),
         frozen=model.drifting_workloads(),
         outcomes=counts.get("outcome", 0),
         memory_usages=counts.get("memory_usage", 0),

@@ -95,17 +95,6 @@ class ObservationLedger:
         """Whether the present model does not match the log, and will be replaced by one that does."""
         return self._is_outdated or bool(self._relearning and self._relearning.due)
 
-    def _learned_state(self) -> LearnedState:
-        """Return a copy of the present model and counts, which readers may keep."""
-        return LearnedState(
-            model=self._model.snapshot(self._fold.profiles.of_any_device),
-            last_sequence=self._last_sequence,
-            counts=dict(self._counts),
-            used_bytes=dict(self._used_bytes),
-            profiles=self._fold.profiles,
-            relearning=self._is_relearning,
-        )
-
     # --- learning again ---------------------------------------------------------------------------------------------
 
     def catch_up(self, *, relearning: bool = False) -> None:
@@ -173,7 +162,14 @@ class ObservationLedger:
 
     def _publish(self) -> None:
         """Replace `published` by a copy of the present model and counts."""
-        self.published = self._learned_state()
+        self.published = LearnedState(
+            model=self._model.snapshot(self._fold.profiles.of_any_device),
+            last_sequence=self._last_sequence,
+            counts=dict(self._counts),
+            used_bytes=dict(self._used_bytes),
+            profiles=self._fold.profiles,
+            relearning=self._is_relearning,
+        )
         if not self.published.relearning:
             self._fold.recent.add(self._last_sequence, self._model.state)
 
@@ -240,8 +236,9 @@ class ObservationLedger:
         for stored in to_store:
             kind = observation_kind(stored.observation)
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            if isinstance(stored.observation, MemoryUsage):
-                self._record_memory_use(stored.observation)
+            if isinstance(usage := stored.observation, MemoryUsage):
+                key = usage.workload, usage.device_type
+                self._used_bytes[key] = max(usage.bytes, self._used_bytes.get(key, 0.0))
         self._record_metrics(answers, errors)
         # 4. A rollback lets the log be learned again.
         if any(isinstance(stored.observation, Rollback) for stored in to_store):
@@ -268,10 +265,6 @@ class ObservationLedger:
             self._fold.recent.forget_before(first - 1)  # what came after them is not complete
             self._publish()
             _log.info("the log is longer than %d entries: the oldest %d are forgotten", self._max_entries, pruned)
-
-    def _record_memory_use(self, usage: MemoryUsage) -> None:
-        key = usage.workload, usage.device_type
-        self._used_bytes[key] = max(usage.bytes, self._used_bytes.get(key, 0.0))
 
     def _record_metrics(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
         for answer in answers:

@@ -45,7 +45,7 @@ def controller(
     """Advise the cluster until SIGTERM or Ctrl-C."""
     from interfere.client import PolicyClient
     from interfere.serving.adapters.kubernetes.controller import Controller
-    from interfere.serving.adapters.round import set_on_signals
+    from interfere.serving.adapters.round import stop_on_signals
 
     given = {"server": server, "mode": mode, "window_s": window, "interval_s": interval, "journal": journal}
     settings, api = _start(config, given | {"metrics_port": port})
@@ -56,7 +56,7 @@ def controller(
             done = replica.advisor.round()
             emit(document(done), text(done), as_json=as_json)
             return
-        set_on_signals(replica.stop)
+        stop_on_signals(replica.stop)
         if settings.metrics_port:
             replica.serve(settings.metrics_port)
         progress_note(f"{settings.mode.value} {settings.cluster} every {settings.interval_s:g} s; {settings.server}")
