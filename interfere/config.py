@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from interfere.errors import InvalidInputError, ModelError, NotFoundError, Violation
 
@@ -18,70 +19,68 @@ SHIPPED_MODEL = Path(__file__).parent / "predict" / "default"  # the model folde
 SHIPPED_GPU_MODEL = Path(__file__).parent / "predict" / "gpu"  # of published measurements on GPUs
 
 
+def _about(text: str, *bounds: float) -> dict[str, Any]:
+    """Return the help line of a setting, and for a number its smallest and its largest value."""
+    return {"help": text, "bounds": bounds}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every setting, its default and its help line."""
 
-    work: Path = field(default=Path("interfere-work"), metadata={"help": "workspace: tables, models, store, runs"})
+    work: Path = field(default=Path("interfere-work"), metadata=_about("workspace: tables, models, store, runs"))
     model: Path | None = field(
         default=None,
-        metadata={"help": "model folder, or a shipped model: cpu, gpu; default: WORK/models/champion, else cpu"},
+        metadata=_about("model folder, or a shipped model: cpu, gpu; default: WORK/models/champion, else cpu"),
     )
-    store: Path | None = field(default=None, metadata={"help": "SQLite file of the store; default: WORK/store.db"})
-    host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
-    port: int = field(default=50051, metadata={"help": "port to listen on; 0 takes a free one"})
-    metrics_port: int | None = field(default=None, metadata={"help": "port of Prometheus /metrics; default: none"})
+    store: Path | None = field(default=None, metadata=_about("SQLite file of the store; default: WORK/store.db"))
+    host: str = field(default="127.0.0.1", metadata=_about("address to listen on"))
+    port: int = field(default=50051, metadata=_about("port to listen on; 0 takes a free one", 0, 65535))
+    metrics_port: int | None = field(
+        default=None, metadata=_about("port of Prometheus /metrics; default: none", 0, 65535)
+    )
     time_budget_s: float = field(
-        default=2.0, metadata={"help": "time budget of a decision whose limits name none, CPU seconds"}
+        default=2.0, metadata=_about("time budget of a decision whose limits name none, CPU seconds", 0.001, 3600)
     )
-    threads: int = field(default=4, metadata={"help": "predictions and other quick requests handled at once"})
-    decisions_at_once: int = field(default=2, metadata={"help": "decisions computed at once, of different scopes"})
+    threads: int = field(default=4, metadata=_about("predictions and other quick requests handled at once", 1, 256))
+    decisions_at_once: int = field(
+        default=2, metadata=_about("decisions computed at once, of different scopes", 1, 256)
+    )
     decision_workers: int | None = field(
         default=None,
-        metadata={
-            "help": "processes that compute decisions; default: decisions_at_once, 0 where there is one processor"
-        },
+        metadata=_about(
+            "processes that compute decisions; default: decisions_at_once, 0 where there is one processor", 0, 256
+        ),
     )
     max_concurrent_rpcs: int = field(
         default=64,
-        metadata={"help": "requests of a kind (reads, writes, decisions) at once; more are refused"},
+        metadata=_about("requests of a kind (reads, writes, decisions) at once; more are refused", 1, 100_000),
     )
-    message_mib: int = field(default=64, metadata={"help": "largest request and answer, MiB"})
+    message_mib: int = field(default=64, metadata=_about("largest request and answer, MiB", 1, 1024))
     grace_s: float = field(
-        default=5.0, metadata={"help": "time that running requests have to finish at shutdown, seconds"}
+        default=5.0, metadata=_about("time that running requests have to finish at shutdown, seconds", 0, 3600)
     )
     model_poll_s: float = field(
-        default=2.0, metadata={"help": "how often the server looks for a newly published model, seconds"}
+        default=2.0, metadata=_about("how often the server looks for a newly published model, seconds", 0.01, 86_400)
     )
     max_log_entries: int = field(
-        default=10_000_000, metadata={"help": "observations that the log keeps; the oldest are forgotten beyond"}
+        default=10_000_000,
+        metadata=_about("observations that the log keeps; the oldest are forgotten beyond", 100_000, 1_000_000_000),
     )
-    slow_call_s: float = field(default=1.0, metadata={"help": "calls that take longer are logged, seconds"})
-    log_format: str = field(default="text", metadata={"help": "log lines of the server: text or json"})
-    target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
-    timeout_s: float = field(default=10.0, metadata={"help": "time a client command waits for an answer, seconds"})
+    slow_call_s: float = field(default=1.0, metadata=_about("calls that take longer are logged, seconds", 0, 86_400))
+    log_format: str = field(default="text", metadata=_about("log lines of the server: text or json"))
+    target: str = field(default="127.0.0.1:50051", metadata=_about("address of the server that client commands ask"))
+    timeout_s: float = field(
+        default=10.0, metadata=_about("time a client command waits for an answer, seconds", 0.001, 86_400)
+    )
 
     def __post_init__(self) -> None:
         violations = []
-        for name, min_value, max_value in (
-            ("port", 0, 65535),
-            ("metrics_port", 0, 65535),
-            ("threads", 1, 256),
-            ("decisions_at_once", 1, 256),
-            ("decision_workers", 0, 256),
-            ("slow_call_s", 0, 86_400),
-            ("max_log_entries", 100_000, 1_000_000_000),
-            ("model_poll_s", 0.01, 86_400),
-            ("max_concurrent_rpcs", 1, 100_000),
-            ("message_mib", 1, 1024),
-            ("grace_s", 0, 3600),
-            ("timeout_s", 0.001, 86_400),
-            ("time_budget_s", 0.001, 3600),
-        ):
-            value = getattr(self, name)
-            if value is not None and not min_value <= value <= max_value:
-                remedy = f"a number from {min_value} to {max_value}"
-                violations.append(Violation(field=name, what="out of range", value=repr(value), remedy=remedy))
+        for setting in fields(self):
+            value, bounds = getattr(self, setting.name), setting.metadata["bounds"]
+            if bounds and value is not None and not bounds[0] <= value <= bounds[1]:
+                remedy = f"a number from {bounds[0]} to {bounds[1]}"
+                violations.append(Violation(field=setting.name, what="out of range", value=repr(value), remedy=remedy))
         if self.log_format not in ("text", "json"):
             value, remedy = repr(self.log_format), "text or json"
             violations.append(Violation(field="log_format", what="unknown format", value=value, remedy=remedy))
@@ -147,26 +146,10 @@ def _shipped_models() -> dict[str, Path]:
 
 
 _TYPES: dict[str, Any] = {
-    "work": Path,
-    "model": Path,
-    "store": Path,
-    "host": str,
-    "port": int,
-    "metrics_port": int,
-    "threads": int,
-    "decisions_at_once": int,
-    "decision_workers": int,
-    "slow_call_s": float,
-    "model_poll_s": float,
-    "max_log_entries": int,
-    "log_format": str,
-    "max_concurrent_rpcs": int,
-    "message_mib": int,
-    "grace_s": float,
-    "target": str,
-    "timeout_s": float,
-    "time_budget_s": float,
+    name: next(kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType)
+    for name, hint in get_type_hints(Settings).items()
 }
+"""Setting → its type; a setting that may be absent has the type of its value."""
 
 # Variables of the same prefix that are not settings: the folder of public test data, and variables of a measured job.
 _NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S", "INTERFERE_PROGRESS_RUN"}

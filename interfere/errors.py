@@ -7,10 +7,11 @@ The tree (neutral code in brackets; one interceptor maps it to a gRPC status, th
     │   └── TableError      [INVALID_ARGUMENT]     a table on disk: names file, row, column
     ├── NotFoundError       [NOT_FOUND]            the name is not registered
     ├── ConflictError       [ALREADY_EXISTS]       the id exists with other content
-    ├── LimitError          [RESOURCE_EXHAUSTED]   a stated limit is exceeded
+    ├── RetryableError                             may pass later, and says when
+    │   ├── LimitError      [RESOURCE_EXHAUSTED]   a stated limit is exceeded
+    │   └── UnavailableError [UNAVAILABLE]         a server or disk may come back
     ├── UnfitError          [FAILED_PRECONDITION]  this machine, folder or state does not allow it now
     │   └── ModelError      [FAILED_PRECONDITION]  the model folder must not be served
-    ├── UnavailableError    [UNAVAILABLE]          a server or disk may come back: retry
     └── CancelledError      [CANCELLED]            nobody waits for the answer any longer
 
 Expected refusals (a job that must wait, a pair that does not fit in memory) are data, never exceptions.
@@ -87,16 +88,20 @@ class ConflictError(InterfereError):
     code = "ALREADY_EXISTS"
 
 
-class LimitError(InterfereError):
-    """A stated limit is exceeded. With `retry_after_s`, only for now: the same request may pass that much later."""
-
-    code = "RESOURCE_EXHAUSTED"
+class RetryableError(InterfereError):
+    """The same request may pass later; `retry_after_s` is after how many seconds, None where nobody knows."""
 
     def __init__(
         self, what: str, *, value: object = None, remedy: str = "", retry_after_s: float | None = None
     ) -> None:
         super().__init__(what, value=value, remedy=remedy)
         self.retry_after_s = retry_after_s
+
+
+class LimitError(RetryableError):
+    """A stated limit is exceeded. With `retry_after_s`, only for now: the same request may pass that much later."""
+
+    code = "RESOURCE_EXHAUSTED"
 
 
 class UnfitError(InterfereError):
@@ -109,16 +114,10 @@ class ModelError(UnfitError):
     """The model folder must not be served: wrong fingerprint, truncated file, missing part."""
 
 
-class UnavailableError(InterfereError):
+class UnavailableError(RetryableError):
     """A server or a disk is away and may come back; the caller retries, with `retry_after_s` after that much time."""
 
     code = "UNAVAILABLE"
-
-    def __init__(
-        self, what: str, *, value: object = None, remedy: str = "", retry_after_s: float | None = None
-    ) -> None:
-        super().__init__(what, value=value, remedy=remedy)
-        self.retry_after_s = retry_after_s
 
 
 class CancelledError(InterfereError):

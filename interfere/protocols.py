@@ -27,7 +27,7 @@ class SoloProfiler(Protocol):
     """
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """The profile of one workload, by its name. Raises UnfitError when it cannot be measured."""
+        """Return the profile of one workload, by its name. Raises UnfitError when it cannot be measured."""
 
 
 class Profiler(SoloProfiler, Protocol):
@@ -38,7 +38,7 @@ class Profiler(SoloProfiler, Protocol):
     """
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
-        """One block of a pair whose workloads were both profiled.
+        """Measure one block of a pair whose workloads were both profiled.
 
         A job that fails beside the other gives a rejected block, or an UnfitError where the profiler cannot go on.
         """
@@ -52,7 +52,7 @@ class PairEncoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of version and column names; a model trained with another fingerprint is refused."""
+        """Return the hash of version and column names; a model trained with another fingerprint is refused."""
 
     @property
     def job_names(self) -> tuple[str, ...]:
@@ -63,10 +63,13 @@ class PairEncoder(Protocol):
         """Names of the f pair columns: victim columns, neighbour columns, contention columns."""
 
     def encode_jobs(self, profiles: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float32]:
-        """float32[n, F]: one row of job columns per profile; NaN where a profile lacks the fact."""
+        """Return one row of job columns per profile, float32[n, F]; NaN where a profile lacks the fact."""
 
     def encode_pairs(self, victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32[p, f]: pair columns of the encoded victims and neighbours, float32[p, F] each; elementwise only."""
+        """Return the pair columns of encoded victims and neighbours, float32[p, F] each, as float32[p, f].
+
+        Every column is computed elementwise.
+        """
 
 
 class Predictor(Protocol):
@@ -77,16 +80,17 @@ class Predictor(Protocol):
 
     @property
     def version(self) -> str:
-        """Version of the model that answers."""
+        """Return the version of the model that answers."""
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
-        """Empty when the domain (device type, sharing mode) is known, else the reason and the remedy."""
+        """Return why a domain (device type and sharing mode) is unknown, with the remedy; "" for a known domain."""
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """One answer per pair of the batch, in its order. A pair without a prediction abstains with a reason."""
+        """Predict every pair of the batch, in its order. A pair without a prediction abstains with a reason."""
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """One quantile of the slowdowns of v victims × n neighbours, in both directions; NaN without a prediction.
+        """Return one quantile of the slowdowns of v victims × n neighbours in both directions; NaN without a
+        prediction.
 
         Raises UnfitError for an unknown domain unless the batch allows extrapolation.
         """

@@ -46,7 +46,7 @@ class SharingMode(StrEnum):
         return member
 
     def __repr__(self) -> str:
-        """The word in quotes: a record prints as it may be written."""
+        """Return the word in quotes: a record prints as it may be written."""
         return repr(self.value)
 
     TIMESLICE = (
@@ -119,7 +119,7 @@ _MODES_BY_WORD = {mode.value: mode for mode in SharingMode}
 
 
 def parse_sharing_mode(word: str, field: str = "mode") -> SharingMode:
-    """The sharing mode that `word` spells. Raises InvalidInputError, with the words that are allowed."""
+    """Return the sharing mode that `word` spells. Raises InvalidInputError, with the words that are allowed."""
     mode = _MODES_BY_WORD.get(word)
     if mode is None:
         raise InvalidInputError.from_violations([unknown_mode(word, field)])
@@ -127,12 +127,12 @@ def parse_sharing_mode(word: str, field: str = "mode") -> SharingMode:
 
 
 def parse_optional_mode(word: str, field: str = "mode") -> OptionalSharingMode:
-    """As `parse_sharing_mode`; the empty word names no mode."""
+    """Return the sharing mode that `word` spells; the empty word names no mode. Raises as `parse_sharing_mode`."""
     return parse_sharing_mode(word, field) if word else ""
 
 
 def unknown_mode(word: str, field: str = "mode") -> Violation:
-    """The violation of a word that spells no sharing mode."""
+    """Return the violation of a word that spells no sharing mode."""
     return Violation(field=field, what="unknown sharing mode", value=repr(str(word)), remedy=f"one of {MODE_WORDS}")
 
 
@@ -152,6 +152,6 @@ def set_sharing_mode(record: object, field: str = "mode") -> list[Violation]:
 
 
 def known_modes(words: frozenset[SharingMode], field: str) -> tuple[frozenset[SharingMode], list[Violation]]:
-    """The sharing modes that `words` spell, and a violation of each word that spells none."""
+    """Return the sharing modes that `words` spell, and a violation of each word that spells none."""
     unknown = [unknown_mode(word, field) for word in sorted(words) if word not in _MODES_BY_WORD]
     return frozenset(_MODES_BY_WORD[word] for word in words if word in _MODES_BY_WORD), unknown

@@ -53,13 +53,13 @@ class TimeBudget:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left, never below 0; infinite without a limit."""
+        """Return the seconds that are left, never below 0; infinite without a limit."""
         cpu_s = self._end_s - time.thread_time() if self._end_s < math.inf else math.inf
         wall_s = self._wall_end_s - time.monotonic() if self._wall_end_s < math.inf else math.inf
         return max(0.0, min(cpu_s, wall_s))
 
     def share(self, fraction: float) -> "TimeBudget":
-        """A budget of that fraction of what is left."""
+        """Return a budget of that fraction of the time that is left."""
         if self.unlimited:
             return self
         return TimeBudget(fraction * self.remaining_s)

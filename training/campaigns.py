@@ -66,7 +66,7 @@ class CampaignRelation:
     noise: float = math.nan  # of the translation, standard deviation of log slowdown
 
     def text(self) -> str:
-        """A line about the relation, for people."""
+        """Return a line about the relation, for people."""
         names = f"campaign {self.campaign!r} ({self.rows} rows) beside the newer {self.newest!r}"
         if self.relation is Relation.UNKNOWN:
             return f"{names}: pooled as it is, only {self.compared} pairs can be compared; measure {MIN_COMPARED} again"
@@ -77,7 +77,10 @@ class CampaignRelation:
 
 
 def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, ...]]:
-    """The dataset with older campaigns translated to the newest one of their domain, and what became of each."""
+    """Return the dataset with older campaigns translated to the newest campaign of their domain.
+
+    The second value tells how each older campaign relates to the newest one.
+    """
     newest_of_domain = {
         domain: order[-1] for domain in range(len(dataset.domains)) if (order := _by_age(dataset, domain))
     }
@@ -99,12 +102,15 @@ def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, 
 
 
 def _rows_of(dataset: Dataset, campaign: int) -> NDArray[np.bool_]:
-    """bool[p]: the rows of a campaign. Observed rows that name none are of no older stack."""
+    """Return bool[p]: the rows of a campaign. Observed rows that name none are of no older stack."""
     return np.asarray((dataset.campaign == campaign) & (bool(dataset.campaigns[campaign]) | ~dataset.observed))
 
 
 def _by_age(dataset: Dataset, domain: int) -> list[int]:
-    """The named campaigns of a domain, oldest first: by their last measurement, else by the order of their tables."""
+    """Return the named campaigns of a domain, oldest first.
+
+    A campaign is as old as its last measurement; without times, the order of the tables decides.
+    """
 
     def age(campaign: int) -> tuple[float, int]:
         rows = (dataset.domain == domain) & (dataset.campaign == campaign)
@@ -123,7 +129,7 @@ def _by_age(dataset: Dataset, domain: int) -> list[int]:
 def _align(
     dataset: Dataset, result: Dataset, older: int, newest: int, domains: Ints
 ) -> tuple[Dataset, CampaignRelation]:
-    """`result` with one older campaign translated to a newer one in the given domains."""
+    """Return `result` with one older campaign translated to a newer one in the given domains."""
     here = np.isin(dataset.domain, domains)
     old = np.flatnonzero(here & _rows_of(dataset, older))
     new = np.flatnonzero(here & (dataset.campaign == newest))
@@ -176,7 +182,10 @@ def _expected_by(dataset: Dataset, old: Ints, new: Ints) -> tuple[Floats, NDArra
 
 
 def _additive(dataset: Dataset, rows: Ints) -> Callable[[Ints], Floats]:
-    """A sum of effects of victim and neighbour in log slowdown; NaN for a job without a row."""
+    """Return a function that predicts log slowdowns of rows as a sum of effects of victim and neighbour.
+
+    The effects are fitted to `rows`. A job without a row there has NaN.
+    """
     if not len(rows):
         return lambda index: np.full(len(index), np.nan)
     jobs, place = np.unique(
@@ -202,7 +211,7 @@ def _additive(dataset: Dataset, rows: Ints) -> Callable[[Ints], Floats]:
 
 
 def _own_error(dataset: Dataset, old: Ints) -> float:
-    """Median error of the older campaign's own predictions of its rows."""
+    """Return the median error of the older campaign's predictions of its own rows."""
     errors = [
         np.abs(dataset.log_slowdown[rows] - _additive(dataset, rows)(rows))
         for domain in np.unique(dataset.domain[old])
@@ -224,7 +233,9 @@ class _Translation:
     centre: float  # of log slowdown, where the slopes are 0
 
     def shift(self, dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
-        """(difference of the newer log slowdown from the older one, its variance without noise) of rows."""
+        """Return how far the newer log slowdown of rows lies above the older one, and the variance of that without
+        noise.
+        """
         regressors = self.scale * _design(dataset, rows, dataset.log_slowdown[rows] - self.centre)
         shared = self.scale * (regressors @ self.regressors.T) @ self.vectors
         variance = (regressors**2).sum(axis=1) - (shared**2 / self.values).sum(axis=1)
@@ -232,7 +243,7 @@ class _Translation:
 
 
 def _fit(dataset: Dataset, rows: Ints, expected: Floats) -> _Translation:
-    """The translation of `expected` to the labels of `rows`, at the most likely scale and noise."""
+    """Return the translation of `expected` to the labels of `rows`, at the most likely scale and noise."""
     kept = np.sort(np.random.default_rng(0).permutation(len(rows))[:MAX_COMPARED])
     rows, expected = rows[kept], expected[kept]
     centre = float(expected.mean())
@@ -258,7 +269,7 @@ def _fit(dataset: Dataset, rows: Ints, expected: Floats) -> _Translation:
 
 
 def _design(dataset: Dataset, rows: Ints, centred: Floats) -> Floats:
-    """The regressors of rows, each times the prior standard deviation of its effect: float64[p, u]."""
+    """Return the regressors of rows, float64[p, u], each times the prior standard deviation of its effect."""
     domains, jobs = len(dataset.domains), len(dataset.workloads)
     families = sorted(set(dataset.families) - {""})
     family = np.array([-1, *(families.index(name) if name else -1 for name in dataset.families)])
@@ -282,5 +293,5 @@ def _design(dataset: Dataset, rows: Ints, centred: Floats) -> Floats:
 
 
 def alignment_texts(relations: Sequence[CampaignRelation]) -> list[str]:
-    """One line for each older campaign."""
+    """Return one line for each older campaign."""
     return [relation.text() for relation in relations]

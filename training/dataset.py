@@ -8,10 +8,10 @@ Law 3: rows of one unordered pair share one group, on every device type and in e
 """
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,18 @@ from interfere.store.observed_table import SOURCE as OBSERVED
 from interfere.store.observed_table import UNNAMED_CAMPAIGN
 
 MIN_SPEED, MAX_SPEED = 0.05, 1.6
+METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
+MIN_PAIRS = 10  # unordered pairs that a training needs
+Z95 = 1.959964  # half-width of a 95 % interval in standard deviations
+# Added to a row's measurement noise (in log slowdown) before weighting: about the error of the models themselves, so
+# that measuring more precisely than they predict earns a row no further weight.
+NOISE_FLOOR = 0.05
+
+Pair = tuple[str, str]
 
 
 def speed(log_slowdown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """y = 1/s of log slowdowns, clipped to [`MIN_SPEED`, `MAX_SPEED`] as in the published figures."""
+    """Return y = 1/s of log slowdowns, clipped to [`MIN_SPEED`, `MAX_SPEED`] as in the published figures."""
     return np.clip(np.exp(-log_slowdown), MIN_SPEED, MAX_SPEED)
 
 
@@ -59,25 +67,32 @@ def read_source_tables(paths: Sequence[Path]) -> SourceTables:
 
 
 def find_table_folders(values: Sequence[str], work: Path) -> tuple[Path, ...]:
-    """One folder per value; a path wins over the workspace `work`, which wins over the shipped tables.
+    """Return one folder for each name or path of a table.
 
-    Raises NotFoundError, which lists the tables that exist.
+    A path wins over the tables of the workspace `work`, and these over the shipped tables. Raises NotFoundError, which
+    lists the tables that exist.
     """
     return tuple(table_folder(value, work) for value in values)
 
 
-METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
-MIN_PAIRS = 10  # unordered pairs that a training needs
-Z95 = 1.959964  # half-width of a 95 % interval in standard deviations
-# Added to a row's measurement noise (in log slowdown) before weighting: about the error of the models themselves, so
-# that measuring more precisely than they predict earns a row no further weight.
-NOISE_FLOOR = 0.05
+class RowColumns:
+    """A record whose arrays have one entry per row."""
 
-Pair = tuple[str, str]
+    __slots__ = ()
+
+    def take(self, index: NDArray[Any]) -> Self:
+        """Select rows by an index array or a mask; fields that are no columns, such as names, stay as they are."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # every subclass is a dataclass
+        selected = {
+            name: column.take(index) if isinstance(column, RowColumns) else column[index]
+            for name, column in columns.items()
+            if isinstance(column, RowColumns | np.ndarray)
+        }
+        return type(self)(**(columns | selected))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairRows:
+class PairRows(RowColumns):
     """The inputs of every model, named as the inputs of `pair.onnx`; one row per ordered pair."""
 
     pairs: NDArray[np.float32]  # float32[p, f]: encoded pairs
@@ -88,18 +103,9 @@ class PairRows:
     def __len__(self) -> int:
         return len(self.victim)
 
-    def take(self, index: NDArray[Any]) -> "PairRows":
-        """Select rows by an index array or a mask."""
-        return PairRows(
-            pairs=self.pairs[index],
-            victim=self.victim[index],
-            neighbour=self.neighbour[index],
-            domain=self.domain[index],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
+class Dataset(RowColumns):
     """Model inputs with the measured log slowdowns: `p` rows, `f` pair columns, `F` job columns, `N` workloads."""
 
     rows: PairRows
@@ -126,26 +132,8 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.log_slowdown)
 
-    def take(self, index: NDArray[Any]) -> "Dataset":
-        """Select rows by an index array or a mask; workloads, domains and pairs keep their places."""
-        return replace(
-            self,
-            rows=self.rows.take(index),
-            log_slowdown=self.log_slowdown[index],
-            weight=self.weight[index],
-            lower=self.lower[index],
-            upper=self.upper[index],
-            group=self.group[index],
-            domain=self.domain[index],
-            table=self.table[index],
-            measured_at_s=self.measured_at_s[index],
-            campaign=self.campaign[index],
-            aligned=self.aligned[index],
-            observed=self.observed[index],
-        )
-
     def rows_of_pairs(self, pairs: frozenset[Pair]) -> NDArray[np.bool_]:
-        """bool[p]: the rows of these pairs, in both directions; the order of the two names does not matter."""
+        """Return bool[p]: which rows are of these pairs, in both directions, whichever name stands first."""
         requested = {unordered_pair(*pair) for pair in pairs}
         return np.array([pair in requested for pair in self.unordered_pairs], dtype=bool)[self.group]
 
@@ -154,14 +142,14 @@ class Dataset:
         return self.take(self.latest_index())
 
     def latest_index(self) -> NDArray[np.int64]:
-        """int64: the rows that `latest_rows` keeps; of a translated row and a measured one, the measured one."""
+        """Return the rows that `latest_rows` keeps. Of a translated and a measured row, the measured one is kept."""
         keys = list(zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True))
         last_row = {keys[k]: k for k in np.argsort(~self.aligned, kind="stable").tolist()}
         return np.array(sorted(last_row.values()), dtype=np.int64)
 
 
 def unordered_pair(first: str, second: str) -> Pair:
-    """The two names in ascending order, whichever is the victim."""
+    """Return the two names in ascending order, whichever is the victim."""
     return (first, second) if first <= second else (second, first)
 
 
@@ -289,7 +277,7 @@ class _EncodedJobs:
         self._cache: dict[tuple[int, str, str, str], NDArray[np.float32]] = {}
 
     def row(self, table: int, measurement: PairMeasurement, workload: str) -> NDArray[np.float32]:
-        """float32[F]: a workload of a measured pair. Raises TableError where its table has no profile of it."""
+        """Return a workload of a measured pair, encoded, float32[F]. Raises TableError without a profile of it."""
         key = (table, workload, measurement.device_type, measurement.mode)
         if key not in self._cache:
             profile = self._profiles[table].get((workload, measurement.device_type))
@@ -305,21 +293,27 @@ class _EncodedJobs:
 
 
 def _own_and_other_facts(tables: Sequence[Table], own: Table) -> dict[tuple[str, str], JobProfile]:
-    """The profiles of a table's jobs, with the facts of other tables whose sources are of kinds that it lacks."""
-    others: dict[tuple[str, str], list[JobProfile]] = {}
-    for profile in (profile for table in tables if table is not own for profile in table.profiles):
-        others.setdefault((profile.workload, profile.device_type), []).append(profile)
-    own_profiles: dict[tuple[str, str], list[JobProfile]] = {}
-    for profile in own.profiles:
-        own_profiles.setdefault((profile.workload, profile.device_type), []).append(profile)
+    """Return the profile of each job of a table, by workload and device type.
+
+    Facts of other tables complete it where their sources are of kinds that the own table lacks.
+    """
+    others = _by_job(profile for table in tables if table is not own for profile in table.profiles)
     return {
         job: combine_facts((*current_sources_of_other_kinds(others.get(job, ()), profiles), *profiles))
-        for job, profiles in own_profiles.items()
+        for job, profiles in _by_job(own.profiles).items()
     }
 
 
+def _by_job(profiles: Iterable[JobProfile]) -> dict[tuple[str, str], list[JobProfile]]:
+    """Return the profiles by workload and device type."""
+    found: dict[tuple[str, str], list[JobProfile]] = {}
+    for profile in profiles:
+        found.setdefault((profile.workload, profile.device_type), []).append(profile)
+    return found
+
+
 def _row_weights(measurements: Sequence[PairMeasurement]) -> NDArray[np.float64]:
-    """1 / (noise² + `NOISE_FLOOR`²), scaled to mean 1; a row without an interval has the median noise."""
+    """Return 1 / (noise² + `NOISE_FLOOR`²) of each row, scaled to mean 1; a row without interval has median noise."""
     noise = np.array([math.log(m.upper / m.lower) / (2 * Z95) if m.lower > 0 else np.nan for m in measurements])
     median_noise = float(np.nanmedian(noise)) if np.isfinite(noise).any() else 0.0
     weight = 1.0 / (np.where(np.isnan(noise), median_noise, noise) ** 2 + NOISE_FLOOR**2)

@@ -20,7 +20,7 @@ import numpy as np
 from interfere.data.tables import Table
 from interfere.errors import TableError
 from interfere.features.pair import FeatureEncoder
-from interfere.file_writing import write_atomically
+from interfere.file_writing import write_text
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.excess_scale import Floats
@@ -53,7 +53,9 @@ class OnboardedPair:
 def published_answers(
     folder: Path, jobs: Sequence[str], device_type: str, mode: SharingMode
 ) -> tuple[OnboardedPair, ...]:
-    """The answers of a published model for all ordered pairs of the jobs, each victim beside all neighbours in turn."""
+    """Return the answers of a published model for all ordered pairs of the jobs, each victim beside all neighbours in
+    turn.
+    """
     model = load_model(folder, FeatureEncoder())
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
     predictor = MeasuredPredictor(model, read_measured_table(folder, model.manifest), step_times)
@@ -82,7 +84,7 @@ def published_answers(
 
 
 def believed_answers(known: PairBelief) -> tuple[OnboardedPair, ...]:
-    """The measurements, and what is believed of all other ordered pairs, in the same order."""
+    """Return the measurements, and what is believed of all other ordered pairs, in the order of `published_answers`."""
     predicted = known.predict([(victim, neighbour) for victim in known.jobs for neighbour in known.jobs])
     return tuple(
         OnboardedPair(
@@ -98,7 +100,7 @@ def believed_answers(known: PairBelief) -> tuple[OnboardedPair, ...]:
 
 
 def slowdown_matrix(answers: Sequence[OnboardedPair], jobs: int) -> Floats:
-    """float64[n, n]: the slowdown of the row's job beside the column's."""
+    """Return float64[n, n]: the slowdown of the row's job beside the column's."""
     return np.array([each.slowdown for each in answers]).reshape(jobs, jobs)
 
 
@@ -116,7 +118,7 @@ class Batches:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The chosen pairs of all batches."""
+        """Return the chosen pairs of all batches."""
         return tuple(pair for batch in self.batches for pair in batch)
 
     def add(self, batch: tuple[Pair, ...]) -> None:
@@ -128,11 +130,11 @@ class Batches:
         """Write the file, whole or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"batches": self.batches, "spent_s": round(self.spent_s, 3)}, indent=2) + "\n"
-        write_atomically(self.path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+        write_text(self.path, text)
 
 
 def read_batches(table: Path) -> Batches:
-    """The batches of a table's folder; none where nothing was chosen yet. Raises TableError for a damaged file."""
+    """Return the batches of a table's folder; none where nothing was chosen. Raises TableError for a damaged file."""
     path = table / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -174,7 +176,7 @@ class Assessment:
     left_out_error: float  # of the measured pairs, each predicted from the others; NaN below three
 
     def text(self) -> str:
-        """A line about the assessment."""
+        """Return a line about the assessment."""
         told = f"{self.pairs} pairs measured: expected error of speed {self.expected_error:.3f}"
         if math.isfinite(self.left_out_error):
             told += f", each measured pair predicted from the others {self.left_out_error:.3f}"
@@ -206,7 +208,7 @@ class Measured:
 
     @property
     def measured_pairs(self) -> int:
-        """Unordered pairs with a slowdown."""
+        """Return the number of unordered pairs with a slowdown."""
         return self.assessments[-1].pairs
 
     def knowledge(self, answers: Sequence[OnboardedPair]) -> list[JobKnowledge]:

@@ -3,11 +3,9 @@
 Nothing is published, and no alias moves, before every check has passed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
@@ -29,27 +27,39 @@ from interfere.training.dataset import (
     require_min_pairs,
 )
 from interfere.training.evaluation.candidates import (
-    Candidates,
+    TABLE_TASK,
     SplitScore,
+    TableContribution,
     require_model,
+    table_contributions,
     train_candidates,
     training_validations,
 )
-from interfere.training.evaluation.contributions import TABLE_TASK, TableContribution, table_contributions
+from interfere.training.evaluation.champion import gate_verdict, read_champion
 from interfere.training.evaluation.cross_validation import FOLDS_FOLDER, predict_fold
-from interfere.training.evaluation.gating.champion import gate_verdict, read_champion
-from interfere.training.evaluation.gating.gate import Verdict
-from interfere.training.evaluation.score_table import scores_by_model
+from interfere.training.evaluation.gate import Verdict
+from interfere.training.evaluation.scores import scores_by_model
 from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.publishing import model_registry
-from interfere.training.publishing.model_folder import publish, require_replaceable
-from interfere.training.publishing.model_registry import ChampionVersion, RegisteredVersion
-from interfere.training.publishing.publication import build_publication, published_compositions, read_group_tables
-from interfere.training.publishing.run_logging import input_example, log_tables, log_training
-from interfere.training.publishing.tracking import Run, mlflow_connection, prepare_workspace, tracked_run
+from interfere.training.publishing.model_registry import ModelVersion
+from interfere.training.publishing.publication import (
+    build_publication,
+    publish,
+    published_compositions,
+    read_group_tables,
+    require_replaceable,
+)
+from interfere.training.publishing.tracking import (
+    input_example,
+    log_contributions,
+    log_training,
+    mlflow_connection,
+    prepare_workspace,
+    tracked_run,
+)
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 AFTER_FITS = ("groups", "export", "record")  # tasks that follow the fits of models
@@ -66,7 +76,7 @@ class TrainingResult:
     folder: Path  # the published model
     version: str  # of that folder
     run_id: str
-    registered: RegisteredVersion
+    registered: ModelVersion
     verdict: Verdict
     rows: int  # ordered pairs fitted
     worst_parity: float  # log slowdown
@@ -77,7 +87,7 @@ class TrainingResult:
 
     @property
     def table(self) -> str:
-        """All scores as Markdown."""
+        """Return all scores as Markdown."""
         return markdown_table(scores_by_model(self.scores))
 
 
@@ -157,15 +167,10 @@ def train(
     candidates = believed.candidates
 
     # 5. Fit how slowdowns of groups are composed, where that errs less than the registry's champion does.
-    present = _present_compositions(work, tracking, encoder)
-    compositions = published_compositions(candidates, source, encoder, present=present, beside=beside)
-    for composition in compositions:
-        report(composition.text())
-    if beside is not None and not any(composition.table for composition in compositions):
-        report(
-            "--group-data: nothing learned, its groups are of device types and modes that have their own or none here"
-        )
-
+    served = _served_compositions(work, tracking, encoder)
+    compositions = published_compositions(candidates, source, encoder, present=served, beside=beside)
+    for line in _composition_texts(compositions, beside):
+        report(line)
     clock.finish("groups", "groups of three and more")
 
     # 6. Export the champion and check its parity.
@@ -188,24 +193,35 @@ def train(
     with tracked_run(work, name, tracking) as run:
         # 7. Judge it against the registry's champion.
         with model_registry.fetch_champion(run.mlflow) as current:
-            verdict = _judge(candidates, held_out_set, current, encoder, changed_domains)
+            champion_now = (
+                None if current is None else read_champion(current.number, current.model, current.folder, encoder)
+            )
+            verdict = gate_verdict(
+                candidates.champion_model,
+                champion_now,
+                training_set,
+                held_out_set,
+                candidates.evaluations,
+                seed=seed,
+                changed_domains=changed_domains,
+            )
         # 8. Log the training.
-        _log_sources(run, source, tables)
+        run.log_tables(source, tables)
         if beside is not None:
-            _log_sources(run, beside, groups)
+            run.log_tables(beside, groups)
         log_training(run, candidates, publication, verdict, encoder, report)
-        log_tables(run, tables_effect, campaigns)
+        log_contributions(run, tables_effect, campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
         # 9. Publish the model folder.
-        version = publish(folder, publication, training_set, source.tables)
+        version = publish(folder, publication)
         run.log_folder(model_registry.PUBLISHED, folder)
         # 10. Register the model.
         registered = model_registry.register(
             run,
             publication.pair_graph,
             input_example(candidates.champion_model, training_set),
-            model=publication.model,
+            model=candidates.champion,
             version=version,
             verdict=verdict,
             judged_against=None if current is None else current.number,
@@ -258,18 +274,17 @@ def small_domain_warnings(training_set: Dataset) -> list[str]:
     """
     if len(training_set.domains) == 1:
         return []
-    counts = np.bincount(training_set.domain, minlength=len(training_set.domains)).tolist()
     mixed = training_set.rows.victim != training_set.rows.neighbour
-    mixed_counts = np.bincount(training_set.domain[mixed], minlength=len(training_set.domains)).tolist()
     warnings = []
-    for domain, count, mixed_count in zip(training_set.domains, counts, mixed_counts, strict=True):
-        name = f"{domain.device_type}/{domain.mode}"
+    for k, domain in enumerate(training_set.domains):
+        name, in_domain = f"{domain.device_type}/{domain.mode}", training_set.domain == k
+        count = int(in_domain.sum())
         if 0 < count < MIN_DOMAIN_ROWS:
             warnings.append(
                 f"warning: only {count} ordered pairs of {name}: they calibrate its level; predictions there rest on "
                 f"other domains, and their intervals are too narrow; measure at least {MIN_DOMAIN_ROWS}"
             )
-        if count and not mixed_count:
+        if count and not (in_domain & mixed).any():
             warnings.append(
                 f"warning: {name} has pairs of a job with a copy of itself alone: good for those; of two different "
                 "jobs there nothing was measured, predictions rest on other domains"
@@ -277,7 +292,14 @@ def small_domain_warnings(training_set: Dataset) -> list[str]:
     return warnings
 
 
-def _present_compositions(
+def _composition_texts(compositions: Sequence[DomainComposition], beside: SourceTables | None) -> Iterator[str]:
+    """Yield a line about each composition, and one where the tables `beside` the training taught nothing."""
+    yield from (composition.text() for composition in compositions)
+    if beside is not None and not any(composition.table for composition in compositions):
+        yield "--group-data: nothing learned, its groups are of device types and modes that have their own or none here"
+
+
+def _served_compositions(
     work: Path, tracking: str | None, encoder: FeatureEncoder
 ) -> Mapping[DomainKey, GroupComposition]:
     """Return the compositions of groups of the registry's champion, by domain.
@@ -291,28 +313,3 @@ def _present_compositions(
             return read_manifest(current.folder, encoder.fingerprint).compositions
         except ModelError:
             return {}
-
-
-def _judge(
-    candidates: Candidates,
-    held_out: Dataset,
-    current: ChampionVersion | None,
-    encoder: FeatureEncoder,
-    changed_domains: frozenset[DomainKey],
-) -> Verdict:
-    """The gate's verdict on the best candidate against the registry's champion; `current` is None without one."""
-    champion = None if current is None else read_champion(current.number, current.model, current.folder, encoder)
-    return gate_verdict(
-        candidates.champion_model,
-        champion,
-        candidates.dataset,
-        held_out,
-        candidates.evaluations,
-        seed=candidates.seed,
-        changed_domains=changed_domains,
-    )
-
-
-def _log_sources(run: Run, source: SourceTables, paths: Sequence[Path]) -> None:
-    for table, path, digest in zip(source.tables, paths, source.digests, strict=True):
-        run.log_dataset(table.name, digest, str(path), table.ok_pairs)

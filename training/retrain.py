@@ -1,15 +1,16 @@
-"""The retraining job: base tables and server observations → data checks, drift report → training → gate → publication.
+"""Measures drift: whether newly observed jobs and pairs still look like those that the models were trained on.
 
-What servers observed is read from the observation log in their store, as one more table to train on.
+Jobs: for each job column, a two-sample Kolmogorov-Smirnov test between the encoded jobs of the base tables and those of
+the new table; drifted where p < `ALPHA` ÷ number of columns (Bonferroni).
 
-Law 1: equal inputs are trained on once: a run with nothing new changes nothing.
-Law 2: a workspace has one run at a time, by a lock that the system releases when its process ends.
-Law 3: the outcome is recorded last, so that a run killed at any point can simply be started again.
+Pairs: observed slowdown ÷ expected slowdown. The expectation is what the base tables measured, else what the champion
+predicts. Drifted where the log ratio exceeds `TOLERANCE` and the observed 95 % interval excludes the expectation.
 """
 
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,21 +19,32 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import interfere
 from interfere.data.tables import Table, write_table
 from interfere.errors import ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
-from interfere.file_writing import write_atomically
+from interfere.file_writing import write_text
+from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
 from interfere.store.sqlite import SqliteStore
 from interfere.strict_json import json_value
-from interfere.training.dataset import SourceTables, build_dataset, read_source_tables, require_min_pairs
+from interfere.training.dataset import (
+    NOISE_FLOOR,
+    Dataset,
+    SourceTables,
+    build_dataset,
+    read_source_tables,
+    require_min_pairs,
+)
 from interfere.training.evaluation.candidates import require_model
-from interfere.training.evaluation.drift import DriftReport, measure_drift
-from interfere.training.evaluation.gating.champion import PublishedChampion, read_champion
-from interfere.training.evaluation.gating.gate import Verdict
+from interfere.training.evaluation.champion import PublishedChampion, pair_keys, read_champion
+from interfere.training.evaluation.gate import Verdict
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
@@ -42,7 +54,147 @@ from interfere.training.publishing.publication import read_group_tables
 from interfere.training.publishing.tracking import prepare_workspace
 from interfere.training.site_log import changed_domains, score
 
+FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
+STATE_FILE, LOCK_FILE = "state.json", "lock"
 OBSERVED_TABLE = "observed"  # name of the table
+ALPHA = 0.01
+TOLERANCE = 2 * NOISE_FLOOR  # log slowdown: twice the error of the models themselves
+MAX_LISTED = 10  # pairs and columns in the text report; the document has all
+
+
+class Expectation(StrEnum):
+    """The expected slowdown of an observed pair."""
+
+    MEASURED = "measured before"
+    PREDICTED = "predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDrift:
+    """The drift of one column of encoded jobs between the base tables and the new table."""
+
+    column: str
+    statistic: float  # largest difference of the two distribution functions
+    p_value: float
+    drifted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairDrift:
+    """One observed ordered pair and its expected slowdown."""
+
+    victim: str
+    neighbour: str
+    device_type: str
+    mode: SharingMode
+    observed: float  # slowdown
+    expected: float  # slowdown
+    source: Expectation
+    drifted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    """Columns by ascending p, pairs by descending deviation."""
+
+    columns: tuple[ColumnDrift, ...]
+    pairs: tuple[PairDrift, ...]  # only pairs with an expectation
+    unexpected: int  # number of observed pairs without an expectation
+    bias: float  # median of log(observed ÷ expected); NaN without pairs
+
+    def markdown(self) -> str:
+        """Return the report as text: how many pairs and columns drifted, and which drifted most."""
+        columns, pairs = [c for c in self.columns if c.drifted], [p for p in self.pairs if p.drifted]
+        lines = [
+            f"drift: {len(pairs)} of {len(self.pairs)} observed pairs are more than {math.expm1(TOLERANCE):.0%} off "
+            f"what was expected and outside their own interval, {self.unexpected} had no expectation; "
+            f"{len(columns)} of {len(self.columns)} columns of the jobs differ (Kolmogorov-Smirnov, p < "
+            f"{ALPHA} ÷ {len(self.columns)})"
+        ]
+        if self.pairs:
+            lines.append(f"median observed ÷ expected: {math.exp(self.bias):.3f}")
+        lines += [
+            f"- {p.victim} beside {p.neighbour} on {p.device_type}, {p.mode}: observed {p.observed:.3f} ×, "
+            f"{p.source} {p.expected:.3f} ×"
+            for p in pairs[:MAX_LISTED]
+        ]
+        lines += [f"- {c.column}: distance {c.statistic:.2f}, p {c.p_value:.2g}" for c in columns[:MAX_LISTED]]
+        return "\n".join(lines)
+
+
+def measure_drift(
+    base: Sequence[Table], new: Table, encoder: PairEncoder, champion: PublishedChampion | None
+) -> DriftReport:
+    """Return the drift of `new`, which must hold an ok pair.
+
+    Without a champion only the pairs of the base tables have an expected slowdown.
+    """
+    observed = build_dataset([new], encoder)
+    expected, sources = _expected_slowdowns(observed, build_dataset(base, encoder), champion)
+    has_expectation = np.isfinite(expected)
+    deviation = observed.log_slowdown - expected
+    inside_interval = (
+        (observed.lower < observed.upper) & (np.log(observed.lower) <= expected) & (expected <= np.log(observed.upper))
+    )
+    by_deviation = np.argsort(-np.abs(np.where(has_expectation, deviation, 0.0)), kind="stable").tolist()
+    keys = pair_keys(observed)
+    pairs = [
+        PairDrift(
+            victim=keys[k].victim,
+            neighbour=keys[k].neighbour,
+            device_type=keys[k].device_type,
+            mode=keys[k].mode,
+            observed=float(np.exp(observed.log_slowdown[k])),
+            expected=float(np.exp(expected[k])),
+            source=sources[k],
+            drifted=bool(abs(deviation[k]) > TOLERANCE and not inside_interval[k]),
+        )
+        for k in by_deviation
+        if has_expectation[k]
+    ]
+    return DriftReport(
+        columns=_column_drifts([job for table in base for job in table.jobs], new.jobs, encoder),
+        pairs=tuple(pairs),
+        unexpected=int((~has_expectation).sum()),
+        bias=float(np.median(deviation[has_expectation])) if has_expectation.any() else float("nan"),
+    )
+
+
+def _expected_slowdowns(
+    observed: Dataset, base: Dataset, champion: PublishedChampion | None
+) -> tuple[NDArray[np.float64], list[Expectation]]:
+    """Return the expected log slowdown of each observed row (NaN where nothing is expected), and its source."""
+    measured = dict(zip(pair_keys(base), base.log_slowdown.tolist(), strict=True))  # the last table wins
+    expected = np.array([measured.get(key, np.nan) for key in pair_keys(observed)])
+    sources = [Expectation.PREDICTED if math.isnan(value) else Expectation.MEASURED for value in expected.tolist()]
+    if champion is not None and champion.graph is not None:
+        predicted, known = champion.predict(observed)
+        expected = np.where(np.isnan(expected) & known, predicted, expected)
+    return expected, sources
+
+
+def _column_drifts(
+    base: Sequence[JobProfile], new: Sequence[JobProfile], encoder: PairEncoder
+) -> tuple[ColumnDrift, ...]:
+    """Return the drift of the columns that vary and have values on both sides, by ascending p."""
+    from scipy.stats import ks_2samp
+
+    base_rows, new_rows = (
+        np.concatenate([encoder.encode_jobs([job], job.device_type, DEFAULT_MODE) for job in jobs])
+        for jobs in (base, new)
+    )
+    results = []
+    for k, name in enumerate(encoder.job_names):
+        base_values, new_values = (
+            rows[:, k][np.isfinite(rows[:, k])].astype(np.float64) for rows in (base_rows, new_rows)
+        )
+        if len(base_values) and len(new_values) and np.ptp(np.concatenate([base_values, new_values])) > 0:
+            test = ks_2samp(base_values, new_values)
+            results.append((name, float(test.statistic), float(test.pvalue)))
+    return tuple(
+        ColumnDrift(column=name, statistic=statistic, p_value=p, drifted=p < ALPHA / len(results))
+        for name, statistic, p in sorted(results, key=lambda result: (result[2], result[0]))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +211,12 @@ class ObservedMeasurements:
 
     @property
     def pairs(self) -> int:
-        """Number of ordered pairs that can be trained on."""
+        """Return the number of ordered pairs that can be trained on."""
         return 0 if self.table is None else len(self.table.ok_pairs)
 
     @property
     def group_rows(self) -> int:
-        """Number of victims in groups of three and more that can be trained on."""
+        """Return the number of victims in groups of three and more that can be trained on."""
         return 0 if self.table is None else len(self.table.ok_groups)
 
 
@@ -98,16 +250,14 @@ def read_observations(store: Path, tables: Sequence[Table]) -> ObservedMeasureme
 
 
 def _facts_digest(table: Table, changes: Sequence[DomainChange]) -> str:
-    """sha256 over changes, jobs, pairs and groups. The campaign of a row is left out, as it may name the log's last
-    entry: an entry that changes no row changes no digest."""
+    """Return the sha256 over changes, jobs, pairs and groups, without the campaign of a row.
+
+    The campaign may name the last entry of the log: an entry that changes no row changes no digest.
+    """
     facts: list[Any] = [repr(change) for change in changes]
     facts += [to_document(job) for job in table.jobs]
     facts += [json_value(asdict(replace(row, campaign=""))) for row in table.measurements]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
-STATE_FILE, LOCK_FILE = "state.json", "lock"
 
 
 class BusyError(UnfitError):
@@ -179,17 +329,24 @@ def retrain(
         # 2. Stop if the last run had the same inputs.
         digests = (*source.digests, *(beside.digests if beside else ()))
         inputs = _inputs_digest(digests, observed, models, seed=seed, tracking=tracking, champion=champion)
-        if reason := _nothing_new(work, inputs):
-            return RetrainResult(
-                outcome=RetrainOutcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None
-            )
+        unchanged = RetrainResult(
+            outcome=RetrainOutcome.NOTHING_NEW,
+            reason=_nothing_new(work, inputs),
+            inputs=inputs,
+            observed=observed,
+            drift=None,
+        )
+        if unchanged.reason:
+            return unchanged
 
         # 3. Measure drift.
         drift = _measure_drift(source, observed, work)
         if drift is not None:
             report(drift.markdown())
         if dry_run:
-            return _dry_result(source, observed, drift, inputs)
+            return replace(
+                unchanged, drift=drift, outcome=RetrainOutcome.WOULD_TRAIN, reason=_training_size(source, observed)
+            )
 
         # 4. Train on base tables and observations; the gate judges the new model.
         trained = train(
@@ -202,19 +359,24 @@ def retrain(
             champion=champion,
             models=models,
             changed_domains=frozenset((change.device_type, change.mode) for change in observed.changes),
-            notes={} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(drift.document())},
+            notes={} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(asdict(drift))},
             report=report,
         )
 
         # 5. Promote a model that passed, unless it predicts the site's newest windows worse than the served one does.
-        refusal = _refusal_by_windows(work, trained, observed, report) if trained.verdict.passed else ""
-        is_better = trained.verdict.passed and not refusal
-        folder = _promote(work, trained, tracking) if is_better else None
+        folder, number, passed = None, trained.registered.number, trained.verdict.passed
+        refusal = _refusal_by_windows(work, trained, observed, report) if passed else ""
+        is_better = passed and not refusal
+        if is_better:
+            fingerprint = FeatureEncoder().fingerprint
+            folder = model_registry.promote(work, fingerprint, number=number, tracking=tracking).folder
 
         # 6. Record the outcome.
         outcome = RetrainOutcome.PUBLISHED if is_better else RetrainOutcome.REFUSED
         reason = refusal or trained.verdict.reason
-        _record_run(work, outcome, reason, trained.run_id, inputs)
+        record = {"inputs": inputs, "outcome": outcome.value, "reason": reason, "run_id": trained.run_id}
+        text = json.dumps(record, indent=1) + "\n"
+        write_text(work / FOLDER / STATE_FILE, text)
         return RetrainResult(
             outcome=outcome,
             reason=reason,
@@ -222,7 +384,7 @@ def retrain(
             observed=observed,
             drift=drift,
             verdict=trained.verdict,
-            registered=trained.registered.number,
+            registered=number,
             run_id=trained.run_id,
             folder=folder,
             compositions=trained.compositions,
@@ -232,10 +394,8 @@ def retrain(
 def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
     """Return one line in words about the data that was read."""
     omitted = f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
-    if observed.changes:
-        omitted += "".join(
-            f"; {each.device_type}/{each.mode} changed at entry {each.sequence}" for each in observed.changes
-        )
+    for each in observed.changes:
+        omitted += f"; {each.device_type}/{each.mode} changed at entry {each.sequence}"
     rows = f"{observed.pairs} observed pairs"
     if observed.group_rows:
         rows += f" and {observed.group_rows} rows of groups of three and more"
@@ -251,7 +411,7 @@ def _inputs_digest(
     tracking: str | None,
     champion: str,
 ) -> str:
-    """sha256 over everything that a training depends on."""
+    """Return the sha256 over everything that a training depends on."""
     fingerprint = FeatureEncoder().fingerprint
     parts = [interfere.__version__, fingerprint, str(seed), str(tracking), observed.digest, *table_digests]
     parts += [repr(settings) for settings in models.values()] + ([f"champion {champion}"] if champion else [])
@@ -272,7 +432,7 @@ def _nothing_new(work: Path, inputs: str) -> str:
 
 
 def _measure_drift(source: SourceTables, observed: ObservedMeasurements, work: Path) -> DriftReport | None:
-    """The drift of the observed pairs; None where there are none."""
+    """Return the drift of the observed pairs; None where there are none."""
     if observed.table is None or not observed.pairs:
         return None
     encoder, folder = FeatureEncoder(), model_registry.champion_folder(work)
@@ -280,17 +440,12 @@ def _measure_drift(source: SourceTables, observed: ObservedMeasurements, work: P
     return measure_drift(source.tables, observed.table, encoder, champion)
 
 
-def _dry_result(
-    source: SourceTables, observed: ObservedMeasurements, drift: DriftReport | None, inputs: str
-) -> RetrainResult:
-    """Return the data that a training would be fitted on. Raises UnfitError for too few pairs."""
+def _training_size(source: SourceTables, observed: ObservedMeasurements) -> str:
+    """Return how much data a training would be fitted on, in words. Raises UnfitError for too few pairs."""
     tables = source.tables if observed.table is None else (*source.tables, observed.table)
     dataset = build_dataset(tables, FeatureEncoder())
     require_min_pairs(dataset)
-    reason = f"would train on {len(dataset)} ordered pairs of {len(dataset.workloads)} workloads"
-    return RetrainResult(
-        outcome=RetrainOutcome.WOULD_TRAIN, reason=reason, inputs=inputs, observed=observed, drift=drift
-    )
+    return f"would train on {len(dataset)} ordered pairs of {len(dataset.workloads)} workloads"
 
 
 def _write_observed_table(work: Path, observed: ObservedMeasurements) -> tuple[Path, ...]:
@@ -323,25 +478,13 @@ def _refusal_by_windows(
     return after.refusal(before)
 
 
-def _promote(work: Path, trained: TrainingResult, tracking: str | None) -> Path:
-    """Make the registered model champion; returns its folder."""
-    fingerprint = FeatureEncoder().fingerprint
-    return model_registry.promote(work, fingerprint, number=trained.registered.number, tracking=tracking).folder
-
-
 def _read_last_run(work: Path) -> dict[str, Any]:
-    """The record of the last run; empty where it cannot be read, and the run is then repeated."""
+    """Return the record of the last run; empty where it cannot be read, and the run is then repeated."""
     try:
         record = json.loads((work / FOLDER / STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) and "outcome" in record else {}
-
-
-def _record_run(work: Path, outcome: RetrainOutcome, reason: str, run_id: str, inputs: str) -> None:
-    record = {"inputs": inputs, "outcome": outcome.value, "reason": reason, "run_id": run_id}
-    text = json.dumps(record, indent=1) + "\n"
-    write_atomically(work / FOLDER / STATE_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
 
 
 @contextmanager

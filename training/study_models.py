@@ -31,22 +31,6 @@ Floats = NDArray[np.float64]
 MODEL_MODES = (SharingMode.MPS, SharingMode.TIMESLICE)  # of a model that was fitted on several, the first that it knows
 
 
-class TrainedModels:
-    """Implements `interfere.study.inputs.StudyModels`."""
-
-    def fit_beliefs(self, table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
-        """See `fit_beliefs`."""
-        return fit_beliefs(table, truth, hide=hide, seed=seed)
-
-    def fill_truth(self, table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
-        """See `fill_truth`."""
-        return fill_truth(table, truth, seed=seed)
-
-    def predicted_truth(self, folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
-        """See `predicted_truth`."""
-        return predicted_truth(folder, device_type, mode)
-
-
 def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
     """Fit the model and predict every pair. `hide`: share of the unordered pairs that the model never sees. Raises
     InvalidInputError for a share that leaves no row to test or none to learn from, UnfitError for too few pairs."""
@@ -104,13 +88,13 @@ def fill_truth(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
 
 
 def _domain(table: Table, truth: TruthTable) -> Table:
-    """The rows of the truth's device type and mode."""
+    """Return the rows of a table that are of the truth's device type and mode."""
     rows = tuple(p for p in table.pairs if (p.device_type, p.mode) == (truth.device_type, truth.mode))
     return Table(name=table.name, jobs=table.jobs, pairs=rows)
 
 
 def _predict_all(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: TruthTable) -> Floats:
-    """float64[n, n] ≥ 1: predicted slowdowns of all ordered pairs of the truth's workloads."""
+    """Return float64[n, n] ≥ 1: the predicted slowdowns of all ordered pairs of the truth's workloads."""
     profiles = {job.workload: job for job in table.jobs if job.device_type == truth.device_type}
     encoder = FeatureEncoder()
     jobs = encoder.encode_jobs([profiles[name] for name in truth.workloads], truth.device_type, truth.mode)
@@ -151,3 +135,11 @@ def predicted_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -
     log_slowdown = log_predictions(model, list(own.values()), chosen, known_mode)
     table = np.maximum(np.exp(log_slowdown), 1.0)
     return TruthTable(device_type=chosen, mode=known_mode, workloads=tuple(own), table=table, filled=table.size)
+
+
+class TrainedModels:
+    """Implements `interfere.study.inputs.StudyModels` with the models that training publishes."""
+
+    fit_beliefs = staticmethod(fit_beliefs)
+    fill_truth = staticmethod(fill_truth)
+    predicted_truth = staticmethod(predicted_truth)

@@ -1,9 +1,8 @@
 """Audit what sharing GPUs has cost, from what monitoring recorded; nothing is changed and no job is touched."""
 
-import dataclasses
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +113,7 @@ def _read(
 def _source(
     url: str | None, path: Path | None, settings: "MonitoringSettings", token_file: Path | None
 ) -> "tuple[PrometheusSource | SavedAnswers, str]":
-    """The source, and its name for the report."""
+    """Return the source of the series, and its name for the report."""
     if path is not None:
         from interfere.monitoring.prometheus import SavedAnswers
 
@@ -126,7 +125,9 @@ def _source(
 
 
 def _time_s(text: str) -> float:
-    """Unix time of a date, a time (UTC unless it says otherwise) or a number. Raises InvalidInputError."""
+    """Return the unix time of a date, of a time (UTC unless it says otherwise) or of a number. Raises
+    InvalidInputError.
+    """
     from interfere.errors import InvalidInputError
 
     try:
@@ -142,8 +143,8 @@ def _time_s(text: str) -> float:
 
 
 def audit_facts(report: "AuditReport") -> dict[str, Any]:
-    """The report for programs; every pair with its verdict and what both lost."""
-    document: dict[str, Any] = _plain(report)
+    """Return the report for programs, every pair with its verdict and what both jobs lost."""
+    document: dict[str, Any] = asdict(report)
     for pair, record in zip(report.pairs, document["pairs"], strict=True):
         known = not math.isnan(pair.joint_throughput)
         record["verdict"] = pair.verdict.value if known else "unknown"
@@ -152,11 +153,3 @@ def audit_facts(report: "AuditReport") -> dict[str, Any]:
         record["moved_by_load"] = cost.moved_by_load
     document["lost_hours"] = report.lost_hours
     return document
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(inner) for inner in value]
-    return value.value if isinstance(value, StrEnum) else value

@@ -31,10 +31,10 @@ def explain(
 
     with connect(target) as client:
         explanation = client.explain(decision, job, scope=scope)
-    emit(decision_document(explanation), _page(explanation), as_json=as_json)
+    emit(decision_document(explanation), explanation_parts(explanation), as_json=as_json)
 
 
-def _page(explanation: "Explanation") -> list[Part]:
+def explanation_parts(explanation: "Explanation") -> list[Part]:
     """Return the decision in a sentence, what moves its predictions, the alternatives, and the choices not allowed."""
     parts: list[Part] = [Sentence(_sentence(explanation))]
     if explanation.changed:

@@ -57,7 +57,7 @@ def monitoring_settings(
     step: str,
     site: str = "prometheus",
 ) -> "MonitoringSettings":
-    """The settings of a reading. Raises InvalidInputError that names what is wrong."""
+    """Return the settings of a reading. Raises InvalidInputError that names what is wrong."""
     from interfere.monitoring.settings import MonitoringSettings, duration_s, parse_label_map
 
     return MonitoringSettings(

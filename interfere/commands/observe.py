@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from interfere.commands.options import Target, connect
+from interfere.commands.options import DEFAULT_WORK, StoreFile, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
@@ -136,9 +136,9 @@ def weigh(
 @app.command()
 def export(
     out: Annotated[Path, typer.Option(help="Folder of the table.")],
-    store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
+    store: StoreFile = None,
     model: Annotated[Path | None, typer.Option(help="Model folder whose profiles fill in missing ones.")] = None,
-    work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
+    work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
 ) -> None:
     """Write what was observed as a table to train on: interfere train --data DIR. The server may go on meanwhile."""

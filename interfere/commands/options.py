@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 DEFAULT_WORK = Path("interfere-work")
 
 Work = Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")]
+StoreFile = Annotated[
+    Path | None,
+    typer.Option("--store", help="SQLite file of the server's store. Default: WORK/store.db.", show_default=False),
+]
 Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
 
 

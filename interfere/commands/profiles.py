@@ -31,14 +31,7 @@ def list_(
         marks += [f"set aside: {each.problem}"] if each.problem else []
         rows.append((each.profile_id, each.workload, each.device_type, each.source, step_time, ", ".join(marks)))
     table = text_table("", ("profile", "workload", "device type", "source", "step time, s", ""), rows)
-    documents = [
-        {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in asdict(each).items()
-        }
-        for each in profiles
-    ]
-    emit({"profiles": documents}, [table], as_json=as_json)
+    emit({"profiles": [asdict(each) for each in profiles]}, [table], as_json=as_json)
 
 
 @app.command()

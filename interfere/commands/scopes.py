@@ -1,11 +1,11 @@
 """Look after the scopes of a server's store: forget one whose clock was wrong."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
 from interfere.commands.output import JsonFlag, emit
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -19,8 +19,8 @@ def scopes() -> None:
 @app.command()
 def reset(
     scope: Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")],
-    store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
-    work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
+    store: StoreFile = None,
+    work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
 ) -> None:
     """Forget the clock, the promises, the accepted deadlines, the grants and the stored decisions of one scope.

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from interfere.commands.options import StoreFile
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
     from interfere.store.maintenance import StoreReport
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
-Store = Annotated[
-    Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.", show_default=False)
-]
 
 
 def _path(store: Path | None) -> Path:
@@ -26,7 +24,7 @@ def _path(store: Path | None) -> Path:
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(help="The new file.")], store: Store = None, as_json: JsonFlag = False
+    target: Annotated[Path, typer.Argument(help="The new file.")], store: StoreFile = None, as_json: JsonFlag = False
 ) -> None:
     """Copy the store, also while a server writes it; everything that was acknowledged before is in the copy."""
     from interfere.store.maintenance import backup as back_up
@@ -37,7 +35,7 @@ def backup(
 
 @app.command()
 def restore(
-    source: Annotated[Path, typer.Argument(help="A backup.")], store: Store = None, as_json: JsonFlag = False
+    source: Annotated[Path, typer.Argument(help="A backup.")], store: StoreFile = None, as_json: JsonFlag = False
 ) -> None:
     """Put a backup in the place of the store, while no server holds it; the old one is moved aside."""
     from interfere.store.maintenance import restore as put_back
@@ -49,7 +47,7 @@ def restore(
 
 
 @app.command()
-def check(store: Store = None, as_json: JsonFlag = False) -> None:
+def check(store: StoreFile = None, as_json: JsonFlag = False) -> None:
     """Say what the store holds and what is wrong with it. Exit status 1 where something is."""
     from interfere.store.maintenance import check as look
 
@@ -60,7 +58,7 @@ def check(store: Store = None, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def repair(store: Store = None, as_json: JsonFlag = False) -> None:
+def repair(store: StoreFile = None, as_json: JsonFlag = False) -> None:
     """Keep what can be read in a new file; the old one is moved aside, never deleted. No server may hold it."""
     from interfere.store.maintenance import repair as mend
 

@@ -15,8 +15,8 @@ from interfere.predict.measured import read_measured_table
 from interfere.records import PairMeasurement
 from interfere.training.campaigns import Relation, align_campaigns
 from interfere.training.dataset import Dataset, build_dataset, speed
-from interfere.training.evaluation.contributions import table_contributions
-from interfere.training.evaluation.gating.champion import read_champion
+from interfere.training.evaluation.candidates import table_contributions
+from interfere.training.evaluation.champion import read_champion
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.pipeline import train

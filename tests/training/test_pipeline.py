@@ -23,15 +23,13 @@ from interfere.records import PairBatch
 from interfere.strict_json import json_value
 from interfere.training.dataset import Dataset, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import REQUEST, Candidates
-from interfere.training.evaluation.cross_validation import evaluate_models
-from interfere.training.interval_calibration import partner_counts
+from interfere.training.evaluation.cross_validation import evaluate_models, partner_counts
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.gbdt import GbdtModel
 from interfere.training.models.onnx_session import open_session
 from interfere.training.pipeline import TrainingResult, small_domain_warnings, train
-from interfere.training.publishing.model_folder import publish
 from interfere.training.publishing.model_registry import MODEL, challenger_folder, champion_folder, promote
-from interfere.training.publishing.publication import build_publication
+from interfere.training.publishing.publication import build_publication, publish
 from interfere.training.publishing.tracking import database_uri, mlflow_connection
 from tests.tables import matrix_batch
 from tests.training.cheap_models import CHEAP_MODELS
@@ -269,7 +267,7 @@ def test_every_model_can_be_champion(
         seed=0,
     )
     made = build_publication(candidates, source, encoder)
-    publish(tmp_path / "model", made, small_dataset, source.tables)
+    publish(tmp_path / "model", made)
     model = load_model(tmp_path / "model", encoder)
     jobs = tuple(source.tables[0].jobs)
     rows = small_dataset.rows

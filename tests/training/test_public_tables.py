@@ -8,12 +8,12 @@ from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
-from interfere.training.baselines.regression import GavelCompletion, SoftImpute
 from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.additive import AdditiveModel, MeanModel
 from tests.data.importers.public_files import public
+from tests.training.baselines.stated_datasets import named
 
 
 def built(name: str, imported: ImportResult) -> Dataset:
@@ -56,6 +56,6 @@ def test_mean_and_additive_errors_on_lucid_are_the_known_ones(lucid: Dataset) ->
 
 
 def test_gavel_s_completion_has_its_known_errors_and_fails_at_forty_per_cent(gavel: Dataset) -> None:
-    assert errors(gavel, "pair", GavelCompletion()) == pytest.approx([0.061], abs=0.004)
-    broken, soft, simple = errors(gavel, "sparse40", GavelCompletion(), SoftImpute(), AdditiveModel())
+    assert errors(gavel, "pair", named("gavel-completion")) == pytest.approx([0.061], abs=0.004)
+    broken, soft, simple = errors(gavel, "sparse40", named("gavel-completion"), named("softimpute"), AdditiveModel())
     assert soft < simple < broken

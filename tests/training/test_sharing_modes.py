@@ -26,8 +26,7 @@ from interfere.training.dataset import build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import REQUEST, Candidates
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.additive import AdditiveModel
-from interfere.training.publishing.model_folder import publish
-from interfere.training.publishing.publication import build_publication
+from interfere.training.publishing.publication import build_publication, publish
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def published(table: Table, folder: Path) -> Path:
         selected_by=REQUEST,
         seed=0,
     )
-    publish(folder / "model", build_publication(candidates, source, FeatureEncoder()), dataset, source.tables)
+    publish(folder / "model", build_publication(candidates, source, FeatureEncoder()))
     return folder / "model"
 
 

@@ -24,9 +24,8 @@ from interfere.training.beliefs.rescoring import with_predictions
 from interfere.training.beliefs.table_belief import TableBelief, job_places
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.candidates import HELD_OUT, TRAINING_SPLITS, Candidates, held_out_scores
-from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.cross_validation import LEVELS, Evaluation
 from interfere.training.evaluation.splits import folds
-from interfere.training.interval_calibration import LEVELS
 from interfere.training.models.believed import with_corrections
 from interfere.training.models.completed import FittedCompleted, completion_of_model, encoded_workloads
 from interfere.training.models.protocols import FittedModel

@@ -13,11 +13,10 @@ from interfere.training.evaluation.cross_validation import (
     cross_fold_interval,
     mae_per_device,
     scored_rows,
-    take_rows,
+    selectivity,
 )
 from interfere.training.evaluation.scores import PredictionInterval, mae, score
 from interfere.training.evaluation.splits import SPLITS_OF_UNLIKE_FOLDS
-from interfere.training.interval_calibration import selectivity
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +45,7 @@ def with_predictions(
         scores=score(rows, interval),
         predicted_log=predicted_log,
         folds=tuple(
-            FoldScore(hides=fold.hides, rows=fold.rows, mae=mae(take_rows(rows, evaluation.fold == k)))
+            FoldScore(hides=fold.hides, rows=fold.rows, mae=mae(rows.take(evaluation.fold == k)))
             for k, fold in enumerate(evaluation.folds)
         ),
         per_device=mae_per_device(dataset, evaluation.index, rows),

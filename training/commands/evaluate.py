@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import Work, Workers, workspace
+from interfere.training.commands.options import Workers
 
 app = typer.Typer(add_completion=False)
 
@@ -32,7 +33,7 @@ def evaluate(
             "scored by itself, tables of one NAME together.",
         ),
     ],
-    work: Work = None,
+    work: Work = DEFAULT_WORK,
     seed: Annotated[
         list[int] | None,
         typer.Option(min=0, help="Seed of folds and fits, 0 when left out; repeat for the mean over seeds."),
@@ -78,21 +79,22 @@ def evaluate(
     from interfere.study.engine import Runner, engine_of
     from interfere.training.evaluation.cross_validation import FOLDS_FOLDER
     from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_section
-    from interfere.training.evaluation.figures import make_figure_folder, write_leaderboard_pages
     from interfere.training.evaluation.leaderboard import (
         evaluate_named_tables,
         folders_by_name,
         leaderboard_documents,
         leaderboards_report,
+        make_figure_folder,
         score_published_on_poor_profiles,
+        write_leaderboard_pages,
     )
     from interfere.training.evaluation.splits import SELECTION_SPLITS
     from interfere.training.groups.leaderboard import evaluate_groups, groups_parts
 
     if plots is not None:
         make_figure_folder(plots)
-    folders = folders_by_name(data, workspace(work))
-    runner = Runner(engine=engine_of(workers), folder=workspace(work) / FOLDS_FOLDER, report=progress_note)
+    folders = folders_by_name(data, work)
+    runner = Runner(engine=engine_of(workers), folder=work / FOLDS_FOLDER, report=progress_note)
     leaderboards = evaluate_named_tables(
         folders,
         seeds=tuple(seed or (0,)),

@@ -1,6 +1,5 @@
 """Bring your own jobs in: measure them and the pairs that teach most, train, and say what is known."""
 
-import math
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -8,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.errors import InvalidInputError
 from interfere.reports.document import Column, Part, Sentence, Table
 from interfere.reports.numbers import DURATION, TIMES, fixed
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
-from interfere.training.commands.options import Seed, Tracking, Work
+from interfere.training.commands.options import Seed, Tracking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def onboard(
     limit_s: Annotated[float, typer.Option(min=1, help="Seconds: longest start-up, and longest window.")] = 300.0,
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
     device_name: Annotated[str, typer.Option(help="The very device of that type, for the table's card.")] = "",
-    work: Work = None,
+    work: Work = DEFAULT_WORK,
     seed: Seed = 0,
     tracking: Tracking = None,
     as_json: JsonFlag = False,
@@ -176,10 +176,7 @@ def _document(
         "stopped": measured.reason,
         "jobs": [asdict(job) for job in measured.knowledge(answers)],
         "pairs": [asdict(answer) for answer in answers],
-        "assessments": [
-            {name: None if math.isnan(value) else value for name, value in asdict(each).items()}
-            for each in measured.assessments
-        ],
+        "assessments": [asdict(each) for each in measured.assessments],
         "next_pairs": [asdict(suggestion) for suggestion in measured.next_pairs],
         "failures": [asdict(failure) for failure in measured.failures],
         "model": trained

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from interfere.config import load_settings
 from interfere.errors import InvalidInputError
 
 Data = Annotated[
@@ -21,7 +20,6 @@ Groups = Annotated[
         show_default=False,
     ),
 ]
-Work = Annotated[Path | None, typer.Option("--work", help="The workspace. Default: ./interfere-work.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and fits: the same seed and data give the same model.")]
 Champion = Annotated[
     str,
@@ -43,11 +41,6 @@ Tracking = Annotated[
         show_default=False,
     ),
 ]
-
-
-def workspace(work: Path | None) -> Path:
-    """Return the workspace that was given, else that of the settings (`INTERFERE_WORK`)."""
-    return load_settings(work=work).work
 
 
 def notice_text(path: Path | None) -> str:

@@ -6,16 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.reports.document import Part, Sentence, Tone, text_table
-from interfere.training.commands.options import Tracking, Work, workspace
+from interfere.training.commands.options import Tracking
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def promote(
-    work: Work = None,
+    work: Work = DEFAULT_WORK,
     version: Annotated[int | None, typer.Option(help="Registered version; the newest when left out.")] = None,
     force: Annotated[
         str, typer.Option(metavar="REASON", help="Promote a version that the gate refused; the reason stays with it.")
@@ -33,10 +34,10 @@ def promote(
     from interfere.training.publishing.model_registry import promote as promote_version
 
     if list_:
-        _list(workspace(work), tracking, as_json=as_json)
+        _list(work, tracking, as_json=as_json)
         return
     fingerprint = FeatureEncoder().fingerprint
-    champion = promote_version(workspace(work), fingerprint, number=version, force=force.strip(), tracking=tracking)
+    champion = promote_version(work, fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {
         "registered_version": champion.number,
         "before": champion.before,

@@ -1,13 +1,13 @@
 """Train again on base tables and what servers observed; publish what passes the gate."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking, Work
+from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking
 
 if TYPE_CHECKING:
     from interfere.training.retrain import RetrainResult
@@ -18,10 +18,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def retrain(
     data: Data,
-    work: Work = None,
-    store: Annotated[
-        Path | None, typer.Option(help="SQLite file of the server's store. Default: WORK/store.db.", show_default=False)
-    ] = None,
+    work: Work = DEFAULT_WORK,
+    store: StoreFile = None,
     seed: Seed = 0,
     groups: Groups = None,
     champion: Champion = "",
@@ -76,8 +74,6 @@ def retrain(
 
 
 def _document(result: "RetrainResult") -> dict[str, Any]:
-    from interfere.training.commands.documents import compositions_document
-
     return {
         "outcome": result.outcome.value,
         "reason": result.reason,
@@ -86,8 +82,8 @@ def _document(result: "RetrainResult") -> dict[str, Any]:
         "registered_version": result.registered,
         "folder": result.folder and str(result.folder),
         "verdict": result.verdict and asdict(result.verdict),
-        "drift": result.drift and result.drift.document(),
-        "groups": compositions_document(result.compositions),
+        "drift": result.drift and asdict(result.drift),
+        "groups": [each.to_json() for each in result.compositions],
         "observed": {
             "pairs": result.observed.pairs,
             "group_rows": result.observed.group_rows,

@@ -64,7 +64,7 @@ def study(
 
 
 def given(**options: object) -> dict[str, object]:
-    """The options that were given: not None, 0, or empty."""
+    """Return the options that were given: those that are not None, 0, or empty."""
     return {name: value for name, value in options.items() if value not in (None, 0, "", ())}
 
 

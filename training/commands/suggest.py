@@ -98,7 +98,7 @@ def _from_model(
 
 
 def _table(suggestions: "tuple[Suggestion, ...]") -> Table:
-    """The suggestions as people read them."""
+    """Return the suggestions as people read them."""
     rows = []
     for k, each in enumerate(suggestions, start=1):
         first, second = each.pair

@@ -6,30 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.commands.options import parse_pair
+from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import (
-    Champion,
-    Data,
-    Groups,
-    Seed,
-    Tracking,
-    Work,
-    Workers,
-    notice_text,
-    workspace,
-)
+from interfere.reports.document import Part, Sentence, Tone
+from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking, Workers, notice_text
 
 if TYPE_CHECKING:
     from interfere.training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
+SHOWN_LEGEND = (
+    "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
+    "coverage of the 90 % interval"
+)
 
 
 @app.command()
 def train(
     data: Data,
-    work: Work = None,
+    work: Work = DEFAULT_WORK,
     seed: Seed = 0,
     champion: Champion = "",
     models: Annotated[
@@ -62,15 +57,14 @@ def train(
 
     Interrupted, the same command goes on from the folds that are done.
     """
-    from interfere.training.commands.documents import scores_table
     from interfere.training.dataset import find_table_folders
+    from interfere.training.evaluation.scores import scores_by_model
     from interfere.training.models.catalogue import select_models
     from interfere.training.pipeline import train as train_models
 
-    folder = workspace(work)
     result = train_models(
-        find_table_folders(data, folder),
-        folder,
+        find_table_folders(data, work),
+        work,
         seed=seed,
         publish_to=publish,
         champion=champion,
@@ -78,15 +72,16 @@ def train(
         notice=notice_text(notice),
         measured_pairs=measured_pairs,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
-        groups=find_table_folders(groups or (), folder),
+        groups=find_table_folders(groups or (), work),
         tracking=tracking,
         workers=workers,
         report=progress_note,
     )
     for line in _notes(result):
         progress_note(line)
-    progress_note(f"published {result.folder} (version {result.version}); runs in {tracking or folder / 'mlflow.db'}")
-    emit(_document(result), scores_table(result.scores), as_json=as_json)
+    progress_note(f"published {result.folder} (version {result.version}); runs in {tracking or work / 'mlflow.db'}")
+    shown: list[Part] = [scores_by_model(result.scores), Sentence(SHOWN_LEGEND, tone=Tone.NOTE)]
+    emit(_document(result), shown, as_json=as_json)
 
 
 def _notes(result: "TrainingResult") -> list[str]:
@@ -102,7 +97,7 @@ def _notes(result: "TrainingResult") -> list[str]:
 
 
 def _document(result: "TrainingResult") -> dict[str, Any]:
-    from interfere.training.commands.documents import compositions_document, scores_document
+    from interfere.training.evaluation.scores import scores_document
 
     return {
         "model": result.champion,
@@ -117,6 +112,6 @@ def _document(result: "TrainingResult") -> dict[str, Any]:
         "verdict": asdict(result.verdict),
         "warnings": list(result.warnings),
         "tables": [asdict(each) | {"effect": each.effect} for each in result.tables],
-        "groups": compositions_document(result.compositions),
+        "groups": [each.to_json() for each in result.compositions],
         "scores": scores_document(result.scores),
     }

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import progress_note
 from interfere.errors import NotFoundError, UnfitError
-from interfere.training.commands.options import Tracking, Work, workspace
+from interfere.training.commands.options import Tracking
 from interfere.training.publishing.tracking import (
     DATABASE,
     EXPERIMENT,
@@ -86,11 +87,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def ui(
-    work: Work = None,
+    work: Work = DEFAULT_WORK,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 5000,
     tracking: Tracking = None,
 ) -> None:
     """Show the workspace's runs and models in a browser (mlflow ui)."""
-    from interfere.training.commands.ui import serve_ui
-
-    raise typer.Exit(serve_ui(workspace(work), port, tracking=tracking, report=progress_note))
+    raise typer.Exit(serve_ui(work, port, tracking=tracking, report=progress_note))

@@ -2,6 +2,11 @@
 
 The champion has the lowest mean of its MAE on `pair`, `job` and `family`, each out of fold, with a preference for the
 ensemble. Pairs that the caller holds out take no part.
+
+What a table adds: the error on trusted rows of the other tables, with the table and without it. The rows are those of
+the folds of `pair`: each is predicted by a model whose training rows hide its pair in every table. Rows that were
+observed, or translated from another software stack, are no tests. Campaigns are compared and translated within the
+training rows of each fold, with and without the table.
 """
 
 import math
@@ -14,17 +19,22 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.study.engine import Runner
+from interfere.time_left import TimeLeft
+from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import (
+    HIGH,
     IN_THIS_PROCESS,
+    LOW,
     CrossValidation,
     Evaluation,
     Evaluations,
     cross_validate,
     scored_rows,
 )
+from interfere.training.evaluation.gate import Difference, compare, paired
 from interfere.training.evaluation.scores import PredictionInterval, Scores, score
-from interfere.training.interval_calibration import HIGH, LOW
+from interfere.training.evaluation.splits import MIN_TRAIN_ROWS, Fold, folds
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.protocols import FittedModel, ModelSettings
@@ -35,6 +45,12 @@ REQUIRED = ("pair", "job")  # splits of training that the rows must allow
 FAMILY_GROUPS = 3  # of families that training hides in turn: a group for each would double the time of a training
 # Splits that training evaluates every model on, with their number of folds; None is that of `evaluate`.
 TRAINING_SPLITS: Mapping[str, int | None] = {"pair": None, "job": None, "family": FAMILY_GROUPS}
+HELD_OUT = "held_out"  # name of the split in the scores
+GATE, REQUEST = "gate", "request"  # what selected a champion
+TABLE_TASK = "tables"
+MIN_TESTS = 20  # rows that tell whether a table helps; as many calibrate a new device type
+
+SplitScore = tuple[str, str, Scores]  # (split, model, scores)
 
 
 def select_champion(evaluations: Sequence[Evaluation]) -> str:
@@ -53,13 +69,6 @@ def select_champion(evaluations: Sequence[Evaluation]) -> str:
     return preferred if errors.get(preferred, math.inf) <= (1 + ENSEMBLE_PREFERENCE) * errors[best] else best
 
 
-def evaluate_for_training(
-    dataset: Dataset, models: Sequence[ModelSettings], seed: int, runner: Runner = IN_THIS_PROCESS
-) -> Evaluations:
-    """Every model on `TRAINING_SPLITS`, in the order split, model; without `family` where the rows do not allow it."""
-    return tuple(chain.from_iterable(cross_validate(training_validations(dataset, models, seed), runner)))
-
-
 def training_validations(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> list[CrossValidation]:
     """Return the cross-validations of a training. Raises UnfitError where the rows do not allow the splits `pair` and
     `job`."""
@@ -75,7 +84,10 @@ def possible_validations(
     required: Collection[str] = (),
     about: str = "",
 ) -> list[CrossValidation]:
-    """A cross-validation on each split that the rows allow. Raises UnfitError where a required split is impossible."""
+    """Return a cross-validation on each split that the rows allow.
+
+    Raises UnfitError where a required split is impossible.
+    """
     validations = []
     for split, count in splits.items():
         try:
@@ -96,11 +108,6 @@ def possible_validations(
     return validations
 
 
-def select_on_training_rows(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
-    """Name of the model that training on these rows would publish; `dataset` must hold training rows only."""
-    return selected_model(cross_validate(nested_validations(dataset, models, seed)), models)
-
-
 def nested_validations(
     dataset: Dataset, models: Sequence[ModelSettings], seed: int, about: str = ""
 ) -> list[CrossValidation]:
@@ -118,11 +125,6 @@ def selected_model(found: Sequence[Evaluations], models: Sequence[ModelSettings]
     return select_champion(evaluations) if evaluations else models[0].name
 
 
-HELD_OUT = "held_out"  # name of the split in the scores
-GATE, REQUEST = "gate", "request"  # what selected a champion
-SplitScore = tuple[str, str, Scores]  # (split, model, scores)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """All models of one training by name, with their validations and scores."""
@@ -138,12 +140,12 @@ class Candidates:
 
     @property
     def champion_model(self) -> FittedModel:
-        """The fitted model of the champion."""
+        """Return the fitted model of the champion."""
         return self.fitted[self.champion]
 
     @property
     def champion_evaluations(self) -> tuple[Evaluation, ...]:
-        """The out-of-fold evaluations of the champion, one per split."""
+        """Return the out-of-fold evaluations of the champion, one per split."""
         return tuple(evaluation for evaluation in self.evaluations if evaluation.model == self.champion)
 
 
@@ -163,7 +165,8 @@ def train_candidates(
     """
     require_model(requested, settings)
     # 1. Cross-validate every model.
-    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, runner)
+    validations = training_validations(dataset, tuple(settings.values()), seed)
+    evaluations = tuple(chain.from_iterable(cross_validate(validations, runner)))
     # 2. Select the champion.
     champion = requested or select_champion(evaluations)
     # 3. Fit every model on all rows.
@@ -211,3 +214,71 @@ def held_out_scores(
         interval = PredictionInterval(low=rows.predicted_log + low, high=rows.predicted_log + high, subject=rows.victim)
         scores.append((HELD_OUT, name, score(rows, interval)))
     return scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableContribution:
+    """The effect of one table on the predictions of trusted rows of all other tables."""
+
+    table: str
+    rows: int  # of the table
+    tests: int  # trusted rows of the other tables; 0 where too few to tell
+    error: Difference  # of speed: `challenger` with the table, `champion` without it
+
+    @property
+    def effect(self) -> str:
+        """Return `helps`, `harms`, or the reason why the effect is unknown."""
+        if not self.tests:
+            return f"cannot be judged: under {MIN_TESTS} trusted rows in other tables"
+        return "helps" if self.error.high < 0 else "harms" if self.error.low > 0 else "neither helps nor harms clearly"
+
+    def text(self) -> str:
+        """Return a line about the effect, for people."""
+        line = f"table {self.table} ({self.rows} rows) {self.effect}"
+        if not self.tests:
+            return line
+        return (
+            f"{line}: error of speed on {self.tests} trusted rows of the others {self.error.challenger:.4f} with it, "
+            f"{self.error.champion:.4f} without (difference {self.error.low:+.4f} to {self.error.high:+.4f})"
+        )
+
+
+def table_contributions(
+    dataset: Dataset, names: Sequence[str], model: ModelSettings, seed: int, clock: TimeLeft | None = None
+) -> tuple[TableContribution, ...]:
+    """Return one entry per table with rows, if there are at least two such tables. `dataset` has no translated rows.
+
+    Each table is a task of `clock`, of the kind `TABLE_TASK`.
+    """
+    present = [int(table) for table in np.unique(dataset.table)]
+    if len(present) < 2:
+        return ()
+    trusted = ~(dataset.observed | align_campaigns(dataset)[0].aligned)
+    pair_folds = folds(dataset, "pair", seed)
+    whole = _predict(dataset, pair_folds, np.ones(len(dataset), dtype=bool), model, seed)
+    contributions = []
+    for table in present:
+        others = dataset.table != table
+        tests = trusted & others
+        without = _predict(dataset, pair_folds, others, model, seed) if tests.sum() >= MIN_TESTS else whole * np.nan
+        tests &= np.isfinite(whole) & np.isfinite(without)
+        error, _ = compare([paired(dataset, tests, whole[tests], without[tests])], seed)
+        contributions.append(
+            TableContribution(table=names[table], rows=int((~others).sum()), tests=int(tests.sum()), error=error)
+        )
+        if clock is not None:
+            clock.finish(TABLE_TASK, f"what table {names[table]} adds")
+    return tuple(contributions)
+
+
+def _predict(
+    dataset: Dataset, pair_folds: Sequence[Fold], kept: NDArray[np.bool_], model: ModelSettings, seed: int
+) -> NDArray[np.float64]:
+    """Return out-of-fold log slowdowns, float64[p], of models fitted on the kept rows; NaN where too few train."""
+    predicted = np.full(len(dataset), np.nan)
+    for fold in pair_folds:
+        train = fold.train[kept[fold.train]]
+        if len(train) >= MIN_TRAIN_ROWS:
+            fitted = model.fit(align_campaigns(dataset.take(train))[0], seed)
+            predicted[fold.test] = fitted.predict(dataset.rows.take(fold.test))
+    return predicted

@@ -1,8 +1,18 @@
-"""Cross-validates models: out-of-fold predictions, their calibrated intervals, and scores, on every split."""
+"""Calibrates prediction intervals on out-of-fold residuals: the quantile grids that `predict.intervals` reads.
+
+A grid is chosen by evidence, the number of measured partners of the less known job of a pair. The grid `known` (four
+partners and more) stands on residuals of the `pair` split, `new` (none) on those of the splits `job` and `family`, in
+which a job is held out altogether, and `few` (one to three) on residuals of any; where these are too few, `few` is the
+mean of the other two.
+
+The threshold of abstention is learned on the `family` split: the tenth of its tests with the largest scores lies above,
+where that tenth errs clearly more than the rest; where it does not, the score tells nothing and there is no threshold.
+"""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -12,19 +22,120 @@ from numpy.typing import NDArray
 
 from interfere import __version__
 from interfere.errors import UnfitError
-from interfere.predict.intervals import abstention_score
+from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
 from interfere.study.engine import Document, Runner
-from interfere.training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
+from interfere.training.baselines import Baseline, FittedRule
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
-from interfere.training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts, selectivity
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.protocols import FittedModel, ModelSettings
 
+LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+LOW, HIGH = 0.05, 0.95  # ends of the 90 % interval
+SILENCED = 0.1  # share of the tests on unseen families that the model abstains from
+MIN_SELECTIVITY = 1.5  # times the error of the rest that the silenced tests must have
+MIN_RESIDUALS = 100  # of a group with a grid of its own: five of them lie outside each end
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def calibrate_intervals(dataset: Dataset, predictions: Sequence["Evaluation"]) -> Intervals:
+    """Fit the grids on the tests of several splits together, and the threshold of abstention on unseen families."""
+    intervals = fit_intervals(
+        np.concatenate([split.residual(dataset) for split in predictions]),
+        novelty=np.concatenate([split.novelty for split in predictions]),
+        partners=np.concatenate([split.partners for split in predictions]),
+        domain=np.concatenate([dataset.domain[split.index] + 1 for split in predictions]),
+        domains=len(dataset.domains),
+    )
+    family = [split for split in predictions if split.split == "family"]
+    return replace(intervals, abstains_above=abstention_threshold(dataset, family[0]) if family else math.inf)
+
+
+def abstention_threshold(dataset: Dataset, family: "Evaluation") -> float:
+    """Return the abstention score above which the model abstains.
+
+    The threshold is infinite where larger scores do not go with larger errors.
+    """
+    score = abstention_score(family.novelty, family.predicted_log)
+    threshold = float(np.quantile(score, 1.0 - SILENCED))
+    error = np.abs(speed(dataset.log_slowdown[family.index]) - speed(family.predicted_log))
+    return threshold if selectivity(score, error) >= MIN_SELECTIVITY else math.inf
+
+
+def selectivity(score: Floats, error: Floats) -> float:
+    """Return how many times larger the mean error of the tests with the largest scores is than that of the other tests.
+
+    The largest scores are a share `SILENCED` of all. NaN where either part is empty or the other tests have no error.
+    """
+    silenced = score > np.quantile(score, 1.0 - SILENCED)
+    if silenced.all() or not silenced.any() or not error[~silenced].any():
+        return math.nan
+    return float(error[silenced].mean() / error[~silenced].mean())
+
+
+def fit_intervals(residual: Floats, *, novelty: Floats, partners: Ints, domain: Ints, domains: int) -> Intervals:
+    """Fit one grid of quantiles for each class of evidence and each domain, float64[3, D + 1, q].
+
+    Domain k of the dataset has identity k + 1; identity 0 stands for any domain. Residuals are scaled by the spread
+    that their novelty implies. A group with too few residuals takes the grid of all domains, and that one, for want of
+    residuals of its evidence, the grid of all residuals.
+    """
+    # 1. Fit the grids over all domains.
+    scaled, class_of_row = residual / spread(novelty), evidence_class(partners)
+    all_residuals = _quantiles(scaled)
+    new, few, known = (_group_quantiles(scaled[class_of_row == k]) for k in range(len(EVIDENCE_CLASSES)))
+    calibrated = new is not None and known is not None
+    new, known = new if new is not None else all_residuals, known if known is not None else all_residuals
+    overall = [new, few if few is not None else (new + known) / 2, known]
+    # 2. Replace them in each domain that has enough residuals of its own.
+    grids = np.empty((len(EVIDENCE_CLASSES), domains + 1, len(LEVELS)))
+    for k, overall_grid in enumerate(overall):
+        grids[k] = overall_grid
+        for d in range(1, domains + 1):
+            domain_grid = _group_quantiles(scaled[(class_of_row == k) & (domain == d)])
+            grids[k, d] = grids[k, 0] if domain_grid is None else domain_grid
+    return Intervals(calibrated=calibrated, levels=np.array(LEVELS), grids=grids)
+
+
+def partner_counts(dataset: Dataset) -> Ints:
+    """Return with how many partners each workload was measured in each domain, int64[D + 1, N + 1]; row 0 is any
+    domain.
+    """
+    counts = np.zeros((len(dataset.domains) + 1, len(dataset.workloads) + 1), dtype=np.int64)
+    workload = np.concatenate([dataset.rows.victim, dataset.rows.neighbour])
+    partner = np.concatenate([dataset.rows.neighbour, dataset.rows.victim])
+    domain = np.concatenate([dataset.rows.domain, dataset.rows.domain])
+    measured = np.unique(np.stack([domain, workload, partner], axis=1), axis=0)
+    np.add.at(counts, (measured[:, 0], measured[:, 1]), 1)
+    measured_anywhere = np.unique(measured[:, 1:], axis=0)
+    np.add.at(counts[0], measured_anywhere[:, 0], 1)
+    return counts
+
+
+def partners_of_tests(dataset: Dataset, fold: Fold) -> Ints:
+    """Return int64[t]: measured partners, in the training rows of a fold, of the less known job of each test."""
+    rows, counts = dataset.rows.take(fold.test), partner_counts(dataset.take(fold.train))
+    return np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour])
+
+
+def _group_quantiles(scaled: Floats) -> Floats | None:
+    """Return the quantiles of a group of residuals; None where the group is too small."""
+    return _quantiles(scaled) if len(scaled) >= MIN_RESIDUALS else None
+
+
+def _quantiles(scaled: Floats) -> Floats:
+    """Return the quantiles of residuals at `LEVELS`, float64[q].
+
+    Each level is moved outwards by the share that one further residual may take.
+    """
+    outwards = 0.5 + (np.array(LEVELS) - 0.5) * (len(scaled) + 1) / len(scaled)
+    return np.quantile(scaled, np.clip(outwards, 0.0, 1.0))
+
+
 IN_THIS_PROCESS = Runner()  # keeps no results, reports no progress
 FOLDS_FOLDER = Path("folds")  # of the workspace, where an interrupted cross-validation goes on from
 UNFIT = "unfit"  # key in the document of a fold whose training rows do not suffice; no name of a model
@@ -35,7 +146,7 @@ class NoveltyModel(Protocol):
     """A fitted model that tells how far a pair is from the jobs of training."""
 
     def novelty(self, rows: PairRows) -> Floats:
-        """float64[p] in [0, 1]."""
+        """Return how far each pair is from the jobs of training, float64[p] in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +178,7 @@ class Evaluation:
     stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
 
     def residual(self, dataset: Dataset) -> Floats:
-        """log s - log ŝ, float64[t]."""
+        """Return measured minus predicted log slowdown of each test, float64[t]."""
         return np.asarray(dataset.log_slowdown[self.index] - self.predicted_log)
 
 
@@ -91,7 +202,7 @@ class CrossValidation:
         object.__setattr__(self, "folds", folds(self.dataset, self.split, self.seed, self.count))
 
     def text(self) -> str:
-        """A description of the validation, in words."""
+        """Return a description of the validation, in words."""
         about = f"{self.about}, " if self.about else ""
         return f"{about}{self.split} split, seed {self.seed}"
 
@@ -100,7 +211,7 @@ class CrossValidation:
         return f"{self.text()}, fold {fold + 1} of {len(self.folds)}"
 
     def digest(self) -> str:
-        """A checksum of all that its results depend on, the version of this package included."""
+        """Return a checksum of everything that the results depend on, the version of this package included."""
         content = hashlib.sha256(f"{__version__} {self.split} {self.seed} {self.count}".encode())
         for model in self.models:
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -123,7 +234,7 @@ class FoldTask:
 
 
 def cross_validate(validations: Sequence[CrossValidation], runner: Runner = IN_THIS_PROCESS) -> list[Evaluations]:
-    """The evaluations of each validation, in the order of its models; all folds are tasks of one run.
+    """Return the evaluations of each validation, in the order of its models. All folds are tasks of one run.
 
     Raises UnfitError where the training rows of a fold do not suffice for a model; one that is not required has no
     evaluations then.
@@ -185,7 +296,7 @@ def predict_fold(validations: Sequence[CrossValidation], task: FoldTask) -> Docu
 
 
 def _fold_tests(document: Document) -> dict[str, "_FoldTests"]:
-    """The predictions in a document of `predict_fold`. Raises the UnfitError that is told there."""
+    """Return the predictions in a document of `predict_fold`. Raises the UnfitError that the document tells of."""
     if UNFIT in document:
         what, value, remedy = document[UNFIT]
         raise UnfitError(what, value=value, remedy=remedy)
@@ -194,9 +305,9 @@ def _fold_tests(document: Document) -> dict[str, "_FoldTests"]:
 
 def fit_all(
     models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
-) -> Mapping[str, FittedModel | FittedBaseline]:
+) -> Mapping[str, FittedModel | FittedRule]:
     """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already."""
-    fitted: dict[str, FittedModel | FittedBaseline] = {}
+    fitted: dict[str, FittedModel | FittedRule] = {}
     settings = {model.name: model for model in models}
     for model in models:
         fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
@@ -206,11 +317,14 @@ def fit_all(
 def _with_fitted_gp(
     model: ModelSettings | Baseline,
     settings: Mapping[str, ModelSettings | Baseline],
-    fitted: Mapping[str, FittedModel | FittedBaseline],
+    fitted: Mapping[str, FittedModel | FittedRule],
     dataset: Dataset,
     seed: int,
 ) -> FittedCompleted | None:
-    """The ensemble of the Gaussian process that is fitted here already; None for another model, or without one."""
+    """Return the ensemble around the Gaussian process that is among `fitted`.
+
+    None for a model that is no ensemble, and where that Gaussian process is missing.
+    """
     gp = fitted.get("gp")
     if not (isinstance(model, CompletedModel) and isinstance(model.inner, EnsembleModel)):
         return None
@@ -247,7 +361,7 @@ def assemble_evaluation(validation: CrossValidation, name: str, tests: Sequence[
         partners=partners,
         subject=interval.subject,
         folds=tuple(
-            FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(take_rows(rows, fold_index == k)))
+            FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(rows.take(fold_index == k)))
             for k, fold in enumerate(split_folds)
         ),
         per_device=mae_per_device(dataset, index, rows),
@@ -270,27 +384,35 @@ class _FoldTests:
     has_inputs: NDArray[np.bool_]  # False where a baseline predicts the mean instead
 
 
-def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedBaseline) -> _FoldTests:
+def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedRule) -> _FoldTests:
     rows = dataset.rows.take(fold.test)
-    counts = partner_counts(dataset.take(fold.train))
     return _FoldTests(
         predicted_log=model.predict(rows),
         novelty=model.novelty(rows) if isinstance(model, NoveltyModel) else np.zeros(len(rows)),
-        partners=np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour]),
+        partners=partners_of_tests(dataset, fold),
         subject=subject_jobs(dataset, fold),
-        has_inputs=model.has_inputs(rows) if isinstance(model, PartialBaseline) else np.ones(len(rows), dtype=bool),
+        has_inputs=model.has_inputs(rows) if isinstance(model, FittedRule) else np.ones(len(rows), dtype=bool),
     )
 
 
 def cross_fold_interval(
-    dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, novelty: Floats, partners: Ints
+    dataset: Dataset,
+    index: Ints,
+    predicted_log: Floats,
+    fold: Ints,
+    *,
+    novelty: Floats,
+    partners: Ints,
+    asked: tuple[Floats, Floats] | None = None,
 ) -> tuple[Floats, Floats]:
-    """(low, high) log slowdown of the 90 % interval of each test, calibrated on the residuals of all other folds.
+    """Return the ends (low, high) of the 90 % interval of each test, in log slowdown; NaN where there is one fold only.
 
-    NaN where there is one fold only.
+    The interval of a test is calibrated on the residuals of all other folds. `asked` are other predictions of the same
+    tests, with their novelty, that the intervals are for; without it they are for `predicted_log`.
     """
     low, high = np.full(len(fold), np.nan), np.full(len(fold), np.nan)
     residual, domain = dataset.log_slowdown[index] - predicted_log, dataset.domain[index] + 1
+    asked_log, asked_novelty = asked or (predicted_log, novelty)
     for k in np.unique(fold):
         tests, others = fold == k, fold != k
         if others.any():
@@ -301,9 +423,9 @@ def cross_fold_interval(
                 domain=domain[others],
                 domains=len(dataset.domains),
             )
-            facts = {"novelty": novelty[tests], "partners": partners[tests], "domain": domain[tests]}
-            low[tests] = predicted_log[tests] + intervals.quantile(LOW, **facts)
-            high[tests] = predicted_log[tests] + intervals.quantile(HIGH, **facts)
+            facts = {"novelty": asked_novelty[tests], "partners": partners[tests], "domain": domain[tests]}
+            low[tests] = asked_log[tests] + intervals.quantile(LOW, **facts)
+            high[tests] = asked_log[tests] + intervals.quantile(HIGH, **facts)
     return low, high
 
 
@@ -339,15 +461,4 @@ def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
 
 def mae_per_device(dataset: Dataset, index: Ints, rows: ScoredRows) -> tuple[tuple[str, float], ...]:
     types = np.array([domain.device_type for domain in dataset.domains])[dataset.domain[index]]
-    return tuple((name, mae(take_rows(rows, types == name))) for name in sorted(set(types.tolist())))
-
-
-def take_rows(rows: ScoredRows, mask: NDArray[np.bool_]) -> ScoredRows:
-    return ScoredRows(
-        measured_log=rows.measured_log[mask],
-        predicted_log=rows.predicted_log[mask],
-        victim=rows.victim[mask],
-        neighbour=rows.neighbour[mask],
-        comparison_group=rows.comparison_group[mask],
-        choice_group=rows.choice_group[mask],
-    )
+    return tuple((name, mae(rows.take(types == name))) for name in sorted(set(types.tolist())))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,13 @@ from interfere.reports.document import Table as Grid
 from interfere.reports.numbers import fixed, percent
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
-from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.cross_validation import (
+    abstention_threshold,
+    cross_fold_interval,
+    evaluate_models,
+    partners_of_tests,
+)
 from interfere.training.evaluation.splits import Fold, folds
-from interfere.training.interval_calibration import HIGH, LOW, abstention_threshold, fit_intervals, partner_counts
 from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
 
 
@@ -53,7 +58,7 @@ class AblatedTables:
 
 
 def ablate_facts(tables: Sequence[Table], fact_sets: Sequence[FactSet] = tuple(FactSet)) -> tuple[AblatedTables, ...]:
-    """The tables under each fact set; `without-static` only where the tables have static facts."""
+    """Return the tables under each fact set; `without-static` only where the tables have static facts."""
     measured = tuple(map(_without_static, tables))
     has_static = any(job.source.endswith(STATIC_SUFFIX) for table in tables for job in table.jobs)
     ablations = (
@@ -108,33 +113,25 @@ class PoorProfileScore:
     coverage: float  # share of the answered tests inside their 90 % interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tests:
-    """The tests of all folds under one profile."""
-
-    predicted_log: Floats
-    novelty: Floats
-
-
 def score_poor_profiles(
     dataset: Dataset, model: CompletedModel, split: str, seed: int, count: int | None = None
 ) -> tuple[PoorProfileScore, ...]:
     """Scores of the model for each of `PROFILES` that hides a fact of this dataset, all facts first."""
     split_folds = folds(dataset, split, seed, count)
     fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
-    full = _tests(dataset, split_folds, fitted, PROFILES["all facts"])
+    full = _predictions(dataset, split_folds, fitted, PROFILES["all facts"])
     absent = np.asarray(np.isnan(np.concatenate(jobs_of_rows(dataset.rows))).all(axis=0)).tolist()
     threshold = _abstention_threshold(dataset, model, seed)
     has_fact = {name for name, nowhere in zip(COLUMNS, absent, strict=True) if not nowhere}
     return tuple(
-        _score(dataset, split_folds, facts, full, _tests(dataset, split_folds, fitted, columns), threshold)
+        _score(dataset, split_folds, facts, full, _predictions(dataset, split_folds, fitted, columns), threshold)
         for facts, columns in PROFILES.items()
         if facts == "all facts" or has_fact - columns - OF_THE_DEVICE
     )
 
 
 def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRows:
-    """The test rows of the fold, with only the `visible` columns left of jobs that no training row shows."""
+    """Return the test rows of a fold, where jobs that no training row shows keep the `visible` columns only."""
     rows, trained = dataset.rows.take(fold.test), dataset.rows.take(fold.train)
     seen = np.concatenate([trained.victim, trained.neighbour])
     hidden = np.array([name not in visible | OF_THE_DEVICE for name in COLUMNS])
@@ -146,7 +143,7 @@ def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRow
 
 
 def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> Section:
-    """The scores as a table, one row for each set of known facts."""
+    """Return the scores as a table with one row for each set of known facts."""
     error, share = fixed(4), percent()
     columns = (
         Column("facts of an unseen job"),
@@ -162,18 +159,17 @@ def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> S
     return Section(title, (Grid(title=title, columns=columns, rows=rows),))
 
 
-def _tests(
+def _predictions(
     dataset: Dataset, split_folds: tuple[Fold, ...], fitted: list[FittedCompleted], visible: frozenset[str]
-) -> _Tests:
+) -> tuple[Floats, Floats]:
+    """Return log slowdown and novelty of the tests of all folds, asked with the `visible` columns of unseen jobs."""
     rows = [hide_facts(dataset, fold, visible) for fold in split_folds]
-    return _Tests(
-        predicted_log=np.concatenate([model.predict(r) for model, r in zip(fitted, rows, strict=True)]),
-        novelty=np.concatenate([model.novelty(r) for model, r in zip(fitted, rows, strict=True)]),
-    )
+    predicted_log = np.concatenate([model.predict(r) for model, r in zip(fitted, rows, strict=True)])
+    return predicted_log, np.concatenate([model.novelty(r) for model, r in zip(fitted, rows, strict=True)])
 
 
 def _abstention_threshold(dataset: Dataset, model: CompletedModel, seed: int) -> float:
-    """The threshold that training would publish; infinite where the rows have no families to hide."""
+    """Return the threshold that training would publish; infinite where the rows have no families to hide."""
     try:
         (family,) = evaluate_models(dataset, (model,), splits=("family",), seed=seed, count=FAMILY_GROUPS)
     except UnfitError:
@@ -182,41 +178,42 @@ def _abstention_threshold(dataset: Dataset, model: CompletedModel, seed: int) ->
 
 
 def _score(
-    dataset: Dataset, split_folds: tuple[Fold, ...], facts: str, full: _Tests, poor: _Tests, threshold: float
+    dataset: Dataset,
+    split_folds: tuple[Fold, ...],
+    facts: str,
+    full: tuple[Floats, Floats],
+    poor: tuple[Floats, Floats],
+    threshold: float,
 ) -> PoorProfileScore:
+    """Return the scores of predictions from poor profiles; `full` and `poor` are (log slowdown, novelty) of each test.
+
+    Intervals come from the predictions from full profiles in the other folds.
+    """
     index = np.concatenate([fold.test for fold in split_folds])
-    fold_of_test = np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds])
-    partners = np.concatenate([_partners(dataset, fold) for fold in split_folds])
-    measured_log, domain = dataset.log_slowdown[index], dataset.domain[index] + 1
-    # 1. Intervals from the full profiles of the other folds.
-    low, high = np.full(len(index), np.nan), np.full(len(index), np.nan)
-    for k in range(len(split_folds)):
-        tests, others = fold_of_test == k, fold_of_test != k
-        intervals = fit_intervals(
-            (measured_log - full.predicted_log)[others],
-            novelty=full.novelty[others],
-            partners=partners[others],
-            domain=domain[others],
-            domains=len(dataset.domains),
-        )
-        facts_of_tests = {"novelty": poor.novelty[tests], "partners": partners[tests], "domain": domain[tests]}
-        low[tests] = poor.predicted_log[tests] + intervals.quantile(LOW, **facts_of_tests)
-        high[tests] = poor.predicted_log[tests] + intervals.quantile(HIGH, **facts_of_tests)
-    # 2. Scores, apart for what is answered and what is not.
-    error = np.abs(speed(measured_log) - speed(poor.predicted_log))
+    low, high = cross_fold_interval(
+        dataset,
+        index,
+        full[0],
+        np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds]),
+        novelty=full[1],
+        partners=np.concatenate([partners_of_tests(dataset, fold) for fold in split_folds]),
+        asked=poor,
+    )
+    predicted_log, novelty = poor
+    measured_log = dataset.log_slowdown[index]
+    error = np.abs(speed(measured_log) - speed(predicted_log))
     rule = Intervals(calibrated=False, levels=np.zeros(0), grids=np.zeros(0), abstains_above=threshold)
-    answered = ~rule.abstains(poor.novelty, poor.predicted_log)
+    answered = ~rule.abstains(novelty, predicted_log)
     inside = (low <= measured_log) & (measured_log <= high)
+
+    def mean(values: NDArray[Any], selected: NDArray[np.bool_]) -> float:
+        return float(values[selected].mean()) if selected.any() else math.nan
+
     return PoorProfileScore(
         facts=facts,
         mae=float(error.mean()),
         abstained=float(1.0 - answered.mean()),
-        mae_answered=float(error[answered].mean()) if answered.any() else float("nan"),
-        mae_abstained=float(error[~answered].mean()) if not answered.all() else float("nan"),
-        coverage=float(inside[answered].mean()) if answered.any() else float("nan"),
+        mae_answered=mean(error, answered),
+        mae_abstained=mean(error, ~answered),
+        coverage=mean(inside, answered),
     )
-
-
-def _partners(dataset: Dataset, fold: Fold) -> NDArray[np.int64]:
-    rows, counts = dataset.rows.take(fold.test), partner_counts(dataset.take(fold.train))
-    return np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour])

@@ -1,18 +1,20 @@
-"""Figures: predicted against measured slowdowns, error by job, measured slowdowns, and the models of a leaderboard."""
+"""Figures of a training: predicted against measured slowdowns, error by job, measured slowdowns, and features.
+
+The contribution of a feature is the mean |TreeSHAP value| of the trees over the training rows. LightGBM's
+`pred_contrib` (Lundberg et al. 2020, "From local explanations to global understanding with explainable AI for trees")
+gives it in log slowdown: the contributions of a row and the mean prediction add up to the row's prediction.
+"""
 
 import math
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from interfere.errors import InvalidInputError
 from interfere.reports.document import (
     Absence,
     Axis,
     Colour,
-    Document,
     Estimate,
     HeatCell,
     HeatMap,
@@ -24,11 +26,14 @@ from interfere.reports.document import (
     RowPlot,
     Series,
 )
-from interfere.reports.html_page import write_html_page
 from interfere.reports.numbers import TIMES, fixed, format_times
 from interfere.training.dataset import Dataset, speed
 from interfere.training.evaluation.cross_validation import Evaluation
-from interfere.training.evaluation.leaderboard import Leaderboard
+from interfere.training.models.believed import FittedBelieved
+from interfere.training.models.completed import FittedCompleted
+from interfere.training.models.ensemble import FittedEnsemble
+from interfere.training.models.gbdt import FittedGbdt, fill_missing
+from interfere.training.models.protocols import FittedModel
 
 SPLIT_TITLES = {
     "pair": "unseen pair of known jobs",
@@ -43,10 +48,13 @@ SPLIT_TITLES = {
 }
 ERROR_TITLE = "mean |measured speed - predicted speed|, speed = 1 / slowdown"
 ERROR = fixed(4)
+MAX_BARS = 20  # of the contributions that a figure shows
+
+Contributions = tuple[tuple[str, float], ...]  # (feature, mean |contribution|), the largest first
 
 
 def predicted_vs_measured(dataset: Dataset, evaluations: Sequence[Evaluation]) -> LinePlot:
-    """One panel per evaluation; each point is an out-of-fold prediction of an ordered pair."""
+    """Return one panel per evaluation, in which each point is an out-of-fold prediction of an ordered pair."""
     return LinePlot(
         title="Predicted against measured slowdowns, out of fold",
         x=Axis(title="measured slowdown (×)", form=TIMES, is_log=True),
@@ -71,7 +79,7 @@ def _scatter(dataset: Dataset, evaluation: Evaluation) -> Panel:
 
 
 def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> RowPlot:
-    """Mean |y - ŷ| of each victim, one bar per evaluation, the largest on top."""
+    """Return the mean |y - ŷ| of each victim as bars, one per evaluation, with the largest on top."""
     names = dataset.workloads
     error = np.full((len(evaluations), len(names)), np.nan)
     for k, evaluation in enumerate(evaluations):
@@ -126,57 +134,40 @@ def slowdown_map(dataset: Dataset, domain: int) -> HeatMap:
     )
 
 
-def leaderboard_figure(leaderboard: Leaderboard) -> RowPlot:
-    """MAE of every model with its standard error; baselines are grey, the published model is red."""
-    kinds = (
-        Series(name=f"published: {leaderboard.published}", mark=Mark.BAR, colour=Colour.RED),
-        Series(name="baseline", mark=Mark.BAR, colour=Colour.GREY),
-        Series(name="model", mark=Mark.BAR),
-    )
-    rows = []
-    for row in leaderboard.rows:
-        kind = 0 if row.name == leaderboard.published else 1 if row.baseline else 2
-        error = Estimate(row.scores.mae, row.scores.mae - row.scores.mae_se, row.scores.mae + row.scores.mae_se)
-        rows.append(PlotRow(label=row.name, values=tuple((error,) if k == kind else () for k in range(3))))
-    split = SPLIT_TITLES[leaderboard.split]
+def trees_of(model: FittedModel) -> FittedGbdt | None:
+    """Return the trees of a model: itself, or the member of an ensemble; None for a model without trees."""
+    if isinstance(model, (FittedCompleted, FittedBelieved)):
+        return trees_of(model.inner)
+    if isinstance(model, FittedEnsemble):
+        return model.gbdt
+    return model if isinstance(model, FittedGbdt) else None
+
+
+def mean_contributions(trees: FittedGbdt, dataset: Dataset) -> Contributions:
+    """Return the mean |contribution| over the rows of every pair column that the trees read, the largest first."""
+    size = np.abs(row_contributions(trees, dataset)[:, :-1]).mean(axis=0)
+    order = np.argsort(-size, kind="stable")
+    return tuple((dataset.pair_columns[k], float(size[k])) for k in order)
+
+
+def row_contributions(trees: FittedGbdt, dataset: Dataset) -> NDArray[np.float64]:
+    """Return the contributions of every column to each row's prediction, float64[p, columns + 1].
+
+    The last column is the mean prediction; every row adds up to its prediction.
+    """
+    import lightgbm
+
+    booster = lightgbm.Booster(model_str=trees.model_text)
+    values = booster.predict(fill_missing(dataset.rows.pairs[:, : trees.columns]), pred_contrib=True, num_threads=1)
+    return np.asarray(values, dtype=np.float64)
+
+
+def contributions_figure(name: str, contributions: Contributions) -> RowPlot:
+    """Return bars of the largest contributions to the model `name`."""
+    shown = contributions[:MAX_BARS]
     return RowPlot(
-        title=f"{leaderboard.data}, {split}, facts: {leaderboard.facts}",
-        axis=Axis(title=f"{ERROR_TITLE}, ± standard error over victims", form=ERROR),
-        series=kinds,
-        rows=tuple(rows),
+        title=f"Largest contributions to the trees of {name} ({len(shown)} of {len(contributions)} features)",
+        axis=Axis(title="mean |contribution| to log slowdown, over the training rows", form=fixed(4)),
+        series=(Series(name="contribution", mark=Mark.BAR),),
+        rows=tuple(PlotRow(label=feature, values=((Estimate(size),),)) for feature, size in shown),
     )
-
-
-def leaderboard_page(leaderboard: Leaderboard) -> Document:
-    """A leaderboard with its figure, and the predictions and errors by job of the published model."""
-    published = leaderboard.row(leaderboard.published).evaluations[:1]
-    figures = (
-        leaderboard_figure(leaderboard),
-        predicted_vs_measured(leaderboard.dataset, published),
-        error_by_job(leaderboard.dataset, published),
-    )
-    return Document(f"{leaderboard.data}, {SPLIT_TITLES[leaderboard.split]}", (leaderboard.section(), *figures))
-
-
-def make_figure_folder(folder: Path) -> None:
-    """Make the folder, before the work starts. Raises InvalidInputError where it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".write").touch()
-        (folder / ".write").unlink()
-    except OSError as error:
-        raise InvalidInputError(
-            f"figures cannot be written there ({error.strerror or error})",
-            value=str(folder),
-            remedy="choose a folder you may write to with --plots",
-        ) from error
-
-
-def write_leaderboard_pages(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
-    """Write a page for each leaderboard. Returns the files."""
-    files = []
-    for leaderboard in leaderboards:
-        title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}.html"
-        file = folder / re.sub(r"[^\w.-]+", "-", title)  # the name of the data is free text
-        files.append(write_html_page(file, leaderboard_page(leaderboard)))
-    return files

@@ -4,6 +4,7 @@ Figures are means over the seeds. The model that training would publish is named
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import chain, islice
@@ -13,21 +14,34 @@ from typing import Any
 import numpy as np
 
 from interfere.data.tables import read_table
-from interfere.reports.document import Document, Section, Sentence, Tone
+from interfere.errors import InvalidInputError
+from interfere.reports.document import (
+    Axis,
+    Colour,
+    Document,
+    Estimate,
+    Mark,
+    PlotRow,
+    RowPlot,
+    Section,
+    Sentence,
+    Series,
+    Tone,
+)
+from interfere.reports.html_page import write_html_page
 from interfere.study.engine import Runner
 from interfere.training.baselines import BASELINES
 from interfere.training.campaigns import align_campaigns, alignment_texts
 from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
 from interfere.training.evaluation.candidates import nested_validations, selected_model
 from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
-from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
 from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
-from interfere.training.evaluation.score_table import LEGEND, score_table
-from interfere.training.evaluation.scores import Scores
-from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS
+from interfere.training.evaluation.figures import ERROR, ERROR_TITLE, SPLIT_TITLES, error_by_job, predicted_vs_measured
+from interfere.training.evaluation.scores import LEGEND, Scores, auc, score_table
+from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
 from interfere.training.models.catalogue import MODELS, select_models
 from interfere.training.models.completed import CompletedModel
-from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows
+from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows, fit_feasibility
 
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
@@ -43,13 +57,15 @@ class LeaderboardRow:
 
     @property
     def selectivity(self) -> float:
-        """Times the error of the rest that the tenth with the largest abstention scores has; NaN without novelty."""
+        """Return how many times the error of the rest the tenth with the largest abstention scores has; NaN without
+        novelty.
+        """
         known = [e.selectivity for e in self.evaluations if not math.isnan(e.selectivity)]
         return float(np.mean(known)) if known else math.nan
 
     @property
     def stand_in(self) -> float:
-        """Share of the tests on which a baseline predicts the mean because it lacks its inputs."""
+        """Return the share of the tests on which a baseline predicts the mean because it lacks its inputs."""
         return float(np.mean([evaluation.stand_in for evaluation in self.evaluations]))
 
 
@@ -67,11 +83,11 @@ class Leaderboard:
     feasibility_auc: tuple[float, float]  # (of the feasibility model, of the memory sum); NaN where every pair fits
 
     def row(self, name: str) -> LeaderboardRow:
-        """The row of a model."""
+        """Return the row of a model."""
         return next(row for row in self.rows if row.name == name)
 
     def document(self) -> dict[str, Any]:
-        """The leaderboard as a JSON document; its key `folds` has one entry per seed and fold."""
+        """Return the leaderboard as a JSON document; its key `folds` has one entry per seed and fold."""
         model_auc, memory_sum_auc = self.feasibility_auc
         return {
             "data": self.data,
@@ -84,7 +100,7 @@ class Leaderboard:
         }
 
     def section(self) -> Section:
-        """The leaderboard for people: baselines first, the published model named as such.
+        """Return the leaderboard for people: baselines first, the published model named as such.
 
         † marks a baseline that lacks its inputs for some rows.
         """
@@ -190,7 +206,7 @@ def evaluate_tables(
 
 
 def folders_by_name(data: Sequence[str], work: Path) -> dict[str, list[Path]]:
-    """The folders of NAME=TABLE values by name; tables of one name are read as one.
+    """Return the folders of NAME=TABLE values by name; tables of one name are read as one.
 
     A bare TABLE is named after its folder.
     """
@@ -205,7 +221,7 @@ def folders_by_name(data: Sequence[str], work: Path) -> dict[str, list[Path]]:
 def evaluate_named_tables(
     folders: Mapping[str, Sequence[Path]], *, splits: Sequence[str], runner: Runner, **options: Any
 ) -> tuple[Leaderboard, ...]:
-    """`evaluate_tables` for each name of `folders_by_name`."""
+    """Return the leaderboards of each name of `folders_by_name`, as `evaluate_tables` makes them."""
     return tuple(
         leaderboard
         for name, tables in folders.items()
@@ -255,7 +271,7 @@ def score_published_on_poor_profiles(
 
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:
-    """Mean of each field over the scores that have a number there; NaN where none has."""
+    """Return the mean of each score over the rows that have a number there; NaN where none has."""
     means: dict[str, Any] = {}
     for field in fields(Scores):
         known = [value for row in scores if not math.isnan(value := getattr(row, field.name))]
@@ -264,7 +280,7 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
 
 
 def _mean_auc(rows: FeasibilityRows, split: str, seeds: Sequence[int], count: int | None) -> tuple[float, float]:
-    """Mean over the seeds of (AUC of the feasibility model, AUC of the memory sum)."""
+    """Return the mean over the seeds of the AUC of the feasibility model, and of the AUC of the memory sum."""
     by_model, by_memory_sum = zip(*(out_of_fold_auc(rows, split, seed, count) for seed in seeds), strict=True)
     return float(np.mean(by_model)), float(np.mean(by_memory_sum))
 
@@ -302,3 +318,80 @@ def _row_document(row: LeaderboardRow, seeds: Sequence[int]) -> dict[str, Any]:
             for fold in evaluation.folds
         ],
     }
+
+
+def out_of_fold_auc(rows: FeasibilityRows, split: str, seed: int, count: int | None = None) -> tuple[float, float]:
+    """Return the AUC of the fitted feasibility model and of the memory sum alone, pooled over the folds of a split.
+
+    NaN where every pair fits or no memory sum is known. `count` as in `folds`.
+    """
+    if rows.feasible.all() or not np.isfinite(rows.memory_sum).any():
+        return math.nan, math.nan
+    by_model, by_memory_sum, feasible = [], [], []
+    for fold in folds(rows.dataset, split, seed, count):
+        fitted, tests = fit_feasibility(rows.take(fold.train)), rows.take(fold.test)
+        memory_sum = tests.memory_sum
+        victim, neighbour = tests.dataset.rows.victim, tests.dataset.rows.neighbour
+        ranking = -memory_sum if fitted is None else fitted.probability(memory_sum, victim, neighbour)
+        known = np.isfinite(memory_sum)
+        by_model.append(ranking[known])
+        by_memory_sum.append(-memory_sum[known])
+        feasible.append(tests.feasible[known])
+    truth = np.concatenate(feasible)
+    return auc(np.concatenate(by_model), truth), auc(np.concatenate(by_memory_sum), truth)
+
+
+def leaderboard_figure(leaderboard: Leaderboard) -> RowPlot:
+    """Return the MAE of every model with its standard error; baselines are grey, the published model is red."""
+    kinds = (
+        Series(name=f"published: {leaderboard.published}", mark=Mark.BAR, colour=Colour.RED),
+        Series(name="baseline", mark=Mark.BAR, colour=Colour.GREY),
+        Series(name="model", mark=Mark.BAR),
+    )
+    rows = []
+    for row in leaderboard.rows:
+        kind = 0 if row.name == leaderboard.published else 1 if row.baseline else 2
+        error = Estimate(row.scores.mae, row.scores.mae - row.scores.mae_se, row.scores.mae + row.scores.mae_se)
+        rows.append(PlotRow(label=row.name, values=tuple((error,) if k == kind else () for k in range(3))))
+    split = SPLIT_TITLES[leaderboard.split]
+    return RowPlot(
+        title=f"{leaderboard.data}, {split}, facts: {leaderboard.facts}",
+        axis=Axis(title=f"{ERROR_TITLE}, ± standard error over victims", form=ERROR),
+        series=kinds,
+        rows=tuple(rows),
+    )
+
+
+def leaderboard_page(leaderboard: Leaderboard) -> Document:
+    """Return a leaderboard with its figure, and the predictions and errors by job of the published model."""
+    published = leaderboard.row(leaderboard.published).evaluations[:1]
+    figures = (
+        leaderboard_figure(leaderboard),
+        predicted_vs_measured(leaderboard.dataset, published),
+        error_by_job(leaderboard.dataset, published),
+    )
+    return Document(f"{leaderboard.data}, {SPLIT_TITLES[leaderboard.split]}", (leaderboard.section(), *figures))
+
+
+def make_figure_folder(folder: Path) -> None:
+    """Make the folder, before the work starts. Raises InvalidInputError where it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".write").touch()
+        (folder / ".write").unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"figures cannot be written there ({error.strerror or error})",
+            value=str(folder),
+            remedy="choose a folder you may write to with --plots",
+        ) from error
+
+
+def write_leaderboard_pages(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
+    """Write a page for each leaderboard. Returns the files."""
+    files = []
+    for leaderboard in leaderboards:
+        title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}.html"
+        file = folder / re.sub(r"[^\w.-]+", "-", title)  # the name of the data is free text
+        files.append(write_html_page(file, leaderboard_page(leaderboard)))
+    return files

@@ -15,13 +15,17 @@ the rows (j beside i) what it does to others. Per side:
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.training.dataset import speed
+from interfere.reports.document import Cell, Column, Table
+from interfere.reports.numbers import COUNT, fixed
+from interfere.training.dataset import RowColumns, speed
 
 MIN_PARTNERS = 3  # a choice among two partners is right by chance half of the time
 
@@ -45,12 +49,12 @@ class ChoiceCosts:
     best: Floats
 
     def regret(self, model: int = 0) -> float:
-        """100 · (Σ chosen / Σ best - 1); NaN without a job that has a choice."""
+        """Return 100 · (Σ chosen / Σ best - 1); NaN without a job that has a choice."""
         return float(100 * (self.chosen[model].sum() / self.best.sum() - 1)) if len(self.job) else float("nan")
 
 
 def choice_costs(measured_log: Floats, predicted_logs: Floats, job: Ints, group: Ints) -> ChoiceCosts:
-    """The costs of choosing a partner within each (group, job); `predicted_logs` is float64[models, rows]."""
+    """Return what it costs to choose a partner within each (group, job); `predicted_logs` is float64[models, rows]."""
     order = np.lexsort((job, group))
     keys = np.stack([group[order], job[order]])
     starts = np.flatnonzero(np.r_[True, (np.diff(keys, axis=1) != 0).any(axis=0)]) if len(order) else order
@@ -67,7 +71,7 @@ def choice_costs(measured_log: Floats, predicted_logs: Floats, job: Ints, group:
 
 
 def rows_of_side(side: Side, victim: Ints, subject: Ints) -> NDArray[np.bool_]:
-    """bool[t]: the tests of one side; `subject` is the job that each row tests."""
+    """Return bool[t]: which tests are of one side; `subject` is the job that each row tests."""
     return np.asarray(victim == subject if side is Side.OWN else victim != subject)
 
 
@@ -100,7 +104,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredRows:
+class ScoredRows(RowColumns):
     """Predictions beside measurements. All arrays have one entry per tested row."""
 
     measured_log: Floats  # log slowdown
@@ -121,7 +125,7 @@ class PredictionInterval:
 
 
 def score(rows: ScoredRows, interval: PredictionInterval | None = None) -> Scores:
-    """Every score at once; without an interval its five scores are NaN."""
+    """Return every score at once; without an interval the scores of intervals are NaN."""
     nan = float("nan")
     coverage, width, worst_coverage, worst_width, tenth_coverage = (
         (nan,) * 5 if interval is None else (*coverage_and_width(rows, interval), *worst_tenth_coverage(rows, interval))
@@ -147,15 +151,15 @@ def score(rows: ScoredRows, interval: PredictionInterval | None = None) -> Score
 
 
 def mae(rows: ScoredRows) -> float:
-    """mean |y - ŷ|."""
+    """Return the mean of |y - ŷ|."""
     return float(_speed_error(rows).mean())
 
 
 def mae_se(rows: ScoredRows) -> float:
-    """Standard error of the MAE when the victims are the sample: sqrt(C / (C - 1) · Σ_c (Σ_{k in c} (e_k - MAE))²) / n.
+    """Return the standard error of the MAE, in which the victims are the sample.
 
-    e = |y - ŷ|, C victims, n rows. NaN for one victim. (Cameron and Miller 2015, "A practitioner's guide to
-    cluster-robust inference", for a mean.)
+    sqrt(C / (C - 1) · Σ_c (Σ_{k in c} (e_k - MAE))²) / n with e = |y - ŷ|, C victims and n rows; NaN for one victim
+    (Cameron and Miller 2015, "A practitioner's guide to cluster-robust inference", for a mean).
     """
     error = _speed_error(rows)
     cluster = np.unique(rows.victim, return_inverse=True)[1]
@@ -167,20 +171,24 @@ def mae_se(rows: ScoredRows) -> float:
 
 
 def rmse(rows: ScoredRows) -> float:
-    """sqrt(mean (y - ŷ)²)."""
+    """Return sqrt(mean (y - ŷ)²)."""
     return float(np.sqrt(np.mean(_speed_error(rows) ** 2)))
 
 
 def coverage_and_width(rows: ScoredRows, interval: PredictionInterval) -> tuple[float, float]:
-    """(share of rows inside their interval, its mean width in speed) over the rows with one; NaN where none has one."""
+    """Return the share of rows inside their interval, and its mean width in speed, over the rows that have one.
+
+    NaN where no row has an interval.
+    """
     inside, width, known = _interval_hits(rows, interval)
     return (float(inside[known].mean()), float(width[known].mean())) if known.any() else (float("nan"),) * 2
 
 
 def worst_tenth_coverage(rows: ScoredRows, interval: PredictionInterval) -> tuple[float, float, float]:
-    """(coverage, mean width, 10 % quantile of the jobs' coverage); NaN where no row has an interval.
+    """Return coverage and mean width of the worst tenth of jobs, and the 10 % quantile of the jobs' coverage.
 
-    The first two are over the rows of the ceil(jobs / 10) subjects with the lowest coverage.
+    NaN where no row has an interval. The first two are over the rows of the ceil(jobs / 10) subjects with the lowest
+    coverage.
     """
     inside, width, known = _interval_hits(rows, interval)
     if not known.any():
@@ -194,37 +202,41 @@ def worst_tenth_coverage(rows: ScoredRows, interval: PredictionInterval) -> tupl
 
 
 def auc(probability: Floats, feasible: NDArray[np.bool_]) -> float:
-    """Probability that a feasible pair ranks above an infeasible one, ties counting half; NaN with only one class.
+    """Return the probability that a feasible pair ranks above an infeasible one; NaN with only one class.
 
-    Mann-Whitney's U over its maximum.
+    Ties count half. Mann-Whitney's U over its maximum.
     """
-    positives, negatives = int(feasible.sum()), int((~feasible).sum())
-    if positives == 0 or negatives == 0:
-        return float("nan")
-    rank_sum = _ranks(probability)[feasible].sum()
-    return float((rank_sum - positives * (positives + 1) / 2) / (positives * negatives))
+    from sklearn.metrics import roc_auc_score
+
+    return math.nan if feasible.all() or not feasible.any() else float(roc_auc_score(feasible, probability))
 
 
 def mape(rows: ScoredRows) -> float:
-    """100 · mean |s - ŝ| / s, in %."""
+    """Return 100 · mean |s - ŝ| / s, in %."""
     return float(100 * np.mean(np.abs(np.expm1(rows.predicted_log - rows.measured_log))))
 
 
 def r2(rows: ScoredRows) -> float:
-    """1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²; NaN where all measurements are equal."""
+    """Return 1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²; NaN where all measurements are equal."""
     total = float(np.sum((rows.measured_log - rows.measured_log.mean()) ** 2))
     residual = float(np.sum((rows.measured_log - rows.predicted_log) ** 2))
     return 1.0 - residual / total if total > 0 else float("nan")
 
 
 def spearman(rows: ScoredRows) -> float:
-    """Mean rank correlation of s and ŝ over (comparison group, victim) with at least 3 partners and differing s."""
+    """Return the mean rank correlation of s and ŝ over (comparison group, victim).
+
+    Only victims with at least 3 partners and differing s count.
+    """
+    from scipy.stats import rankdata
+
     correlations = []
     for index in _rows_by_victim(rows):
         measured, predicted = rows.measured_log[index], rows.predicted_log[index]
         if len(index) < MIN_PARTNERS or np.ptp(measured) == 0:
             continue
-        correlations.append(0.0 if np.ptp(predicted) == 0 else _correlation(_ranks(measured), _ranks(predicted)))
+        correlation = np.corrcoef(rankdata(measured), rankdata(predicted))[0, 1] if np.ptp(predicted) > 0 else 0.0
+        correlations.append(float(correlation))
     return float(np.mean(correlations)) if correlations else float("nan")
 
 
@@ -254,7 +266,7 @@ def regret(rows: ScoredRows, group: Ints) -> float:
 
 
 def _side_scores(rows: ScoredRows, interval: PredictionInterval | None) -> dict[str, float]:
-    """MAE, regret and coverage of each side, by field of `Scores`; NaN where the tests have no two sides."""
+    """Return MAE, regret and coverage of each side, by field of `Scores`; NaN where the tests have no two sides."""
     scores = {f"{name}_{side}": math.nan for name in ("mae", "regret", "coverage") for side in Side}
     if interval is None or (interval.subject == rows.victim).all():
         return scores
@@ -283,25 +295,70 @@ def _speed_error(rows: ScoredRows) -> Floats:
 def _interval_hits(
     rows: ScoredRows, interval: PredictionInterval
 ) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
-    """Per row: (inside the interval, its width in speed, has an interval)."""
+    """Return for each row whether it is inside its interval, the interval's width in speed, and whether it has one."""
     inside = (interval.low <= rows.measured_log) & (rows.measured_log <= interval.high)
     return inside, speed(interval.low) - speed(interval.high), np.isfinite(interval.low + interval.high)
 
 
 def _rows_by_victim(rows: ScoredRows) -> list[Ints]:
-    """Row indices of each (comparison group, victim)."""
-    indices: dict[tuple[int, int], list[int]] = {}
-    for k, key in enumerate(zip(rows.comparison_group.tolist(), rows.victim.tolist(), strict=True)):
-        indices.setdefault(key, []).append(k)
-    return [np.array(index) for index in indices.values()]
+    """Return the row indices of each (comparison group, victim)."""
+    keys = np.stack([rows.comparison_group, rows.victim])
+    _, inverse, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    return np.split(np.argsort(inverse.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
 
 
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1; ties share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2)[inverse], dtype=np.float64)
+LEGEND = (
+    "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
+    "log slowdown, mean Spearman per victim, regret of the partner chosen for each job, among those that one fitted "
+    "model answered and among all, coverage and mean width (in speed) of the 90 % interval over all rows and those of "
+    "the worst tenth of jobs, coverage of the job that nine of ten surpass; for jobs never seen, MAE, regret and "
+    "coverage of their own slowdown and of what they do to others"
+)
+ERROR, SHARE, PERCENT = fixed(4), fixed(3), fixed(2, "%", quantity="percent")
+SCORE_COLUMNS = (  # field of `Scores`, and its column; a terminal shows the columns that fit
+    ("mae", Column("MAE", ERROR)),
+    ("mae_se", Column("±", ERROR, is_detail=True)),
+    ("rmse", Column("RMSE", ERROR, is_detail=True)),
+    ("p90", Column("P90", ERROR, is_detail=True)),
+    ("mape", Column("MAPE", PERCENT)),
+    ("r2", Column("R²", SHARE)),
+    ("spearman", Column("Spearman", SHARE)),
+    ("regret", Column("regret", PERCENT)),
+    ("regret_all", Column("of all", PERCENT, is_detail=True)),
+    ("coverage", Column("coverage", SHARE)),
+    ("width", Column("width", SHARE, is_detail=True)),
+    ("worst_coverage", Column("worst 10 %", SHARE, is_detail=True)),
+    ("worst_width", Column("their width", SHARE, is_detail=True)),
+    ("tenth_coverage", Column("tenth job", SHARE, is_detail=True)),
+    ("mae_own", Column("own MAE", ERROR, is_detail=True)),
+    ("regret_own", Column("own regret", PERCENT, is_detail=True)),
+    ("coverage_own", Column("own coverage", SHARE, is_detail=True)),
+    ("mae_others", Column("others' MAE", ERROR, is_detail=True)),
+    ("regret_others", Column("others' regret", PERCENT, is_detail=True)),
+    ("coverage_others", Column("others' coverage", SHARE, is_detail=True)),
+    ("rows", Column("rows", COUNT)),
+)
 
 
-def _correlation(first: Floats, second: Floats) -> float:
-    return float(np.corrcoef(first, second)[0, 1])
+def score_table(title: str, headings: Sequence[str], scores: Sequence[tuple[tuple[str, ...], Scores]]) -> Table:
+    """Return a table with a row for each (names below the headings, scores), without columns that have no number."""
+    values = [asdict(row) for _, row in scores]
+    kept = [(name, column) for name, column in SCORE_COLUMNS if not all(math.isnan(row[name]) for row in values)]
+    rows: list[tuple[Cell, ...]] = [
+        (*names, *(row[name] for name, _ in kept)) for (names, _), row in zip(scores, values, strict=True)
+    ]
+    return Table(title=title, columns=(*map(Column, headings), *(column for _, column in kept)), rows=tuple(rows))
+
+
+def scores_document(scores: Sequence[tuple[str, str, Scores]]) -> dict[str, dict[str, Any]]:
+    """Return the scores of (split, model, scores) by split, then by model."""
+    by_split: dict[str, dict[str, Any]] = {}
+    for split, model, row in scores:
+        by_split.setdefault(split, {})[model] = asdict(row)
+    return by_split
+
+
+def scores_by_model(scores: Sequence[tuple[str, str, Scores]]) -> Table:
+    """Return the table of (split, model, scores)."""
+    rows = [((split, model), row) for split, model, row in scores]
+    return score_table("Scores on rows never fitted", ("split", "model"), rows)

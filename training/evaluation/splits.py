@@ -43,7 +43,7 @@ class Fold:
 
 
 def folds(dataset: Dataset, split: str, seed: int, count: int | None = None) -> tuple[Fold, ...]:
-    """The folds of the named split; `count` sets the number of random folds (for `sparse`, of draws).
+    """Return the folds of the named split; `count` sets the number of random folds (for `sparse`, of draws).
 
     `device` and `time` have no random folds and ignore `count`; `family` puts the families into that many groups.
     Raises UnfitError where the rows cannot be split this way, InvalidInputError for an unknown split or a bad count.
@@ -65,7 +65,7 @@ def folds(dataset: Dataset, split: str, seed: int, count: int | None = None) -> 
 
 
 def job_groups(workloads: int) -> int:
-    """Number of groups that `job` and `neighbour` hide in turn: 7 for Gavel's 26 configurations, 8 for Lucid's 41.
+    """Return how many groups `job` and `neighbour` hide in turn: 7 for Gavel's 26 configurations, 8 for Lucid's 41.
 
     One group per five workloads, 7 to 8 groups, so that a small table keeps six sevenths of its workloads for training.
     """
@@ -162,7 +162,10 @@ def _sparse_folds(percent: int) -> "Splitter":
 
 
 def _hide_workloads(dataset: Dataset, hidden: NDArray[np.int64], *, hides: str = "") -> Fold:
-    """Rows without a hidden workload train; rows with exactly one, and self pairs of one, test."""
+    """Return the fold that trains on rows without a hidden workload.
+
+    Rows with exactly one hidden workload, and self pairs of one, are its tests.
+    """
     victim, neighbour = dataset.rows.victim, dataset.rows.neighbour
     new_victim, new_neighbour = np.isin(victim, hidden), np.isin(neighbour, hidden)
     tested = (new_victim ^ new_neighbour) | (new_victim & (victim == neighbour))
@@ -170,7 +173,7 @@ def _hide_workloads(dataset: Dataset, hidden: NDArray[np.int64], *, hides: str =
 
 
 def _workload_groups(dataset: Dataset, rng: np.random.Generator, count: int | None) -> Sequence[NDArray[np.int64]]:
-    """Random groups of workload identities, `job_groups` of them unless `count` is given."""
+    """Return random groups of workload identities, `job_groups` of them unless `count` is given."""
     workloads = np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour]))
     return np.array_split(rng.permutation(workloads), min(count or job_groups(len(workloads)), len(workloads)))
 

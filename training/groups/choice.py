@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
-from interfere.training.evaluation.gating.gate import ERROR_TOLERANCE
+from interfere.training.evaluation.gate import ERROR_TOLERANCE
 from interfere.training.groups.cases import GroupCases
 from interfere.training.groups.fit import fit_composition
 

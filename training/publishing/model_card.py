@@ -9,9 +9,8 @@ from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.reports.document import Code, Column, Document, Items, Part, Section, Sentence, Table, Tone, with_code
 from interfere.reports.numbers import COUNT, fixed
 from interfere.training.dataset import Dataset
-from interfere.training.evaluation.candidates import GATE, REQUEST
-from interfere.training.evaluation.score_table import LEGEND, scores_by_model
-from interfere.training.evaluation.scores import Scores
+from interfere.training.evaluation.candidates import GATE, REQUEST, Candidates
+from interfere.training.evaluation.scores import LEGEND, scores_by_model
 from interfere.training.groups.evaluation import DomainComposition
 
 DESCRIPTIONS = {
@@ -41,14 +40,10 @@ class TrainingTable:
 
 
 def model_card(
-    dataset: Dataset,
+    candidates: Candidates,
     *,
-    champion: str,
-    selected_by: str,
     matrix_limit: MatrixLimit | None,
-    scores: Sequence[tuple[str, str, Scores]],
     trained_on: Sequence[TrainingTable],
-    seed: int,
     worst_parity: float,
     warnings: Sequence[str] = (),
     notice: str = "",
@@ -59,6 +54,13 @@ def model_card(
 
     `notice`: the text that the licence of the training data requires. `beliefs`: a line on each table with few pairs.
     """
+    dataset, champion = candidates.dataset, candidates.champion
+    cautions = [Sentence("", lead=warning, tone=Tone.BAD) for warning in warnings]
+    exactness = (
+        f"Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds "
+        "(gate 1e-5).",
+        f"Seed {candidates.seed}; the same tables and seed give the same model.",
+    )
     return Document(
         f"Slowdown predictor: {champion}",
         (
@@ -71,10 +73,10 @@ def model_card(
             Sentence(_matrix_text(matrix_limit)),
             *_trial_note(dataset),
             Section("Learned from", _sources(dataset, trained_on)),
-            Section("Scores on rows never fitted", _scores(scores, selected_by)),
+            Section("Scores on rows never fitted", _scores(candidates)),
             *_groups_section(compositions),
             *_beliefs_section(beliefs),
-            Section("Limits", (*_warnings(warnings), Items((*LIMITS, *_exactness(worst_parity, seed))))),
+            Section("Limits", (*cautions, Items((*LIMITS, *exactness)))),
             *((Section("Notices", (Sentence(notice.strip()),)),) if notice.strip() else ()),
         ),
     )
@@ -89,16 +91,8 @@ LIMITS = (
 )
 
 
-def _exactness(worst_parity: float, seed: int) -> tuple[str, str]:
-    return (
-        f"Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds "
-        "(gate 1e-5).",
-        f"Seed {seed}; the same tables and seed give the same model.",
-    )
-
-
 def _matrix_text(limit: MatrixLimit | None) -> str:
-    """How large a matrix the model answers."""
+    """Return a sentence on how large a matrix the model answers."""
     if limit is None:
         return "It factorises over jobs: matrices of any size are answered by the same model."
     return (
@@ -116,7 +110,7 @@ def _trial_note(dataset: Dataset) -> list[Sentence]:
 
 
 def _sources(dataset: Dataset, trained_on: Sequence[TrainingTable]) -> tuple[Part, ...]:
-    """The tables, the domains and workloads, and the encoder."""
+    """Return the tables, the domains and workloads, and the encoder."""
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
     tables = tuple(
         (
@@ -137,17 +131,13 @@ def _sources(dataset: Dataset, trained_on: Sequence[TrainingTable]) -> tuple[Par
     )
 
 
-def _scores(scores: Sequence[tuple[str, str, Scores]], selected_by: str) -> tuple[Part, ...]:
+def _scores(candidates: Candidates) -> tuple[Part, ...]:
     splits = (
         "`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other of "
         "its model family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from "
-        f"fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. {SELECTIONS[selected_by]}"
+        f"fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. {SELECTIONS[candidates.selected_by]}"
     )
-    return (Sentence(with_code(splits)), scores_by_model(scores), Sentence(f"{LEGEND}."))
-
-
-def _warnings(warnings: Sequence[str]) -> list[Sentence]:
-    return [Sentence("", lead=warning, tone=Tone.BAD) for warning in warnings]
+    return (Sentence(with_code(splits)), scores_by_model(candidates.scores), Sentence(f"{LEGEND}."))
 
 
 def _beliefs_section(lines: Sequence[str]) -> list[Section]:

@@ -10,31 +10,53 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from interfere.errors import NotFoundError, UnfitError
 from interfere.predict.manifest import published_version, read_manifest
-from interfere.training.evaluation.gating.gate import Verdict
-from interfere.training.publishing.model_folder import replace_folder
-from interfere.training.publishing.run_logging import Example, log_pair_graph
-from interfere.training.publishing.tracking import DATABASE, Run, mlflow_connection
+from interfere.training.evaluation.gate import Verdict
+from interfere.training.publishing.publication import replace_folder
+from interfere.training.publishing.tracking import DATABASE, Example, Run, log_pair_graph, mlflow_connection
 
 MODEL = "interfere"  # name of the registered model
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases
 PUBLISHED = "published"  # artifact folder of a run
 PASSED, REFUSED = "passed", "refused"
+FIGURES = ("pair.mae", "job.mae", "job.mae_own", "job.mae_others", "job.coverage_own", "job.coverage_others")
 MAX_TAG_LENGTH = 4_900  # characters of a tag's value; MLflow's limit is 5,000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredVersion:
-    """A version in the registry."""
+class ModelVersion:
+    """One version of the registered model, with the gate's verdict on it."""
 
     number: int
-    champion: bool  # whether it has the champion alias
+    model: str  # one of `interfere.training.models.catalogue.MODELS`
+    folder_version: str
+    run_id: str
+    registered_at_s: float  # unix time
+    gate: str  # passed or refused; "" where it was never judged
+    reason: str  # of the verdict
+    judged_against: int | None  # the champion that it was judged against
+    forced: str  # why it was promoted in spite of the verdict; "" where it was not
+    champion: bool  # whether it has this alias
+    challenger: bool
+
+    @property
+    def registered_at(self) -> str:
+        """Return the time of registration, UTC."""
+        return datetime.fromtimestamp(self.registered_at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedVersion(ModelVersion):
+    """A version of the registry beside its figures."""
+
+    published: bool  # whether it lies in the champion's folder of the workspace
+    figures: Mapping[str, float]  # scores on rows never fitted, by "split.score"; NaN where unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +64,7 @@ class ChampionVersion:
     """The present champion, with its folder downloaded for the duration of the block."""
 
     number: int
-    model: str  # one of `interfere.training.models.catalogue.MODELS`
+    model: str
     folder: Path
 
 
@@ -66,15 +88,12 @@ def fetch_champion(mlflow: Any) -> Iterator[ChampionVersion | None]:
 
     `mlflow` is connected to the registry.
     """
-    client = mlflow.MlflowClient()
-    number = _version_with_alias(client, CHAMPION) if _model_exists(client) else None
-    if number is None:
+    version = next((each for each in _versions(mlflow.MlflowClient()) if each.champion), None)
+    if version is None:
         yield None
         return
-    version = client.get_model_version(MODEL, str(number))
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = mlflow.artifacts.download_artifacts(run_id=version.run_id, artifact_path=PUBLISHED, dst_path=scratch)
-        yield ChampionVersion(number=number, model=version.tags.get("model", ""), folder=Path(folder))
+    with _downloaded(mlflow, version) as folder:
+        yield ChampionVersion(number=version.number, model=version.model, folder=folder)
 
 
 def register(
@@ -86,13 +105,13 @@ def register(
     version: str,
     verdict: Verdict,
     judged_against: int | None,
-) -> RegisteredVersion:
+) -> ModelVersion:
     """Register `pair.onnx` as challenger; the first version that passes the gate also becomes champion."""
     # 1. Log the graph with its signature and an input example.
     info = log_pair_graph(run, graph, example)
     # 2. Create a version with the verdict in its tags.
     client = run.mlflow.MlflowClient()
-    if not _model_exists(client):
+    if not client.search_registered_models(f"name = '{MODEL}'"):
         client.create_registered_model(MODEL, description="Slowdown of co-located jobs")
     tags = {
         "folder_version": version,
@@ -102,13 +121,11 @@ def register(
         "gate_against": "" if judged_against is None else str(judged_against),
     }
     created = client.create_model_version(MODEL, info.model_uri, run_id=run.id, model_id=info.model_id, tags=tags)
-    number = int(created.version)
     # 3. Set the aliases.
-    client.set_registered_model_alias(MODEL, CHALLENGER, str(number))
-    becomes_champion = verdict.passed and _version_with_alias(client, CHAMPION) is None
-    if becomes_champion:
-        client.set_registered_model_alias(MODEL, CHAMPION, str(number))
-    return RegisteredVersion(number=number, champion=becomes_champion)
+    client.set_registered_model_alias(MODEL, CHALLENGER, created.version)
+    if verdict.passed and not any(each.champion for each in _versions(client)):
+        client.set_registered_model_alias(MODEL, CHAMPION, created.version)
+    return next(each for each in _versions(client) if each.number == int(created.version))
 
 
 def promote(
@@ -119,54 +136,57 @@ def promote(
     Raises NotFoundError for an unknown version, UnfitError for one that the gate refused (unless `force` gives the
     reason for promoting it in spite of that), ModelError for a folder that must not be served.
     """
-    require_registry(work, tracking)
+    _require_registry(work, tracking)
     with mlflow_connection(work, tracking) as mlflow:
         # 1. Find the version.
         client = mlflow.MlflowClient()
-        versions = {int(v.version): v for v in client.search_model_versions(f"name = '{MODEL}'")}
-        selected = (_version_with_alias(client, CHALLENGER) if versions else None) if number is None else number
-        if selected is None or selected not in versions:
-            listed = ", ".join(str(k) for k in sorted(versions)) or "none: interfere train"
-            raise NotFoundError("no such registered version", value=selected, remedy=f"one of {listed}")
+        versions = _versions(client)
+        is_selected = (each.challenger if number is None else each.number == number for each in versions)
+        selected = next((each for each, found in zip(versions, is_selected, strict=True) if found), None)
+        if selected is None:
+            listed = ", ".join(str(each.number) for each in reversed(versions)) or "none: interfere train"
+            raise NotFoundError("no such registered version", value=number, remedy=f"one of {listed}")
         # 2. Obey the gate's verdict.
-        tags = client.get_model_version(MODEL, str(selected)).tags
-        verdict = tags.get("gate_reason", "registered without a verdict")
-        if tags.get("gate") != PASSED and not force:
+        if selected.gate != PASSED and not force:
             raise UnfitError(
-                f"version {selected} did not pass the gate",
-                value=verdict,
+                f"version {selected.number} did not pass the gate",
+                value=selected.reason,
                 remedy="train on more measurements, or promote it all the same: --force REASON",
             )
         # 3. Download, check and publish its folder.
-        previous = _version_with_alias(client, CHAMPION)
         folder = champion_folder(work)
-        with tempfile.TemporaryDirectory() as scratch:
-            downloaded = mlflow.artifacts.download_artifacts(
-                run_id=versions[selected].run_id, artifact_path=PUBLISHED, dst_path=scratch
-            )
-            manifest = read_manifest(Path(downloaded), fingerprint)
-            copy_folder(Path(downloaded), folder)
+        with _downloaded(mlflow, selected) as downloaded:
+            manifest = read_manifest(downloaded, fingerprint)
+            copy_folder(downloaded, folder)
         # 4. Move the alias.
         if force:
-            client.set_model_version_tag(MODEL, str(selected), "forced", force[:MAX_TAG_LENGTH])
-        client.set_registered_model_alias(MODEL, CHAMPION, str(selected))
-    judged_against = tags.get("gate_against", "")
+            client.set_model_version_tag(MODEL, str(selected.number), "forced", force[:MAX_TAG_LENGTH])
+        client.set_registered_model_alias(MODEL, CHAMPION, str(selected.number))
     return Promotion(
-        number=selected,
+        number=selected.number,
         model=manifest.model,
         version=manifest.version,
         folder=folder,
-        before=previous,
-        verdict=verdict,
-        judged_against=int(judged_against) if judged_against else None,
+        before=next((each.number for each in versions if each.champion), None),
+        verdict=selected.reason,
+        judged_against=selected.judged_against,
         forced=force,
     )
 
 
-def require_registry(work: Path, tracking: str | None) -> None:
-    """Raise NotFoundError for a workspace in which nothing was trained."""
-    if tracking is None and not (work / DATABASE).is_file():
-        raise NotFoundError("no model was trained in this workspace", value=work, remedy="interfere train")
+def list_versions(work: Path, tracking: str | None = None) -> tuple[ListedVersion, ...]:
+    """Return all registered versions, newest first. Raises NotFoundError for a workspace without any."""
+    _require_registry(work, tracking)
+    published = published_version(champion_folder(work))
+    with mlflow_connection(work, tracking) as mlflow:
+        client = mlflow.MlflowClient()
+        listed = []
+        for each in _versions(client):
+            metrics = client.get_run(each.run_id).data.metrics
+            figures = {name: metrics.get(name, math.nan) for name in FIGURES}
+            is_published = each.folder_version == published != ""
+            listed.append(ListedVersion(**asdict(each), published=is_published, figures=figures))
+        return tuple(listed)
 
 
 def champion_folder(work: Path) -> Path:
@@ -181,72 +201,45 @@ def challenger_folder(work: Path) -> Path:
 
 def copy_folder(source: Path, target: Path) -> None:
     """Publish a copy of a model folder."""
-
-    def write(folder: Path) -> None:
-        shutil.copytree(source, folder, dirs_exist_ok=True)
-
-    replace_folder(target, write)
+    replace_folder(target, lambda folder: shutil.copytree(source, folder, dirs_exist_ok=True))
 
 
-def _model_exists(client: Any) -> bool:
-    return bool(client.search_registered_models(f"name = '{MODEL}'"))
+def _require_registry(work: Path, tracking: str | None) -> None:
+    """Raise NotFoundError for a workspace in which nothing was trained."""
+    if tracking is None and not (work / DATABASE).is_file():
+        raise NotFoundError("no model was trained in this workspace", value=work, remedy="interfere train")
 
 
-def _version_with_alias(client: Any, alias: str) -> int | None:
-    """The version that has the alias; None where no version has it."""
-    return next((int(v) for a, v in client.get_registered_model(MODEL).aliases.items() if a == alias), None)
+def _versions(client: Any) -> list[ModelVersion]:
+    """Return all versions of the registered model, newest first."""
+    found = sorted(client.search_model_versions(f"name = '{MODEL}'"), key=lambda version: -int(version.version))
+    aliases = client.get_registered_model(MODEL).aliases if found else {}
+    versions = []
+    for each in found:
+        number, tags = int(each.version), client.get_model_version(MODEL, each.version).tags
+        judged_against = tags.get("gate_against", "")
+        versions.append(
+            ModelVersion(
+                number=number,
+                model=tags.get("model", ""),
+                folder_version=tags.get("folder_version", ""),
+                run_id=each.run_id,
+                registered_at_s=each.creation_timestamp / 1000,
+                gate=tags.get("gate", ""),
+                reason=tags.get("gate_reason", "registered without a verdict"),
+                judged_against=int(judged_against) if judged_against else None,
+                forced=tags.get("forced", ""),
+                champion=int(aliases.get(CHAMPION, 0)) == number,
+                challenger=int(aliases.get(CHALLENGER, 0)) == number,
+            )
+        )
+    return versions
 
 
-FIGURES = ("pair.mae", "job.mae", "job.mae_own", "job.mae_others", "job.coverage_own", "job.coverage_others")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedVersion:
-    """One version of the registry."""
-
-    number: int
-    model: str
-    folder_version: str
-    registered_at_s: float  # unix time
-    gate: str  # passed or refused; "" where it was never judged
-    reason: str  # of the verdict
-    forced: str  # why it was promoted in spite of the verdict; "" where it was not
-    champion: bool
-    challenger: bool
-    published: bool  # whether it lies in the champion's folder of the workspace
-    figures: Mapping[str, float]  # scores on rows never fitted, by "split.score"; NaN where unknown
-
-    @property
-    def registered_at(self) -> str:
-        """The time of registration, UTC."""
-        return datetime.fromtimestamp(self.registered_at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def list_versions(work: Path, tracking: str | None = None) -> tuple[ListedVersion, ...]:
-    """All registered versions, newest first. Raises NotFoundError for a workspace without any."""
-    require_registry(work, tracking)
-    published = published_version(champion_folder(work))
-    with mlflow_connection(work, tracking) as mlflow:
-        client = mlflow.MlflowClient()
-        versions = sorted(client.search_model_versions(f"name = '{MODEL}'"), key=lambda v: -int(v.version))
-        aliases = client.get_registered_model(MODEL).aliases if versions else {}
-        return tuple(_listed(client, version, aliases, published) for version in versions)
-
-
-def _listed(client: Any, version: Any, aliases: Mapping[str, str], published: str) -> ListedVersion:
-    tags = client.get_model_version(MODEL, version.version).tags
-    metrics = client.get_run(version.run_id).data.metrics
-    number, folder_version = int(version.version), tags.get("folder_version", "")
-    return ListedVersion(
-        number=number,
-        model=tags.get("model", ""),
-        folder_version=folder_version,
-        registered_at_s=version.creation_timestamp / 1000,
-        gate=tags.get("gate", ""),
-        reason=tags.get("gate_reason", ""),
-        forced=tags.get("forced", ""),
-        champion=int(aliases.get(CHAMPION, 0)) == number,
-        challenger=int(aliases.get(CHALLENGER, 0)) == number,
-        published=folder_version == published != "",
-        figures={name: metrics.get(name, math.nan) for name in FIGURES},
-    )
+@contextmanager
+def _downloaded(mlflow: Any, version: ModelVersion) -> Iterator[Path]:
+    """Download the published folder of a version for the duration of the block."""
+    with tempfile.TemporaryDirectory() as scratch:
+        yield Path(
+            mlflow.artifacts.download_artifacts(run_id=version.run_id, artifact_path=PUBLISHED, dst_path=scratch)
+        )

@@ -5,35 +5,60 @@ every training row, on random rows (absent features, unknown identities, values 
 rows exactly on split thresholds. The matrix limit of a model that predicts pair by pair is estimated in CPU
 microseconds of one core, from the size of the model alone, so that equal models state equal limits on every machine;
 `tests/bench/test_model_forms.py` compares it with what a pair takes.
+
+The folder is all that the server reads. A folder that is not a model folder is never replaced.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import io
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.tables import Table
 from interfere.errors import ModelError, UnfitError
-from interfere.predict.completion import FactCompletion
+from interfere.predict.completion import ARRAYS, FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.groups import GroupComposition
 from interfere.predict.intervals import Intervals
-from interfere.predict.novelty import JobSpace
-from interfere.predict.pair_intervals import PairIntervals
+from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
+from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
+from interfere.predict.online import prior
+from interfere.predict.pair_intervals import PairIntervals, pair_interval_arrays
 from interfere.protocols import PairEncoder
+from interfere.records import JobProfile
 from interfere.reports.markdown import markdown
+from interfere.strict_json import json_value
 from interfere.training.beliefs.publish import BeliefComparison
 from interfere.training.campaigns import align_campaigns
-from interfere.training.dataset import METRIC, Dataset, PairRows, SourceTables, build_dataset, read_source_tables
-from interfere.training.evaluation.candidates import Candidates, SplitScore
-from interfere.training.evaluation.contributions import trees_of
-from interfere.training.evaluation.cross_validation import evaluate_models
-from interfere.training.evaluation.gating.comparison import UnseenPredictions, unseen_predictions
+from interfere.training.dataset import (
+    METRIC,
+    Dataset,
+    PairRows,
+    SourceTables,
+    build_dataset,
+    known_profiles,
+    read_source_tables,
+)
+from interfere.training.evaluation.candidates import Candidates
+from interfere.training.evaluation.cross_validation import calibrate_intervals, evaluate_models, partner_counts
+from interfere.training.evaluation.figures import trees_of
+from interfere.training.evaluation.gate import unseen_predictions
+from interfere.training.evaluation.scores import scores_document
 from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
-from interfere.training.interval_calibration import calibrate_intervals
 from interfere.training.models.completed import completion_of_model, encoded_workloads, exported_form
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
 from interfere.training.models.onnx_graph import share_equal_constants, stamp_fingerprint
@@ -42,13 +67,15 @@ from interfere.training.models.protocols import FittedModel
 from interfere.training.publishing.model_card import TrainingTable, model_card
 from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors, residual_prior_file
 
+PARITY_BUDGET = 1e-5  # log slowdown; float32 sums of 300 trees or 32 products differ by under 1e-6
+RANDOM_JOBS = 32
 MATRIX_TIME_S = 5.0  # half the time that clients wait by default
 ENCODING_US, TREE_US = 1.0, 0.03  # of a pair: 400 trees take 7 to 13 µs on one core
 UNKNOWN_KIND_US = 50.0  # of a model without trees that does not factorise: none of ours
 
 
 def matrix_limit(model: FittedModel, dataset: Dataset) -> MatrixLimit | None:
-    """The limit of a fitted model, in two digits; None for one that factorises over jobs."""
+    """Return the matrix limit of a fitted model, in two digits; None for a model that factorises over jobs."""
     exported, _ = exported_form(model, dataset)
     if hasattr(exported, "to_matrix_onnx"):
         return None
@@ -58,7 +85,7 @@ def matrix_limit(model: FittedModel, dataset: Dataset) -> MatrixLimit | None:
 
 
 def pair_cost_us(model: FittedModel) -> float:
-    """Estimated CPU time of one pair among many, in microseconds."""
+    """Return the estimated CPU time of one pair among many, in microseconds."""
     trees = trees_of(model)
     return UNKNOWN_KIND_US if trees is None else ENCODING_US + TREE_US * trees.model_text.count("\nTree=")
 
@@ -111,10 +138,6 @@ def published_compositions(
         if each.cases and (each.device_type, each.mode) in trained - measured_here
     }
     return (*(each for each in own if (each.device_type, each.mode) not in found), *found.values())
-
-
-PARITY_BUDGET = 1e-5  # log slowdown; float32 sums of 300 trees or 32 products differ by under 1e-6
-RANDOM_JOBS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +219,7 @@ def random_jobs(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], NDArr
 
 
 def _max_difference(graph: NDArray[np.float64], model: NDArray[np.float64]) -> float:
-    """Largest absolute difference; infinite where either holds NaN."""
+    """Return the largest absolute difference; infinite where either holds NaN."""
     difference = np.abs(graph - model)
     return float(difference.max()) if np.isfinite(difference).all() else float("inf")
 
@@ -213,26 +236,23 @@ def _require_parity(graph: bytes, rows_compared: int, max_error: float, subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The content of a model folder."""
+    """The content of a model folder: the champion of a training, and everything that is fitted beside it."""
 
-    model: str
-    selected_by: str  # one of `interfere.training.evaluation.candidates`
-    worst_parity: float  # log slowdown: largest difference of either graph from its model
+    candidates: Candidates
+    source: SourceTables
     pair_graph: bytes
     matrix_graph: bytes | None  # None for a model that does not factorise over jobs
     matrix_limit: MatrixLimit | None  # of such a model
+    worst_parity: float  # log slowdown: largest difference of either graph from its model
     card: str
     intervals: Intervals
     feasibility: Feasibility | None
-    space: JobSpace | None  # of the model's jobs, for novelty; None for a model without a measure of novelty
     completion: FactCompletion  # of the absent facts of the jobs that the graphs read
     encoded_workloads: Sequence[NDArray[np.float32]]  # by domain: float32[N, F], completed; NaN without a profile
-    scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
     pair_intervals: PairIntervals | None  # that the graphs predict as a belief does, with its intervals
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
-    unseen: UnseenPredictions  # of the champion, for every row of the training set
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
 
 
@@ -271,13 +291,9 @@ def build_publication(
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
     )
     document = model_card(
-        dataset,
-        champion=candidates.champion,
-        selected_by=candidates.selected_by,
+        candidates,
         matrix_limit=limit,
-        scores=candidates.scores,
         trained_on=trained_on,
-        seed=seed,
         worst_parity=worst_parity,
         warnings=warnings,
         notice=notice,
@@ -285,23 +301,172 @@ def build_publication(
         beliefs=[each.text(candidates.champion) for each in comparisons],
     )
     return Publication(
-        model=candidates.champion,
-        selected_by=candidates.selected_by,
-        worst_parity=worst_parity,
+        candidates=candidates,
+        source=source,
         pair_graph=pair.content,
         matrix_graph=matrix.content if matrix else None,
         matrix_limit=limit,
+        worst_parity=worst_parity,
         card=markdown(document),
         intervals=calibrate_intervals(dataset, candidates.champion_evaluations),
         feasibility=fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC)),
-        space=getattr(champion, "space", None),
         completion=completion,
         encoded_workloads=tuple(encoded),
-        scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
         pair_intervals=pair_intervals,
         measured_pairs=measured_pairs,
-        unseen=unseen_predictions(dataset, candidates.champion_evaluations),
         compositions=compositions,
     )
+
+
+def publish(target: Path, publication: Publication) -> str:
+    """Write the model folder and return its version.
+
+    A reader sees the old folder or the new one, never parts of both. Equal models give equal bytes and an equal
+    version; only `created_at` differs (`SOURCE_DATE_EPOCH` fixes it). Raises UnfitError where the folder cannot be
+    written, or where `target` holds something that is not a model folder.
+    """
+    # 1. Render the files.
+    files = {
+        "pair.onnx": publication.pair_graph,
+        **({MATRIX_GRAPH: publication.matrix_graph} if publication.matrix_graph else {}),
+        "arrays.npz": _arrays(publication),
+        PROFILES_FILE: profiles_content(_profiles_by_job(publication.source.tables)),
+        "card.md": publication.card.encode(),
+        prior.PRIOR_FILE: publication.residual_prior,
+    }
+    # 2. Describe them in the manifest; the version is a digest of its content.
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    content = _manifest_content(publication, digests)
+    version = hashlib.sha256(_json(content)).hexdigest()[:12]
+    header = {"format": FORMAT, "version": version, "created_at": _creation_time()}
+    files["manifest.json"] = _json({**header, **content}, indent=1)
+
+    # 3. Write them into a new folder, and move it into place.
+    def write(folder: Path) -> None:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+
+    replace_folder(target, write)
+    return version
+
+
+def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
+    """Return the profiles of each source, sorted by job. The server combines them with the registered profiles."""
+    return sorted(known_profiles(tables).profiles, key=lambda profile: (profile.workload, profile.device_type))
+
+
+def require_replaceable(target: Path) -> None:
+    """Raises UnfitError where `target` holds something that is not a model folder."""
+    if target.exists() and not (target / "manifest.json").is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise UnfitError(
+            "will not replace what is not a model folder", value=target, remedy="choose an empty or new folder"
+        )
+
+
+def replace_folder(target: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new folder, then put it in the place of `target`.
+
+    The old folder is put back where that fails. Raises UnfitError as `publish`.
+    """
+    require_replaceable(target)
+    # 1. Make a scratch folder on the same file system.
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise _unwritable(target, error) from None
+    old, new = scratch / "old", scratch / "new"
+    try:
+        # 2. Fill the new folder.
+        new.mkdir()
+        write(new)
+        # 3. Exchange the folders.
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+    except OSError as error:
+        if not target.exists() and old.exists():
+            old.rename(target)
+        raise _unwritable(target, error) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _unwritable(target: Path, error: OSError) -> UnfitError:
+    return UnfitError(
+        f"the model folder cannot be written ({error.strerror or error})",
+        value=target,
+        remedy="choose a folder you may write to, with free space",
+    )
+
+
+def _manifest_content(publication: Publication, digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return the manifest without format, version and creation time."""
+    candidates, dataset = publication.candidates, publication.candidates.dataset
+    intervals, feasibility = publication.intervals, publication.feasibility
+    no_threshold = math.isinf(intervals.abstains_above)  # strict JSON has no infinity
+    return {
+        "model": candidates.champion,
+        "selected_by": candidates.selected_by,
+        "fingerprint": dataset.fingerprint,
+        "job_features": dataset.job_columns,
+        "pair_features": dataset.pair_columns,
+        "workloads": dataset.workloads,
+        "domains": [asdict(domain) for domain in dataset.domains],
+        "intervals": {
+            "calibrated": intervals.calibrated,
+            "levels": intervals.levels.tolist(),
+            "grids": intervals.grids.tolist(),
+            "abstains_above": None if no_threshold else intervals.abstains_above,
+        },
+        "feasibility": feasibility
+        and {"level": feasibility.level, "slope": feasibility.slope, "effect": feasibility.effect.tolist()},
+        "scores": scores_document(candidates.scores),
+        "matrix_limit": None if publication.matrix_limit is None else asdict(publication.matrix_limit),
+        **({"groups": [each.to_json() for each in publication.compositions]} if publication.compositions else {}),
+        "trained_on": [asdict(table) for table in publication.trained_on],
+        "files": dict(digests),
+    }
+
+
+def _arrays(publication: Publication) -> bytes:
+    """Return the arrays of `arrays.npz`.
+
+    They are the encoded workloads by domain, the measured rows (if published) with the champion's out-of-fold
+    predictions, partner counts, intervals of single pairs, and completion and space of the jobs.
+    """
+    candidates, completion = publication.candidates, publication.completion
+    dataset, space = candidates.dataset, getattr(candidates.champion_model, "space", None)  # for novelty
+    unseen, latest = unseen_predictions(dataset, candidates.champion_evaluations), dataset.latest_index()
+    latest = latest[~dataset.aligned[latest]] if publication.measured_pairs else latest[:0]
+    rows = dataset.take(latest)
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        partners=partner_counts(dataset),
+        **({} if space is None else {f"space_{f.name}": getattr(space, f.name) for f in fields(space)}),
+        **pair_interval_arrays(publication.pair_intervals),
+        **{f"completion_{name}": getattr(completion, name) for name in ARRAYS},
+        measured_victim=rows.rows.victim - 1,
+        measured_neighbour=rows.rows.neighbour - 1,
+        measured_domain=rows.domain,
+        measured_log=rows.log_slowdown,
+        measured_lower=rows.lower,
+        measured_upper=rows.upper,
+        **unseen.take(latest).arrays(),
+        allow_pickle=False,
+        **{f"features_{k}": jobs for k, jobs in enumerate(publication.encoded_workloads)},
+    )
+    return buffer.getvalue()
+
+
+def _json(content: Any, *, indent: int | None = None) -> bytes:
+    """Return strict JSON, in which NaN is null."""
+    return (json.dumps(json_value(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def _creation_time() -> str:
+    """Return the present time, or that of a reproducible build (reproducible-builds.org, SOURCE_DATE_EPOCH)."""
+    return datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()), UTC).isoformat()

@@ -49,7 +49,7 @@ class OutOfFoldErrors:
 
 
 def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation, seed: int) -> OutOfFoldErrors:
-    """The errors of an evaluated model; in the `job` split they tell which job was unseen."""
+    """Return the errors of an evaluated model; in the `job` split they tell which job was unseen."""
     index = evaluation.index
     victim, neighbour = dataset.rows.victim[index], dataset.rows.neighbour[index]
     new_victim, new_neighbour = np.zeros(len(index), dtype=bool), np.zeros(len(index), dtype=bool)
@@ -71,7 +71,7 @@ def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation, seed: int) -> O
 
 
 def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_errors: OutOfFoldErrors) -> ResidualPrior:
-    """The prior from the errors on the `job` split and on the `pair` split; signatures are those of the dataset."""
+    """Fit the prior to the errors on the `job` split and on the `pair` split; signatures are those of the dataset."""
     # 1. Compute signatures, if there are enough unseen jobs to fit their covariance.
     unseen_jobs = np.unique(np.stack([job_errors.victim, job_errors.domain])[:, job_errors.new_victim], axis=1).shape[1]
     components = COMPONENTS if unseen_jobs >= MIN_UNSEEN_JOBS else 0
@@ -117,7 +117,7 @@ def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_error
 
 
 def residual_prior_file(prior: ResidualPrior) -> bytes:
-    """The content of `residual.npz` in a model folder."""
+    """Return the content of `residual.npz` in a model folder."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **prior_arrays(prior))
     return buffer.getvalue()
@@ -133,9 +133,10 @@ def _fit_role(
     signatures: Mapping[WorkloadKey, Floats],
     components: int,
 ) -> tuple[Floats, float] | None:
-    """(Σ, noise variance) of the jobs in one role, from the selected tests; None for fewer than two jobs.
+    """Return the covariance Σ of the effects of jobs in one role and the variance of the noise, from the selected
+    tests.
 
-    Self pairs are left out: they show a job in both roles at once.
+    None for fewer than two jobs. Self pairs are left out: they show a job in both roles at once.
     """
     # 1. Group the tests by job and domain.
     job, partner = (errors.victim, errors.neighbour) if role == "as_victim" else (errors.neighbour, errors.victim)
@@ -156,7 +157,7 @@ def _fit_role(
 
 
 def fit_random_effects(groups: Sequence[RandomEffectGroup]) -> tuple[Floats, float]:
-    """(Σ float64[d, d], noise variance) of e = Φ a + noise · scale with a ~ N(0, Σ), one a per group."""
+    """Fit e = Φ a + noise · scale with a ~ N(0, Σ), one a per group, and return Σ, float64[d, d], and the noise."""
     d = groups[0][0].shape[1]
     rows = sum(len(e) for _, e, _ in groups)
     whitened = [(phi / np.sqrt(scale)[:, None], e / np.sqrt(scale)) for phi, e, scale in groups]
@@ -179,8 +180,11 @@ def fit_random_effects(groups: Sequence[RandomEffectGroup]) -> tuple[Floats, flo
 
 
 def job_signatures(dataset: Dataset, components: int) -> dict[WorkloadKey, Floats]:
-    """Signature of every job of every domain: float64[components], the leading principal components of its row and
-    column of log slowdowns, in which unmeasured pairs have their additive estimate."""
+    """Return a signature of every job of every domain, float64[components].
+
+    A signature holds the leading principal components of the job's row and column of log slowdowns. Pairs that were not
+    measured have their additive estimate.
+    """
     signatures: dict[WorkloadKey, Floats] = {}
     for domain in range(len(dataset.domains)):
         jobs, grid = _slowdown_grid(dataset, domain)
@@ -198,13 +202,13 @@ def job_signatures(dataset: Dataset, components: int) -> dict[WorkloadKey, Float
 
 
 def _workload_key(dataset: Dataset, job: int, domain: int) -> WorkloadKey:
-    """(workload, device type, mode) of an identity on a domain."""
+    """Return workload, device type and sharing mode of an identity in a domain."""
     place = dataset.domains[domain]
     return dataset.workloads[job - 1], place.device_type, place.mode
 
 
 def _slowdown_grid(dataset: Dataset, domain: int) -> tuple[list[int], Floats]:
-    """(identities, float64[k, k] of log slowdowns, NaN where not measured) of one domain."""
+    """Return the identities of one domain, and their log slowdowns, float64[k, k]; NaN where not measured."""
     rows = dataset.take(np.flatnonzero(dataset.domain == domain)).latest_rows()
     jobs = sorted({*rows.rows.victim.tolist(), *rows.rows.neighbour.tolist()})
     position = {job: k for k, job in enumerate(jobs)}
@@ -217,7 +221,7 @@ def _slowdown_grid(dataset: Dataset, domain: int) -> tuple[list[int], Floats]:
 
 
 def _row_and_column_effects(grid: Floats) -> tuple[float, Floats, Floats]:
-    """(mean, effects of rows, effects of columns), each shrunk as if by one further entry without effect."""
+    """Return the mean and the effects of rows and columns, each shrunk as if by one further entry without effect."""
     measured = np.isfinite(grid)
     mean = float(grid[measured].mean()) if measured.any() else 0.0
     rows = np.nansum(grid - mean, axis=1) / (measured.sum(axis=1) + 1)
@@ -226,7 +230,7 @@ def _row_and_column_effects(grid: Floats) -> tuple[float, Floats, Floats]:
 
 
 def _fill_additively(grid: Floats) -> Floats:
-    """The grid with mean + row effect + column effect where it has no measurement."""
+    """Return the grid with mean + row effect + column effect where it has no measurement."""
     mean, rows, columns = _row_and_column_effects(grid)
     return np.asarray(np.where(np.isfinite(grid), grid, mean + rows[:, None] + columns[None]))
 
@@ -234,7 +238,7 @@ def _fill_additively(grid: Floats) -> Floats:
 def _additive_effects(
     dataset: Dataset,
 ) -> tuple[dict[DomainKey, float], dict[WorkloadKey, float], dict[WorkloadKey, float]]:
-    """(mean log slowdown by (device type, mode), effect of each job as victim, effect of each job as neighbour)."""
+    """Return the mean log slowdown of each domain, and the effect of each job as victim and as neighbour."""
     means: dict[DomainKey, float] = {}
     victim_effects: dict[WorkloadKey, float] = {}
     neighbour_effects: dict[WorkloadKey, float] = {}
@@ -249,14 +253,14 @@ def _additive_effects(
 
 
 def _measured_workloads(dataset: Dataset) -> set[WorkloadKey]:
-    """(workload, device type, mode) of every job in any row."""
+    """Return workload, device type and sharing mode of every job in any row."""
     jobs = np.concatenate([dataset.rows.victim, dataset.rows.neighbour]).tolist()
     domains = np.concatenate([dataset.domain, dataset.domain]).tolist()
     return {_workload_key(dataset, job, domain) for job, domain in set(zip(jobs, domains, strict=True))}
 
 
 def _noise_variance(dataset: Dataset) -> float:
-    """Median variance of a measured log slowdown, from the rows' 95 % intervals."""
+    """Return the median variance of a measured log slowdown, from the rows' 95 % intervals."""
     has_interval = dataset.upper > dataset.lower
     if not has_interval.any():
         return MIN_NOISE_SD**2
@@ -265,7 +269,7 @@ def _noise_variance(dataset: Dataset) -> float:
 
 
 def _widened(covariance: Floats, width: int) -> Floats:
-    """float64[width, width] with a 2 × 2 default covariance in its corner."""
+    """Return float64[width, width] with a 2 × 2 default covariance in its corner."""
     wide: Floats = np.eye(width) * covariance[0, 0] / 10
     wide[:2, :2] = covariance
     return wide

@@ -7,26 +7,49 @@ another place than they name, because it was moved or copied, the addresses of i
 one transaction. Law: addresses outside the workspace's artifact folder are never touched.
 """
 
+import json
 import logging
 import math
 import os
 import platform
 import sqlite3
-import tempfile
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import UnavailableError, UnfitError
-from interfere.records import PairMeasurement
-from interfere.reports.document import Document
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.errors import ModelError, UnavailableError
+from interfere.file_writing import require_writable
+from interfere.protocols import PairEncoder
+from interfere.reports.document import Document, Part
 from interfere.reports.html_page import html_page
+from interfere.reports.markdown import markdown_table
+from interfere.strict_json import json_value
+from interfere.training.campaigns import CampaignRelation, alignment_texts
+from interfere.training.dataset import Dataset, PairRows, SourceTables
+from interfere.training.evaluation.candidates import Candidates, TableContribution
+from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.figures import (
+    contributions_figure,
+    error_by_job,
+    mean_contributions,
+    predicted_vs_measured,
+    slowdown_map,
+    trees_of,
+)
+from interfere.training.evaluation.gate import Verdict
+from interfere.training.evaluation.scores import scores_by_model
+from interfere.training.models.completed import exported_form, settings_of
+from interfere.training.models.protocols import FittedModel
+from interfere.training.publishing.publication import Publication, export_pair_graph
 
 DATABASE, ARTIFACTS = "mlflow.db", "mlartifacts"
 # Columns that hold the address of an artifact; what a release of MLflow does not have is skipped.
@@ -41,7 +64,7 @@ _LOCK_TIMEOUT_S = 10.0  # another process writes to the database
 
 
 def artifact_root(work: Path) -> str:
-    """The address of the workspace's artifact folder."""
+    """Return the address of the workspace's artifact folder."""
     return (work / ARTIFACTS).resolve().as_uri()
 
 
@@ -75,7 +98,7 @@ def adopt_artifacts(work: Path, experiment: str) -> str:
 
 
 def _recorded_root(connection: sqlite3.Connection, experiment: str) -> str:
-    """The artifact folder that the database names; "" where there is none yet, or where it is a server's."""
+    """Return the artifact folder that the database names; "" where it names none, or a server's."""
     if "artifact_location" not in _columns(connection, "experiments"):
         return ""
     row = connection.execute("SELECT artifact_location FROM experiments WHERE name = ?", (experiment,)).fetchone()
@@ -134,20 +157,19 @@ class Run:
         """Log a folder of artifacts."""
         self.mlflow.log_artifacts(str(path), name, run_id=self.id)
 
-    def log_dataset(self, name: str, digest: str, source: str, pairs: Sequence[PairMeasurement]) -> None:
-        """Log a table that was trained on, by name and digest (MLflow stores 36 characters of it)."""
+    def log_tables(self, source: SourceTables, paths: Sequence[Path]) -> None:
+        """Log the tables that were trained on, each by name and digest (MLflow stores 36 characters of it)."""
         import pandas as pd
 
-        columns = {
-            field: [getattr(p, field) for p in pairs] for field in ("victim", "neighbour", "device_type", "mode")
-        }
-        frame = pd.DataFrame(columns | {"slowdown": [p.slowdown for p in pairs]})
-        # MLflow warns that two source types match, and takes the right one.
-        with warnings.catch_warnings(action="ignore"):
-            dataset = self.mlflow.data.from_pandas(
-                frame, source=source, targets="slowdown", name=name, digest=digest[:36]
-            )
-        self.mlflow.log_input(dataset, context="training")
+        fields = ("victim", "neighbour", "device_type", "mode", "slowdown")
+        for table, path, digest in zip(source.tables, paths, source.digests, strict=True):
+            frame = pd.DataFrame({field: [getattr(pair, field) for pair in table.ok_pairs] for field in fields})
+            # MLflow warns that two source types match, and takes the right one.
+            with warnings.catch_warnings(action="ignore"):
+                dataset = self.mlflow.data.from_pandas(
+                    frame, source=str(path), targets="slowdown", name=table.name, digest=digest[:36]
+                )
+            self.mlflow.log_input(dataset, context="training")
 
     def log_finished_child(self, name: str, parameters: Mapping[str, object], metrics: Mapping[str, float]) -> None:
         """Log a nested run in one request and finish it: a training has dozens, one per fold."""
@@ -176,14 +198,9 @@ def prepare_workspace(work: Path, tracking: str | None = None) -> None:
 
     Raises UnfitError where the workspace cannot be written, UnavailableError where the server does not answer.
     """
-    try:
-        (work / ARTIFACTS if tracking is None else work).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=work):
-            pass
-    except OSError as error:
-        raise UnfitError(
-            f"the workspace cannot be written ({error.strerror})", value=work, remedy="choose another one with --work"
-        ) from None
+    require_writable(work)
+    if tracking is None:
+        (work / ARTIFACTS).mkdir(exist_ok=True)
     if tracking is not None and is_http_server(tracking):
         _require_reachable(tracking)
 
@@ -209,7 +226,7 @@ def _require_reachable(tracking: str) -> None:
 
 @contextmanager
 def mlflow_connection(work: Path, tracking: str | None = None) -> Iterator[Any]:
-    """The `mlflow` module connected to `tracking`, else to the workspace, for the duration of the block.
+    """Yield the `mlflow` module, connected to `tracking` or else to the workspace for the duration of the block.
 
     Raises what `prepare_workspace` raises.
     """
@@ -257,12 +274,12 @@ def tracked_run(work: Path, name: str, tracking: str | None = None) -> Iterator[
 
 
 def database_uri(work: Path) -> str:
-    """SQLAlchemy address of the workspace's database."""
+    """Return the SQLAlchemy address of the workspace's database."""
     return f"sqlite:///{(work / DATABASE).resolve()}"
 
 
 def library_versions() -> str:
-    """Versions of the interpreter, the machine and the libraries, one per line."""
+    """Return the versions of the interpreter, the machine and the libraries, one per line."""
     lines = [f"python {platform.python_version()}", f"machine {platform.machine()} {platform.system()}"]
     for name in LIBRARIES:
         try:
@@ -270,3 +287,174 @@ def library_versions() -> str:
         except PackageNotFoundError:
             lines.append(f"{name} not installed")
     return "\n".join(lines) + "\n"
+
+
+MODEL_ARTIFACT = "model"  # name of the logged model in its run
+EXAMPLE_ROWS = 2  # of the input example
+
+Example = Mapping[str, NDArray[Any]]  # one array for each input that a pair graph may have
+
+
+def input_example(model: FittedModel, dataset: Dataset) -> Example:
+    """Return the first training rows, as the exported graph of the model reads them."""
+    _, read_rows = exported_form(model, dataset)
+    rows = read_rows.rows.take(np.arange(EXAMPLE_ROWS))
+    return {field: getattr(rows, field) for field in PairRows.__dataclass_fields__}
+
+
+def log_pair_graph(run: Run, graph: bytes, example: Example) -> Any:
+    """Log `pair.onnx` as the MLflow model of a run; returns MLflow's description of it."""
+    import onnx
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    model = onnx.load_from_string(graph)
+    inputs = {value.name: example[value.name] for value in model.graph.input}
+    return run.mlflow.onnx.log_model(
+        model,
+        name=MODEL_ARTIFACT,
+        signature=ModelSignature(
+            inputs=Schema([TensorSpec(value.dtype, (-1, *value.shape[1:]), name) for name, value in inputs.items()]),
+            outputs=Schema([TensorSpec(np.dtype(np.float32), (-1,), "log_slowdown")]),
+        ),
+        input_example=inputs,
+        pip_requirements=["onnxruntime", "numpy"],  # given, so that MLflow does not start a process to infer them
+        save_as_external_data=False,
+    )
+
+
+def log_training(
+    run: Run,
+    candidates: Candidates,
+    publication: Publication,
+    verdict: Verdict,
+    encoder: PairEncoder,
+    report: Callable[[str], None],
+) -> None:
+    """Log the results of a training to MLflow.
+
+    The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
+    scores, feature contributions, folds, and the model itself as an MLflow model.
+    """
+    _log_parameters(run, candidates, publication)
+    _log_models(run, candidates, publication, encoder, report)
+    _log_comparison(run, candidates)
+    run.log_text("card.md", publication.card)
+    run.log_text("environment.txt", library_versions())
+    run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
+    _log_figures(run, candidates)
+
+
+def log_contributions(
+    run: Run, contributions: Sequence[TableContribution], campaigns: Sequence[CampaignRelation]
+) -> None:
+    """Log which tables help and which harm, and the result for older campaigns; nothing for a single table."""
+    rows = [
+        {"table": each.table, "effect": each.effect, "rows": each.rows, "tests": each.tests, **asdict(each.error)}
+        for each in contributions
+    ]
+    if rows:
+        run.log_text("tables.json", json.dumps(json_value(rows), indent=1) + "\n")
+        lines = [*alignment_texts(campaigns), *(each.text() for each in contributions)]
+        run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
+    for k, each in enumerate(contributions):
+        run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
+
+
+def _log_parameters(run: Run, candidates: Candidates, publication: Publication) -> None:
+    dataset = candidates.dataset
+    run.log_parameters(
+        {
+            "seed": candidates.seed,
+            "champion": candidates.champion,
+            "selected_by": candidates.selected_by,
+            "rows": len(dataset),
+            "workloads": len(dataset.workloads),
+            "fingerprint": dataset.fingerprint,
+            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
+        }
+    )
+
+
+def _log_models(
+    run: Run,
+    candidates: Candidates,
+    publication: Publication,
+    encoder: PairEncoder,
+    report: Callable[[str], None],
+) -> None:
+    """Log one run per model. The metrics of the champion are also logged to the run of the training."""
+    for name, settings in candidates.settings.items():
+        metrics = {
+            f"{split}.{score}": value
+            for split, model, scores in candidates.scores
+            if model == name
+            for score, value in asdict(scores).items()
+        }
+        with run.child_run(name) as model_run:
+            model_run.log_parameters(asdict(settings_of(settings)))  # type: ignore[call-overload]  # all settings are dataclasses
+            model_run.log_metrics(metrics)
+            _log_folds(model_run, [e for e in candidates.evaluations if e.model == name], candidates.seed)
+            _log_contributions(model_run, candidates.fitted[name], candidates.dataset)
+            graph = publication.pair_graph if name == candidates.champion else None
+            _log_graph(model_run, candidates, graph, encoder, report)
+        if name == candidates.champion:
+            run.log_metrics(metrics)
+
+
+def _log_graph(
+    run: Run, candidates: Candidates, graph: bytes | None, encoder: PairEncoder, report: Callable[[str], None]
+) -> None:
+    """Log the model that a run is named after. An unpublished model is exported and checked here.
+
+    Where its export differs from the model, the run gets no model, and the publication continues.
+    """
+    model, dataset = candidates.fitted[run.name], candidates.dataset
+    try:
+        graph = graph or export_pair_graph(model, dataset, encoder, seed=candidates.seed).content
+    except ModelError as error:
+        report(f"warning: {run.name} is not logged as a model: {error.what}, {error.value}")
+        return
+    log_pair_graph(run, graph, input_example(model, dataset))
+
+
+def _log_comparison(run: Run, candidates: Candidates) -> None:
+    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
+    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
+    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
+
+
+def _log_figures(run: Run, candidates: Candidates) -> None:
+    dataset, evaluations = candidates.dataset, candidates.champion_evaluations
+    figures: list[Part] = [predicted_vs_measured(dataset, evaluations), error_by_job(dataset, evaluations)]
+    figures += [slowdown_map(dataset, k) for k in range(len(dataset.domains))]
+    run.log_page("figures.html", Document(f"Figures of {candidates.champion}", tuple(figures)))
+    _log_contributions(run, candidates.champion_model, dataset)
+
+
+def _log_folds(model_run: Run, evaluations: Sequence[Evaluation], seed: int) -> None:
+    for evaluation in evaluations:
+        for k, fold in enumerate(evaluation.folds):
+            parameters = {
+                "split": evaluation.split,
+                "fold": k,
+                "hides": fold.hides or "a random part",
+                "seed": seed,
+            }
+            metrics = {"mae": fold.mae, "rows": float(fold.rows)}
+            model_run.log_finished_child(f"{model_run.name} {evaluation.split} {k}", parameters, metrics)
+
+
+def _log_contributions(run: Run, model: FittedModel, dataset: Dataset) -> None:
+    """Log a table and a figure of the feature contributions of a model with trees."""
+    if (trees := trees_of(model)) is None:
+        return
+    _, read_rows = exported_form(model, dataset)
+    contributions = mean_contributions(trees, read_rows)
+    columns: dict[str, list[Any]] = {
+        "feature": [feature for feature, _ in contributions],
+        "mean_abs_log_slowdown": [size for _, size in contributions],
+    }
+    run.log_table("contributions.json", columns)
+    figure = contributions_figure(model.name, contributions)
+    run.log_page("contributions.html", Document(figure.title, (figure,)))

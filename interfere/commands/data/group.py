@@ -1,24 +1,42 @@
 """Import, list, check and describe tables of measurements."""
 
+import math
+import webbrowser
+from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from interfere.commands.data import importing, own_table, transfer
-from interfere.commands.data.card import card
-from interfere.commands.data.facts import facts
-from interfere.commands.data.fetch import fetch
-from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import JsonFlag, emit
+from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
+from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.reports.document import text_table
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-importing.app.command("table")(own_table.table)
-app.add_typer(importing.app, name="import")
+if TYPE_CHECKING:
+    from interfere.data.facts import SourceFact
+    from interfere.records import JobProfile
 
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 Folder = Annotated[Path | None, typer.Argument(help="Folder of a table, or of several with a manifest.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a table of the workspace or shipped.")]
+Page = Annotated[Path | None, typer.Option("--out", help="The HTML file. Default: WORK/cards/TABLE.html.")]
+Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser.")]
+Workload = Annotated[str, typer.Argument(help="Name of the workload.")]
+OptionalTable = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A table's folder or name. Default: what the server knows.")
+]
+Model = Annotated[
+    Path | None,
+    typer.Option("--model", help="Model it serves: a folder, cpu or gpu. Default: WORK/models/champion, else cpu."),
+]
+DeviceType = Annotated[str, typer.Option(help="Only on this device type.")]
+Name = Annotated[str, typer.Argument(help="gavel, lucid, venus, parvagpu, orion or echo: `interfere data sources`.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for the files. Default: WORK/public/NAME.", show_default=False)]
+_UNITS = (("_per_step", ""), ("_s", "s"), ("_bytes", "bytes"), ("_frac", "share"), ("_w", "W"))
 
 
 def _table_folders(work: Path) -> list[Path]:
@@ -51,8 +69,6 @@ def list_tables(work: Work = DEFAULT_WORK, as_json: JsonFlag = False) -> None:
 @app.command()
 def sources(as_json: JsonFlag = False) -> None:
     """List the public tables that can be imported: upstream address, licence, sha256."""
-    from dataclasses import asdict
-
     from interfere.data.public_tables import public_tables
 
     text = "\n\n".join(
@@ -85,15 +101,6 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
     emit({"tables": rows, "manifest_files": n_files}, text, as_json=as_json)
 
 
-app.command()(card)
-app.command()(fetch)
-app.command()(facts)
-app.command()(own_table.template)
-app.command()(transfer.transfer)
-for _entry in entry_points(group="interfere.commands.data"):  # commands of packages that this one may not import
-    app.command(_entry.name)(_entry.load())
-
-
 @app.command()
 def manifest(folder: Annotated[Path, typer.Argument(help="Folder of tables.")], as_json: JsonFlag = False) -> None:
     """Write the sha256 manifest of a folder of tables."""
@@ -102,3 +109,175 @@ def manifest(folder: Annotated[Path, typer.Argument(help="Folder of tables.")], 
     path = write_manifest(folder)
     n_files = check_manifest(folder)
     emit({"manifest": str(path), "files": n_files}, f"wrote {path} ({n_files} files)", as_json=as_json)
+
+
+@app.command()
+def card(
+    table_name: TableName,
+    page: Page = None,
+    show: Open = False,
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
+    from interfere.data.cards.dataset_card import CARD_FILE, dataset_card
+    from interfere.data.cards.table_page import table_document
+    from interfere.data.loading import table_folder
+    from interfere.data.tables import read_table, table_digest
+    from interfere.reports.html_page import write_html_page
+    from interfere.reports.json_document import json_document
+    from interfere.reports.markdown import markdown
+
+    folder = table_folder(table_name, work)
+    table = read_table(folder)
+    notes = (folder / CARD_FILE).read_text(encoding="utf-8", errors="replace") if (folder / CARD_FILE).is_file() else ""
+    path = page or work / "cards" / f"{table.name}.html"
+    document, summary = table_document(table, sha256=table_digest(folder), notes=notes), dataset_card(table)
+    write_html_page(path, document)
+    facts = {"card": markdown(summary), "page": str(path), "document": json_document(document)} if as_json else {}
+    emit(facts, summary, as_json=as_json)
+    if not as_json:
+        progress_note(f"wrote {path}")
+    if show and not webbrowser.open(path.resolve().as_uri()):
+        progress_note("no browser found here: open the page from a machine that has one")
+
+
+@app.command()
+def fetch(
+    name: Name,
+    out: Out = None,
+    mirror: Annotated[str, typer.Option(help="Address under which a mirror has the files by name.")] = "",
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Download a public table by address and sha256; where the network forbids it, say what to do by hand."""
+    from interfere.data.public_tables import FetchStatus, fetch_collection
+
+    files = fetch_collection(name, out or work / "public" / name, mirror=mirror, report=progress_note)
+    lines = []
+    for file in files:
+        what = "; ".join(filter(None, (file.reason, file.table.note)))
+        lines.append(f"{file.status.value}: {file.path}{f' ({what})' if what else ''}")
+        lines += [f"  by hand: {file.by_hand}"] if file.by_hand else []
+    documents = [
+        {
+            "file": str(file.path),
+            "status": file.status.value,
+            "sha256": file.sha256,
+            "reason": file.reason,
+            "note": file.table.note,
+            "by_hand": file.by_hand,
+        }
+        for file in files
+    ]
+    emit({"collection": name, "files": documents}, escape("\n".join(lines)), as_json=as_json)
+    if any(file.status is FetchStatus.MISSING for file in files):
+        raise typer.Exit(1)
+
+
+@app.command()
+def facts(
+    workload: Workload,
+    table_name: OptionalTable = "",
+    store: StoreFile = None,
+    model: Model = None,
+    device_type: DeviceType = "",
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show every known fact of a workload: value, unit, source, time, device type, and why it counts or not."""
+    from interfere.data.extra_facts import read_extras
+    from interfere.data.facts import ONLY_SOURCE, known_facts
+    from interfere.data.loading import table_folder
+    from interfere.data.tables import read_table
+    from interfere.errors import NotFoundError
+
+    folder = table_folder(table_name, work) if table_name else None
+    profiles = read_table(folder).profiles if folder else _served_profiles(store, model, work)
+    of_workload = [each for each in profiles if each.workload == workload and device_type in ("", each.device_type)]
+    if not of_workload:
+        known = ", ".join(sorted({each.workload for each in profiles})[:20]) or "none"
+        raise NotFoundError("no profile of this workload", value=workload, remedy=f"known here: {known}")
+    device_types = sorted({each.device_type for each in of_workload})
+    rows = [
+        fact
+        for name in device_types
+        for fact in known_facts([each for each in of_workload if each.device_type == name])
+    ]
+    cells: list[tuple[str, ...]] = []
+    for row in map(_document, rows):
+        value = f"{_short(row['value'])} {row['unit']}"
+        counts = "yes" if row["reason"] == ONLY_SOURCE else f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
+        cells.append((row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts))
+    extras = [
+        {"name": extra.name, "value": extra.value, "device_type": extra.device_type, "source": extra.source}
+        for extra in (read_extras(folder) if folder else ())
+        if extra.workload == workload and not extra.neighbour and device_type in ("", extra.device_type)
+    ]
+    ignored = ("", "no: no fact that models read")
+    cells += [(extra["device_type"], extra["name"], extra["value"], extra["source"], *ignored) for extra in extras]
+    grid = text_table(f"Facts of {workload}", ("device", "fact", "value", "source", "measured", "counts"), cells)
+    emit({"workload": workload, "facts": [_document(row) for row in rows], "extras": extras}, [grid], as_json=as_json)
+
+
+def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":
+    """Return the profiles on a server: those of its model, then the registered ones, oldest first."""
+    from interfere.config import Settings
+    from interfere.errors import NotFoundError
+    from interfere.predict.model_profiles import shipped_profiles
+    from interfere.store.sqlite import SqliteStore
+
+    settings = Settings(work=work, model=model, store=store)
+    path = settings.store_path
+    if store and not path.exists():
+        raise NotFoundError("no such store", value=path, remedy="name a table's folder, or the server's: --store FILE")
+    shipped = shipped_profiles(settings.served_folder)
+    if not path.exists():
+        return shipped
+    opened = SqliteStore(path, read_only=True)
+    try:
+        return (*shipped, *opened.profiles.all())
+    finally:
+        opened.close()
+
+
+def _document(fact: "SourceFact") -> dict[str, Any]:
+    return {
+        "fact": fact.name,
+        "value": _value(fact.value),
+        "unit": "FLOP" if "flops" in fact.name else _unit(fact.name),
+        "source": fact.source,
+        "kind": fact.kind.value,
+        "device_type": fact.device_type,
+        "measured_at_s": None if math.isnan(fact.measured_at_s) else fact.measured_at_s,
+        "measured_at": _time(fact.measured_at_s),
+        "wins": fact.wins,
+        "reason": fact.reason,
+    }
+
+
+def _value(value: Any) -> Any:
+    """Return a number or a text unchanged, and for a list its number of entries."""
+    return len(value) if isinstance(value, tuple) else value
+
+
+def _unit(name: str) -> str:
+    lists = {"kernels": "kernel identities", "busy_s": "stretches", "idle_s": "stretches", "bytes_per_step": "bytes"}
+    return lists.get(name) or next((unit for ending, unit in _UNITS if name.endswith(ending)), "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _time(unix_s: float) -> str | None:
+    """Return the time in UTC; None where it is unknown."""
+    return None if math.isnan(unix_s) else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+app.command()(own_table.template)
+app.command()(transfer.transfer)
+importing.app.command("table")(own_table.table)
+app.add_typer(importing.app, name="import")
+for _entry in entry_points(group="interfere.commands.data"):  # commands of packages that this one may not import
+    app.command(_entry.name)(_entry.load())

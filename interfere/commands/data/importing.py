@@ -1,37 +1,208 @@
-"""Import published tables, traces, profiler exports and monitoring data: one command a format.
+"""Import published tables, traces of jobs, profiler exports and monitoring data: one command a format.
 
 Each writes a folder with `jobs.parquet` and `pairs.parquet`, or `trace.parquet`, and a `card.md` that counts and
 explains every row that differs from what was published.
 """
 
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.commands.data import importing_traces
-from interfere.commands.data.import_report import Out, write_and_report
-from interfere.commands.output import JsonFlag, progress_note
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.reports.document import Table, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
 
-Name = Annotated[str, typer.Option("--workload", help="Workload of a single file; default: the file's name.")]
-StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
-
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
-Static = Annotated[
-    bool, typer.Option(help="Trace known architectures for the static facts that a table of speeds lacks; needs torch.")
+
+# --- where an import is written, and the report about it --------------------------------------------------------------
+
+
+def check_target_folder(out: Path) -> Path:
+    """Return a folder that may be written. Raises ConflictError where it holds other files, before anything is read."""
+    from interfere.data.importers.import_writer import check_target
+
+    check_target(out)
+    return out
+
+
+Out = Annotated[
+    Path, typer.Option("--out", callback=check_target_folder, help="Folder to write: new, empty, or an earlier import.")
 ]
 
 
-app.command()(importing_traces.helios)
-app.command()(importing_traces.philly)
-app.command("csv")(importing_traces.job_csv)
-app.command()(importing_traces.pods)
-app.command()(importing_traces.sacct)
+def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
+    """Write the import, and print the imported rows, the rows left out, and the checksums of the source files."""
+    from interfere.data.importers.import_writer import write_import
+
+    files = write_import(out, imported)
+    document = report_document(imported) | {"files": [str(path) for path in files]}
+    emit(document, [report_table(imported, files)], as_json=as_json)
+
+
+def _counts(imported: "ImportResult") -> dict[str, int]:
+    """Return how many records of each kind were imported."""
+    if imported.trace is not None:
+        return {"jobs": len(imported.trace.jobs)}
+    infeasible = sum(not pair.feasible for pair in imported.pairs)
+    counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
+    counts |= {"feasible": len(imported.pairs) - infeasible, "infeasible": infeasible}
+    counts |= {"rows of groups": len(imported.groups)} if imported.groups else {}
+    return counts | ({"extras": len(imported.extras)} if imported.extras else {})
+
+
+def report_document(imported: "ImportResult") -> dict[str, Any]:
+    """Return the imported rows, the rows left out, and the source files as a JSON document."""
+    from interfere.data.importers.import_card import compare_with_published
+
+    read = [
+        {"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f, imported.source_format)}
+        for f in imported.files
+    ]
+    notices = [
+        {"fate": n.treatment.value, "count": n.count, "what": n.subject, "why": n.reason, "rows": list(n.rows)}
+        for n in imported.notices
+    ]
+    return {"kind": imported.source_format, "read": read, **_counts(imported), "notices": notices}
+
+
+def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
+    """Return the import report as a table to print."""
+    from interfere.data.importers.import_card import compare_with_published
+
+    rows = [("imported", str(count), name) for name, count in _counts(imported).items()]
+    for notice in imported.notices:
+        what = "; ".join(filter(None, (notice.subject, notice.row_ranges)))
+        rows.append((notice.treatment.value, str(notice.count), what))
+    rows += [
+        ("read", "", f"{file.path.name}: {compare_with_published(file, imported.source_format)}")
+        for file in imported.files
+    ]
+    rows += [("wrote", "", str(path)) for path in files]
+    return text_table("", ("", "count", "what"), rows)
+
+
+# --- traces of jobs --------------------------------------------------------------------------------------------------
+
+Workloads = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV `pattern,workload`: regular expressions of job names. Default: the name itself.", show_default=False
+    ),
+]
+
+
+@app.command()
+def helios(
+    path: Annotated[Path, typer.Argument(help="Job CSV of a Helios cluster, or Lucid's of Venus.")],
+    out: Out,
+    vc_config: Annotated[Path | None, typer.Option(help="CSV with the nodes of each virtual cluster: vc, num.")] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="Devices of one node.")] = 8,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import a job trace of SenseTime's Helios clusters."""
+    imported = _imported(
+        "lucid:import_helios", path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name
+    )
+    write_and_report(out, imported, as_json=as_json)
+
+
+@app.command()
+def philly(
+    path: Annotated[Path, typer.Argument(help="One of Gavel's .trace files.")],
+    out: Out,
+    throughputs: Annotated[Path | None, typer.Option(help="Gavel's throughputs: they give each job its time.")] = None,
+    device: Annotated[str, typer.Option("--device-type", help="Device type whose throughputs count.")] = "v100",
+    as_json: JsonFlag = False,
+) -> None:
+    """Import one of Gavel's job traces with the arrivals of Philly."""
+    imported = _imported(
+        "gavel:import_philly", path, throughputs=throughputs, device_type=device, name=out.resolve().name
+    )
+    write_and_report(out, imported, as_json=as_json)
+
+
+@app.command("csv")
+def job_csv(
+    path: Annotated[Path, typer.Argument(help="CSV file with one row a job.")],
+    out: Out,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FIELD=COLUMN, repeatable: job_id, arrival, gpus, duration (or start and end), name, user, vc, "
+            "status. A field that is left out has the column of its own name.",
+            show_default=False,
+        ),
+    ] = None,
+    workloads: Workloads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import jobs from a CSV file as a trace: times in seconds, or as 2026-11-22T10:00:00."""
+    from interfere.data.importers.site_traces import column_map
+
+    _import_site("import_job_csv", path, column_map(column or ()), out=out, workloads=workloads, as_json=as_json)
+
+
+@app.command()
+def pods(
+    path: Annotated[Path, typer.Argument(help="Output of `kubectl get pods --all-namespaces --output json`.")],
+    out: Out,
+    workloads: Workloads = None,
+    name_label: Annotated[
+        str, typer.Option(help="Label whose value names the job; default: the pod's name.", show_default=False)
+    ] = "",
+    resource: Annotated[str, typer.Option(help="Resource that counts the devices of a pod.")] = "nvidia.com/gpu",
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the pods of a Kubernetes cluster as a job trace."""
+    options = {"name_label": name_label, "resource": resource}
+    _import_site("import_pods", path, out=out, workloads=workloads, as_json=as_json, **options)
+
+
+@app.command()
+def sacct(
+    path: Annotated[Path, typer.Argument(help="Output of the command below.")],
+    out: Out,
+    workloads: Workloads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the accounting of a Slurm cluster as a job trace.
+
+    sacct --allusers --allocations --parsable2 --starttime=now-30days
+    --format=JobID,User,Partition,State,Submit,Start,End,AllocTRES,JobName
+
+    Slurm must count GPUs: AccountingStorageTRES=gres/gpu,gres/shard in slurm.conf.
+    """
+    _import_site("import_sacct", path, out=out, workloads=workloads, as_json=as_json)
+
+
+def _import_site(
+    importer: str, path: Path, *arguments: Any, out: Path, workloads: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Import what a site's own scheduler recorded, write it as a trace, and report it.
+
+    `workloads` is a file that maps names of jobs to workloads; without it the names are the workloads.
+    """
+    from interfere.data.importers.site_traces import read_workload_map
+
+    names = None if workloads is None else read_workload_map(workloads)
+    options |= {"workloads": names, "name": out.resolve().name}
+    write_and_report(out, _imported(f"site_traces:{importer}", path, *arguments, **options), as_json=as_json)
+
+
+# --- measurements and profiles ---------------------------------------------------------------------------------------
+
+Name = Annotated[str, typer.Option("--workload", help="Workload of a single file; default: the file's name.")]
+StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
+Static = Annotated[
+    bool, typer.Option(help="Trace known architectures for the static facts that a table of speeds lacks; needs torch.")
+]
 
 
 @app.command()
@@ -42,9 +213,7 @@ def gavel(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Gavel's throughputs of training jobs, alone and in pairs."""
-    from interfere.data.importers.gavel import import_gavel
-
-    write_and_report(out, _with_static(import_gavel(path), static=static), as_json=as_json)
+    write_and_report(out, _with_static(_imported("gavel:import_gavel", path), static=static), as_json=as_json)
 
 
 @app.command()
@@ -55,9 +224,7 @@ def lucid(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Lucid's pairs and solo profiles on an RTX 3090."""
-    from interfere.data.importers.lucid import import_lucid
-
-    write_and_report(out, _with_static(import_lucid(path), static=static), as_json=as_json)
+    write_and_report(out, _with_static(_imported("lucid:import_lucid", path), static=static), as_json=as_json)
 
 
 @app.command()
@@ -67,9 +234,7 @@ def parvagpu(
     as_json: JsonFlag = False,
 ) -> None:
     """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies are a pair, more a group."""
-    from interfere.data.importers.parvagpu import import_parvagpu
-
-    write_and_report(out, import_parvagpu(path), as_json=as_json)
+    write_and_report(out, _imported("parvagpu:import_parvagpu", path), as_json=as_json)
 
 
 @app.command()
@@ -158,10 +323,8 @@ def dcgm(
     Save the answer of: curl -G HOST/api/v1/query_range --data-urlencode 'query={__name__=~"DCGM_FI_.*|STEP_METRIC"}'
     -d start=UNIX -d end=UNIX -d step=15
     """
-    from interfere.data.importers.monitoring.dcgm import import_dcgm
-
-    imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
-    write_and_report(out, imported, as_json=as_json)
+    options = {"by": by, "step_metric": step_metric, "rates": rates, "device_type": device, "mode": mode}
+    write_and_report(out, _imported("monitoring.dcgm:import_dcgm", path, **options), as_json=as_json)
 
 
 def _import_kernels(
@@ -172,7 +335,17 @@ def _import_kernels(
     from interfere.records import NAN
 
     step_s = NAN if step_time_s is None else step_time_s
-    write_and_report(out, import_kernels(format_name, path, step_time_s=step_s, **options), as_json=as_json)
+    imported = import_kernels(format_name, path, step_time_s=step_s, **options)
+    write_and_report(out, imported, as_json=as_json)
+
+
+def _imported(importer: str, path: Path, *arguments: Any, **options: Any) -> "ImportResult":
+    """Return what an importer, named `module:function` in `interfere.data.importers`, reads from a file or folder."""
+    module, _, function = importer.partition(":")
+    imported: ImportResult = getattr(import_module(f"interfere.data.importers.{module}"), function)(
+        path, *arguments, **options
+    )
+    return imported
 
 
 def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":

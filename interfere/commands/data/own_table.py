@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.data.import_report import check_target_folder, report_document, report_table, write_and_report
+from interfere.commands.data.importing import check_target_folder, report_document, report_table, write_and_report
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
 from interfere.data.importers.spreadsheet.options import (

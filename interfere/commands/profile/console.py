@@ -1,23 +1,25 @@
 """What the commands of `interfere profile` show in the terminal: a bar while they measure, then the table."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from interfere.commands.output import err, progress_note
+from interfere.commands.output import emit, err, progress_note
+from interfere.reports.document import Part, Sentence, Table, Tone
 from interfere.time_left import time_left_line
 
 if TYPE_CHECKING:
-    from interfere.profiling.measurer import MeasuringProgress
+    from interfere.profiling.measurer import MeasuredTable, MeasuringConfig, MeasuringProgress
     from interfere.records import GroupMeasurement, MeasuredBlock, PairMeasurement
 
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
-_FIELDS = ("slowdown", "lower", "upper", "status", "reason")
 
 
 @contextmanager
@@ -48,31 +50,60 @@ def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], No
             raise
 
 
-def pair_documents(pairs: Sequence["PairMeasurement"]) -> list[dict[str, object]]:
-    """Return the measured pairs for programs, without their passes and provenance."""
-    names = ("victim", "neighbour", "important", *_FIELDS)
-    return [{name: getattr(pair, name) for name in names} for pair in pairs]
+def measure_and_print(
+    config: "MeasuringConfig", results: Callable[["MeasuredTable"], Table], setting: str, *, as_json: bool
+) -> None:
+    """Measure, and print what was measured: `results` as people read it, and the setting in words.
+
+    Exit status 1 where a job could not be measured.
+    """
+    from interfere.profiling.measurer import measure
+
+    with measuring_progress(config.out) as report:
+        measured = measure(config, report)
+    shown: list[Part] = [results(measured), Sentence(f"{setting} · wrote {config.out}", tone=Tone.NOTE)]
+    emit(_document(config.out, measured), shown, as_json=as_json)
+    if measured.failures:
+        raise typer.Exit(1)
 
 
-def group_documents(groups: Sequence["GroupMeasurement"]) -> list[dict[str, object]]:
-    """Return the rows of measured groups for programs, without their passes and provenance."""
-    return [{name: getattr(row, name) for name in ("victim", "company", *_FIELDS)} for row in groups]
+def _document(out: Path, measured: "MeasuredTable") -> dict[str, object]:
+    """Return what was measured for programs, without the passes and the provenance of pairs and groups."""
+    from interfere.data.quality import group_quality, table_quality
+    from interfere.data.tables import table_digest
+
+    def rows(records: Iterable[object], *names: str) -> list[dict[str, object]]:
+        return [{name: getattr(record, name) for name in names} for record in records]
+
+    table, fields = measured.table, ("slowdown", "lower", "upper", "status", "reason")
+    return {
+        "table": str(out),
+        "sha256": table_digest(out),
+        "jobs": rows(table.jobs, "workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes"),
+        "pairs": rows(table.pairs, "victim", "neighbour", "important", *fields),
+        "groups": rows(table.groups, "victim", "company", *fields),
+        "quality": _quality(table_quality(table)),
+        "group_quality": [_quality(each) for each in group_quality(table)],
+        "blocks": [_block(block) for block in measured.blocks],
+        "failures": [asdict(failure) for failure in measured.failures],
+    }
 
 
-def block_documents(blocks: Sequence["MeasuredBlock"]) -> list[dict[str, object]]:
-    """Return for programs how each measurement was disturbed: by other programs, and how many slices were dropped."""
-    return [
-        {
-            "jobs": [side.workload for side in block.sides],
-            "pass": block.pass_index + 1,
-            "taken_frac": block.steal_frac,
-            "clock_range": block.drift_frac,
-            "slices": sum(len(side.slices) for side in block.sides),
-            "slices_counted": sum(side.slices_counted for side in block.sides),
-            "reason": block.reason,
-        }
-        for block in blocks
-    ]
+def _quality(figures: Any) -> dict[str, object]:
+    return asdict(figures) | {"rows_by_status": dict(figures.rows_by_status)}
+
+
+def _block(block: "MeasuredBlock") -> dict[str, object]:
+    """Return for programs how a measurement was disturbed: by other programs, and how many slices were dropped."""
+    return {
+        "jobs": [side.workload for side in block.sides],
+        "pass": block.pass_index + 1,
+        "taken_frac": block.steal_frac,
+        "clock_range": block.drift_frac,
+        "slices": sum(len(side.slices) for side in block.sides),
+        "slices_counted": sum(side.slices_counted for side in block.sides),
+        "reason": block.reason,
+    }
 
 
 def pair_cells(pair: "PairMeasurement") -> tuple[str, str, str, str, str]:

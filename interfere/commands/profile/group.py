@@ -1,11 +1,264 @@
 """Measure jobs alone and together on this machine, into a table."""
 
+import math
+from collections import defaultdict
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from interfere.commands.profile.campaign import campaign, pairs, solo, workloads
+from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
+from interfere.commands.output import JsonFlag, emit
+from interfere.commands.profile.console import measure_and_print, measurement_cells, pair_cells
 from interfere.commands.profile.programs import command
-from interfere.commands.profile.static import static
+from interfere.reports.document import Part, Sentence, Table, Tone, text_table
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+
+if TYPE_CHECKING:
+    from interfere.profiling.measurer import MeasuredTable
+    from interfere.records import JobProfile
+
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-for function in (command, solo, pairs, campaign, static, workloads):
-    app.command()(function)
+app.command()(command)
+MIB = float(2**20)
+MAX_OPERATORS = 8  # of a traced model, in the table that is printed
+GROUP_COUNT = 120  # of each size, unless told otherwise
+
+
+class DeviceType(StrEnum):
+    """The device types that can be measured here."""
+
+    CPU = "cpu"
+
+
+Device = Annotated[DeviceType, typer.Option("--device-type", help="Device type. cpu: one core, shared in time slices.")]
+Names = Annotated[str, typer.Option("--jobs", help="Names or module:factory, by commas; or eight, twelve, all.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/NAME.")]
+Name = Annotated[str, typer.Option(help="Name of the table in the workspace.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")]
+Core = Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Exactly PASSES blocks a pair, however wide the interval.")]
+Passes = Annotated[int, typer.Option(min=1, help="Blocks of every pair, each in its own pass.")]
+MaxBlocks = Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")]
+BlockS = Annotated[float, typer.Option(min=0.4, help="Seconds of a block: alone, together, alone, together.")]
+SoloS = Annotated[float, typer.Option(min=0.4, help="Seconds of each workload alone.")]
+Mode = Annotated[
+    SharingMode,
+    typer.Option(
+        help="How the jobs share. timeslice: one core; priority: one core, the first job first; spatial: two cores."
+    ),
+]
+GroupSizes = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--group-size", min=3, help="Measure groups of so many jobs instead of pairs; may be given several times."
+    ),
+]
+GroupCounts = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help=f"How many groups, one for each --group-size. Default: {GROUP_COUNT} or all there are."),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")]
+
+
+@app.command()
+def solo(
+    workloads: Names = "all",
+    device: Device = DeviceType.CPU,
+    out: Out = None,
+    name: Name = "alone",
+    work: Work = DEFAULT_WORK,
+    core: Core = None,
+    solo_s: SoloS = 2.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
+    from interfere.profiling.workload_profiler import WorkloadConfig
+    from interfere.profiling.workloads import expand_names
+
+    config = WorkloadConfig(
+        out=out or work / "tables" / name,
+        workloads=expand_names(workloads),
+        pairs=(),
+        core=core,
+        solo_s=solo_s,
+        campaign=f"{device}-solo",
+    )
+    measure_and_print(config, _results, config.mode.properties.cpu_setting, as_json=as_json)
+
+
+@app.command()
+def pairs(
+    pair: Annotated[list[str], typer.Argument(help="Pairs as victim+neighbour; both directions are measured.")],
+    device: Device = DeviceType.CPU,
+    out: Out = None,
+    name: Name = "chosen-pairs",
+    work: Work = DEFAULT_WORK,
+    seed: Seed = 0,
+    core: Core = None,
+    quick: Quick = False,
+    passes: Passes = 2,
+    max_blocks: MaxBlocks = 6,
+    block_s: BlockS = 2.2,
+    solo_s: SoloS = 2.0,
+    fresh: Fresh = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure a few chosen pairs, and profile their workloads first."""
+    from interfere.profiling.workload_profiler import WorkloadConfig
+
+    chosen_pairs = tuple(parse_pair(text) for text in pair)
+    config = WorkloadConfig(
+        out=out or work / "tables" / name,
+        workloads=tuple(dict.fromkeys(workload for both in chosen_pairs for workload in both)),
+        pairs=chosen_pairs,
+        passes=passes,
+        max_blocks=passes if quick else max(passes, max_blocks),
+        block_s=block_s,
+        seed=seed,
+        core=core,
+        resume=not fresh,
+        solo_s=solo_s,
+        campaign=f"{device}-pairs",
+    )
+    measure_and_print(config, _results, config.mode.properties.cpu_setting, as_json=as_json)
+
+
+@app.command()
+def campaign(
+    workloads: Names = "eight",
+    device: Device = DeviceType.CPU,
+    out: Out = None,
+    name: Name = "mine",
+    work: Work = DEFAULT_WORK,
+    mode: Mode = DEFAULT_MODE,
+    groups: GroupSizes = None,
+    group_count: GroupCounts = None,
+    seed: Seed = 0,
+    core: Core = None,
+    quick: Quick = False,
+    passes: Passes = 2,
+    max_blocks: MaxBlocks = 6,
+    block_s: BlockS = 2.2,
+    solo_s: SoloS = 2.0,
+    fresh: Fresh = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
+    from interfere.profiling.workload_profiler import WorkloadConfig
+    from interfere.profiling.workloads import expand_names
+
+    names = expand_names(workloads)
+    config = WorkloadConfig(
+        out=out or work / "tables" / name,
+        workloads=names,
+        mode=mode,
+        pairs=() if groups else None,
+        groups=_chosen_groups(names, groups or [], group_count or [], seed),
+        passes=passes,
+        block_s=block_s,
+        seed=seed,
+        max_blocks=passes if quick else max(passes, max_blocks),
+        core=core,
+        resume=not fresh,
+        solo_s=solo_s,
+        campaign=f"{device}-all",
+    )
+    measure_and_print(config, _results, config.mode.properties.cpu_setting, as_json=as_json)
+
+
+def _chosen_groups(
+    workloads: tuple[str, ...], sizes: list[int], counts: list[int], seed: int
+) -> tuple[tuple[str, ...], ...]:
+    """Return balanced groups of each size. Raises InvalidInputError where counts and sizes do not match."""
+    from math import comb
+
+    from interfere.errors import InvalidInputError
+    from interfere.profiling.schedule import balanced_groups
+
+    if counts and len(counts) != len(sizes):
+        raise InvalidInputError(
+            "--group-count does not match --group-size",
+            value=f"{len(counts)} counts for {len(sizes)} sizes",
+            remedy="give one count for each size, in the same order, or none",
+        )
+    wanted = counts or [min(GROUP_COUNT, comb(len(workloads) + size - 1, size)) for size in sizes]
+    return tuple(
+        members
+        for size, count in zip(sizes, wanted, strict=True)
+        for members in balanced_groups(workloads, size=size, count=count, seed=seed)
+    )
+
+
+@app.command()
+def workloads(as_json: JsonFlag = False) -> None:
+    """List the built-in workloads."""
+    from interfere.profiling.workloads import BUILT_IN
+
+    rows = [{"name": workload.name, "description": workload.description} for workload in BUILT_IN.values()]
+    table = text_table("", ("name", "what it does"), (tuple(row.values()) for row in rows))
+    emit({"workloads": rows}, [table], as_json=as_json)
+
+
+def _results(measured: "MeasuredTable") -> Table:
+    """Return the groups or the pairs as people read them; the jobs where none was measured."""
+    table, headings = measured.table, ("slowdown", "95 % interval", "status")
+    if table.groups:
+        rows = ((row.victim, ", ".join(row.company), *measurement_cells(row)) for row in table.groups)
+        return text_table("", ("victim", "company", *headings), rows)
+    if table.pairs:
+        return text_table("", ("victim", "neighbour", *headings), map(pair_cells, table.pairs))
+    jobs = ((job.workload, f"{job.step_time_s * 1e3:.2f} ms", f"{job.busy_frac:.0%}") for job in table.jobs)
+    return text_table("", ("workload", "step alone", "busy"), jobs)
+
+
+@app.command()
+def static(
+    model: Annotated[str, typer.Argument(help='module:factory, or a published name: "ResNet-50 (batch size 32)".')],
+    device: Annotated[str, typer.Option("--device-type", help="Device type: k80 to b200.")] = "h100",
+    workload: Annotated[str, typer.Option(help="Workload: the name in the profile. Default: the model's.")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Table folder to add it to; a measured job gains the static facts.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
+    from interfere.profiling.static.profiler import StaticProfiler
+    from interfere.profiling.static.profiles import add_static
+    from interfere.records.documents import to_document
+
+    profile = replace(StaticProfiler(device).profile_solo(model).profile, workload=workload or model)
+    if out is not None:
+        add_static(out, profile)
+    emit({"profile": to_document(profile), "written": str(out) if out else None}, _costs(profile, out), as_json=as_json)
+
+
+def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:
+    """Return the cost of a step, and the operators with the largest share of it."""
+    memory = (
+        (f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
+        for name in ("model", "gradient", "optimizer", "activation")
+    )
+    operator_s: dict[str, float] = defaultdict(float)
+    operator_calls: dict[str, float] = defaultdict(float)
+    for kernel in profile.kernels:
+        operator_s[kernel.name] += kernel.mean_s * kernel.count
+        operator_calls[kernel.name] += kernel.count
+    total_s = math.fsum(operator_s.values())
+    largest = sorted(operator_s.items(), key=lambda item: -item[1])[:MAX_OPERATORS]
+    rows = [
+        ("step, by the roofline", f"{profile.step_time_s * 1e3:.3g} ms"),
+        ("arithmetic", f"{profile.flops_per_step / 1e9:,.4g} GFLOP a step"),
+        ("memory traffic", f"{profile.bytes_per_step / 2**30:,.4g} GiB a step"),
+        *memory,
+        ("peak memory", f"{profile.static_memory_peak_bytes / MIB:,.0f} MiB, without context and workspaces"),
+        *(
+            (name, f"{seconds / total_s:.0%} of the step, {operator_calls[name]:,.0f} calls")
+            for name, seconds in largest
+        ),
+    ]
+    table = text_table(f"{profile.workload} on {profile.device_type}, nothing run", ("what", "how much"), rows)
+    return [table, *([Sentence(f"wrote {out}", tone=Tone.NOTE)] if out else [])]

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
-from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.commands.profile.console import block_documents, measuring_progress, pair_cells, pair_documents
+from interfere.commands.output import JsonFlag, progress_note
+from interfere.commands.profile.console import measure_and_print, pair_cells
 from interfere.errors import InvalidInputError
-from interfere.reports.document import Part, Sentence, Tone, text_table
+from interfere.reports.document import Table, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.profiling.measurer import MeasuredTable
     from interfere.profiling.nvidia_smi import Gpu
-    from interfere.profiling.programs.profiler import CommandConfig
     from interfere.profiling.programs.spec import Command
 
 
@@ -94,7 +93,8 @@ def command(
         seed=seed,
         resume=not fresh,
     )
-    _measure(config, as_json=as_json)
+    setting = mode.properties.cpu_setting if config.on_core else f"{device_type}, {mode}"
+    measure_and_print(config, _results, setting, as_json=as_json)
 
 
 def gpu_of(device_type: str, index: int | None) -> "Gpu | None":
@@ -142,39 +142,13 @@ def _commands(
     return read_commands(spec)
 
 
-def _measure(config: "CommandConfig", *, as_json: bool) -> None:
-    from interfere.profiling.measurer import measure
-
-    with measuring_progress(config.out) as report:
-        result = measure(config, report)
-    emit(_document(config, result), _results(config, result), as_json=as_json)
-    if result.failures:
-        raise typer.Exit(1)
-
-
-def _document(config: "CommandConfig", result: "MeasuredTable") -> dict[str, object]:
-    from interfere.data.tables import table_digest
-
-    fields = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
-    return {
-        "table": str(config.out),
-        "sha256": table_digest(config.out),
-        "jobs": [{name: getattr(job, name) for name in fields} for job in result.table.jobs],
-        "pairs": pair_documents(result.table.pairs),
-        "blocks": block_documents(result.blocks),
-        "failures": [{"name": failure.name, "reason": failure.reason} for failure in result.failures],
-    }
-
-
-def _results(config: "CommandConfig", result: "MeasuredTable") -> list[Part]:
+def _results(measured: "MeasuredTable") -> Table:
     """Return the commands alone, the pairs, and the commands that failed."""
     rows = []
-    for job in result.table.jobs:
+    for job in measured.table.jobs:
         busy = f"{job.busy_frac:.0%} busy" if isfinite(job.busy_frac) else ""
         times = (f"{job.step_time_s * 1e3:.2f} ms", f"± {job.step_time_sd_s * 1e3:.2f} ms")
         rows.append((job.workload, "–", *times, busy))
-    rows += map(pair_cells, result.table.pairs)
-    rows += [(failure.name, "–", "–", "–", failure.reason) for failure in result.failures]
-    device = config.mode.properties.cpu_setting if config.on_core else f"{config.device_type}, {config.mode}"
-    headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
-    return [text_table("", headings, rows), Sentence(f"{device} · wrote {config.out}", tone=Tone.NOTE)]
+    rows += map(pair_cells, measured.table.pairs)
+    rows += [(failure.name, "–", "–", "–", failure.reason) for failure in measured.failures]
+    return text_table("", ("command", "beside", "step or slowdown", "± or 95 % interval", ""), rows)

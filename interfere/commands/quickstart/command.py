@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, err, out
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def quickstart(
-    work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
+    work: Work = DEFAULT_WORK,
     full: Annotated[bool, typer.Option("--full", help="Twelve workloads instead of eight; twice as long.")] = False,
     longer: Annotated[
         int, typer.Option(min=1, help="Measure so many times as long; intervals shrink with its square root.")
@@ -30,19 +31,16 @@ def quickstart(
     Ended before it is done and started again, it goes on. At its end stands a page: WORK/runs/quickstart/page.html.
     """
     from interfere.commands.quickstart.document import quickstart_document
-    from interfere.commands.quickstart.plan import RunFolder, RunSettings
-    from interfere.commands.quickstart.run import Findings, run_quickstart
-    from interfere.commands.quickstart.stages import CommandStages, check_ready
-    from interfere.config import load_settings
+    from interfere.commands.quickstart.run import Findings, RunFolder, RunSettings, run_quickstart
+    from interfere.commands.quickstart.stages import Stages, check_ready
     from interfere.profiling.workloads import expand_names
     from interfere.reports.html_page import write_html_page
     from interfere.reports.terminal import TerminalDocument
 
-    workspace = load_settings(work=work).work
-    check_ready(workspace)
+    check_ready(work)
     workload_set = "twelve" if full else "eight"
     settings = RunSettings(workload_set=workload_set, workloads=expand_names(workload_set), seed=seed, longer=longer)
-    stages = CommandStages(work=workspace, longer=longer)
+    stages = Stages(work=work, longer=longer)
     folder = RunFolder(stages.folder, stages.tables, settings)
     page = stages.folder / "page.html"
 
@@ -57,8 +55,8 @@ def quickstart(
     if as_json:
         emit(findings.document(), "", as_json=True)
         return
-    lines = f"\npage: {page.resolve().as_uri()}\nreport: {report}\ntables, models and runs: {workspace}/"
-    out.print(lines, _next_commands(workspace, findings.training), sep="\n", soft_wrap=True)
+    lines = f"\npage: {page.resolve().as_uri()}\nreport: {report}\ntables, models and runs: {work}/"
+    out.print(lines, _next_commands(work, findings.training), sep="\n", soft_wrap=True)
 
 
 def _next_commands(workspace: Path, training: "Mapping[str, Any]") -> str:

@@ -5,13 +5,23 @@ by its prediction; where the 95 % interval of a difference holds zero, the compa
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 from typing import NamedTuple
 
-from interfere.commands.quickstart.estimates import Evidence, Interval, Knowledge, Weights, difference
-from interfere.commands.quickstart.pairings import Direction, Pairing, all_pairings, all_pairs, directions
+from interfere.commands.quickstart.slowdowns import (
+    Direction,
+    Evidence,
+    Interval,
+    Knowledge,
+    Pairing,
+    all_pairings,
+    all_pairs,
+    difference,
+    directions,
+)
 
 SLOWDOWN_CAP = 1.5  # a victim above this has lost a third of its speed
 LONGEST_IN_MINUTES = 120  # longer times are told in hours
@@ -72,33 +82,30 @@ class Comparison:
             return Verdict.SAME
         return Verdict.BETTER if upper < 0 else Verdict.WORSE if lower > 0 else Verdict.CANNOT_TELL
 
-    @property
-    def seconds_to_tell(self) -> float:
-        """Return how long measuring would take until the interval leaves zero out: its width shrinks as 1/√time."""
-        half_width, value = (self.difference.upper - self.difference.lower) / 2, self.difference.value
-        return self.time.seconds * (half_width / value) ** 2 if value else math.inf
-
     def text(self) -> str:
         """Return the comparison as a sentence."""
         if self.verdict is Verdict.SAME:
             return f"chosen and {self.other} are the same pairs"
-        again = " (run again)" if self.chosen_run_again else ""
-        figures = (
-            f"chosen{again} minus {self.other}: {self.difference.value:+.3f} mean slowdown, "
-            f"95 % interval [{self.difference.lower:+.3f}, {self.difference.upper:+.3f}]"
+        conclusion = {
+            Verdict.BETTER: "the chosen pairing is better",
+            Verdict.WORSE: "the chosen pairing is NOT better, it is worse",
+            Verdict.CANNOT_TELL: f"cannot tell which is better; {self._remedy()}",
+        }[self.verdict]
+        return (
+            f"chosen{' (run again)' if self.chosen_run_again else ''} minus {self.other}: "
+            f"{self.difference.value:+.3f} mean slowdown, 95 % interval "
+            f"[{self.difference.lower:+.3f}, {self.difference.upper:+.3f}]: {conclusion}"
         )
-        if self.verdict is Verdict.BETTER:
-            return f"{figures}: the chosen pairing is better"
-        if self.verdict is Verdict.WORSE:
-            return f"{figures}: the chosen pairing is NOT better, it is worse"
-        return f"{figures}: cannot tell which is better; {self._remedy()}"
 
     def _remedy(self) -> str:
+        """Return how long measuring would take until the interval leaves zero out: its width shrinks as 1/√time."""
         if not self.time.seconds:
             return "measuring them again could"
-        if self.seconds_to_tell > LONGEST_RUN_S:
+        half_width, value = (self.difference.upper - self.difference.lower) / 2, self.difference.value
+        seconds = self.time.seconds * (half_width / value) ** 2 if value else math.inf
+        if seconds > LONGEST_RUN_S:
             return "not even a day of measuring could, so near are they"
-        factor = max(2, math.ceil(self.seconds_to_tell / self.time.seconds))
+        factor = max(2, math.ceil(seconds / self.time.seconds))
         minutes = math.ceil(factor * self.time.seconds / 60)
         time_text = f"{minutes} minutes" if minutes <= LONGEST_IN_MINUTES else f"{minutes / 60:.0f} hours"
         return (
@@ -121,10 +128,10 @@ def compare(
     Where pairs were measured a second time, the comparisons use this second measurement. The first measurement chose
     the pairing, and a value chosen for being small is partly small by chance.
     """
-    # 1. The rows of the first measurement.
-    first = Evidence.FIRST
+    # 1. The rows of the first measurement, and those of the second where there is one.
+    first, run = Evidence.FIRST, Evidence.AGAIN if knowledge.again else Evidence.FIRST
     every, measured = list(all_pairings(names)), knowledge.values(first)
-    by_cost = sorted(every, key=lambda pairing: _mean([measured[pair] for pair in directions(pairing)]))
+    by_cost = sorted(every, key=lambda pairing: fmean(measured[pair] for pair in directions(pairing)))
     rows = [
         comparison_row("chosen by matching", [chosen], knowledge, first),
         comparison_row("greedy, in order", [greedy], knowledge, first),
@@ -132,32 +139,19 @@ def compare(
         comparison_row("best possible", [by_cost[0]], knowledge, first),
         comparison_row("worst possible", [by_cost[-1]], knowledge, first),
     ]
-
-    # 2. Those of the second, where there is one.
-    run = Evidence.AGAIN if knowledge.again else first
     if run is Evidence.AGAIN:
-        rows += [
-            comparison_row("chosen, run again", [chosen], knowledge, run),
-            comparison_row("greedy, run again", [greedy], knowledge, run),
-            comparison_row("a random one, run", [random_pairing], knowledge, run),
-        ]
+        again = {"chosen, run again": chosen, "greedy, run again": greedy, "a random one, run": random_pairing}
+        rows += [comparison_row(name, [pairing], knowledge, run) for name, pairing in again.items()]
 
-    # 3. The differences.
+    # 2. The differences.
     weights = knowledge.mean_weights(directions(chosen), run)
-    others: Mapping[str, Weights] = {
-        "random mean": knowledge.mean_weights(directions(all_pairs(names)), first),
-        "greedy": knowledge.mean_weights(directions(greedy), run),
-        "a random one": knowledge.mean_weights(directions(random_pairing), run),
-    }
-    comparisons = [
-        Comparison(
-            other=name,
-            chosen_run_again=run is Evidence.AGAIN,
-            difference=knowledge.interval(difference(weights, subtracted)),
-            time=time,
-        )
-        for name, subtracted in others.items()
-    ]
+    others = {"random mean": (all_pairs(names), first), "greedy": (greedy, run), "a random one": (random_pairing, run)}
+    comparisons = []
+    for name, (pairs, evidence) in others.items():
+        subtracted = knowledge.mean_weights(directions(pairs), evidence)
+        interval = knowledge.interval(difference(weights, subtracted))
+        is_again = run is Evidence.AGAIN
+        comparisons.append(Comparison(other=name, chosen_run_again=is_again, difference=interval, time=time))
     return tuple(rows), tuple(comparisons)
 
 
@@ -171,8 +165,8 @@ def comparison_row(name: str, pairings: Sequence[Pairing], knowledge: Knowledge,
         return PairingScore(
             # Every pair is in equally many of all pairings, so the mean over these is the mean over all pairs.
             mean_slowdown=knowledge.interval(knowledge.mean_weights(wanted, evidence)),
-            worst_victim=_mean([max(victims) for victims in worst]),
-            past_cap=_mean([sum(victim > SLOWDOWN_CAP for victim in victims) for victims in worst]),
+            worst_victim=fmean(map(max, worst)),
+            past_cap=fmean(sum(victim > SLOWDOWN_CAP for victim in victims) for victims in worst),
         )
 
     return ComparisonRow(
@@ -183,7 +177,3 @@ def comparison_row(name: str, pairings: Sequence[Pairing], knowledge: Knowledge,
         stand_ins=knowledge.stand_ins(wanted, run),
         slowdowns=len(wanted),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

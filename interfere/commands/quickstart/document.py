@@ -3,37 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from interfere.commands.explain import explanation_parts
 from interfere.commands.quickstart.comparison import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict
-from interfere.commands.quickstart.estimates import Evidence, Interval
-from interfere.commands.quickstart.pairings import Direction, directions
-from interfere.commands.quickstart.run import WARN_STEAL, Findings, disturbed_pairs, failed_pairs, pair_name
-from interfere.reports.document import (
-    Absence,
-    Axis,
-    Box,
-    Code,
-    Colour,
-    Column,
-    Document,
-    Estimate,
-    Folded,
-    HeatCell,
-    HeatMap,
-    Items,
-    Lane,
-    Lanes,
-    Mark,
-    Part,
-    PlotRow,
-    RowPlot,
-    Section,
-    Sentence,
-    Series,
-    Table,
-    Tile,
-    Tiles,
-    Tone,
-)
+from interfere.commands.quickstart.run import WARN_STEAL, Findings, pair_name
+from interfere.commands.quickstart.slowdowns import Direction, Evidence, Interval, directions
+from interfere.records import Explanation
+from interfere.records.documents import from_document
+from interfere.reports import document as report
+from interfere.reports.document import Document, Estimate, Part, Section, Sentence, Tone
 from interfere.reports.numbers import fixed, percent
 from interfere.strict_json import json_value
 
@@ -51,12 +28,12 @@ MAX_NAMED = 6  # pairs in a sentence; the page lists all
 def quickstart_document(findings: Findings) -> Document:
     """Return the report of a run."""
     chosen, random_mean = _compared(findings).measured, findings.rows[2].measured
-    tiles = Tiles(
+    tiles = report.Tiles(
         (
-            Tile(value=chosen.mean_slowdown.value, form=MEAN, label="mean slowdown, chosen pairing"),
-            Tile(value=random_mean.mean_slowdown.value, form=MEAN, label="mean over all pairings"),
-            Tile(value=chosen.worst_victim, form=SLOWDOWN, label="worst job, chosen pairing"),
-            Tile(value=random_mean.worst_victim, form=SLOWDOWN, label="worst job, mean over all pairings"),
+            report.Tile(value=chosen.mean_slowdown.value, form=MEAN, label="mean slowdown, chosen pairing"),
+            report.Tile(value=random_mean.mean_slowdown.value, form=MEAN, label="mean over all pairings"),
+            report.Tile(value=chosen.worst_victim, form=SLOWDOWN, label="worst job, chosen pairing"),
+            report.Tile(value=random_mean.worst_victim, form=SLOWDOWN, label="worst job, mean over all pairings"),
         )
     )
     return Document(
@@ -95,22 +72,22 @@ def _compared(findings: Findings) -> ComparisonRow:
 
 def _chosen(findings: Findings) -> Iterator[Part]:
     pairing = findings.decision.pairing
-    yield Items(tuple(f"{a} shares a core with {b}" for a, b in pairing))
+    yield report.Items(tuple(f"{a} shares a core with {b}" for a, b in pairing))
     knowledge = findings.knowledge
     run = Evidence.AGAIN if knowledge.again else Evidence.FIRST
     values, missing = knowledge.values(run), set(knowledge.stand_ins(directions(pairing), run))
-    yield Lanes(
+    yield report.Lanes(
         title="Each job beside its partner: how long a step takes, alone = 1",
-        axis=Axis(title="step time, alone = 1", form=SLOWDOWN, lines=((1.0, "alone"),)),
+        axis=report.Axis(title="step time, alone = 1", form=SLOWDOWN, lines=((1.0, "alone"),)),
         series=(
-            Series(name="measured", mark=Mark.BAR, colour=Colour.BLUE),
-            Series(name="predicted", mark=Mark.BAR, colour=Colour.GREY, is_assumed=True),
+            report.Series(name="measured", mark=report.Mark.BAR, colour=report.Colour.BLUE),
+            report.Series(name="predicted", mark=report.Mark.BAR, colour=report.Colour.GREY, is_assumed=True),
         ),
         lanes=tuple(
-            Lane(
+            report.Lane(
                 label=f"core {k}",
                 boxes=tuple(
-                    Box(
+                    report.Box(
                         start=0.0, end=values[pair], series=int(pair in missing), text=f"{pair[0]} {values[pair]:.2f} ×"
                     )
                     for pair in (both, both[::-1])
@@ -124,16 +101,16 @@ def _chosen(findings: Findings) -> Iterator[Part]:
 def _comparison(findings: Findings) -> Iterator[Part]:
     for comparison in findings.comparisons:
         yield Sentence(_capitalised(comparison), tone=TONES[comparison.verdict])
-    yield Table(
+    yield report.Table(
         title="Mean slowdown of all jobs, with 95 % intervals",
         columns=(
-            Column("pairing"),
-            Column("predicted", MEAN),
-            Column("measured", MEAN),
-            Column("worst job", SLOWDOWN),
-            Column(f"pairs past {SLOWDOWN_CAP} ×", COUNT),
-            Column("predicted worst job", SLOWDOWN, is_detail=True),
-            Column("slowdowns measured", is_detail=True),
+            report.Column("pairing"),
+            report.Column("predicted", MEAN),
+            report.Column("measured", MEAN),
+            report.Column("worst job", SLOWDOWN),
+            report.Column(f"pairs past {SLOWDOWN_CAP} ×", COUNT),
+            report.Column("predicted worst job", SLOWDOWN, is_detail=True),
+            report.Column("slowdowns measured", is_detail=True),
         ),
         rows=tuple(
             (
@@ -148,15 +125,15 @@ def _comparison(findings: Findings) -> Iterator[Part]:
             for row in findings.rows
         ),
     )
-    yield RowPlot(
+    yield report.RowPlot(
         title="Mean slowdown of each pairing",
-        axis=Axis(title="mean slowdown", form=SLOWDOWN, low=1.0),
+        axis=report.Axis(title="mean slowdown", form=SLOWDOWN, low=1.0),
         series=(
-            Series(name="measured", mark=Mark.DOT, colour=Colour.BLUE),
-            Series(name="predicted", mark=Mark.DIAMOND, colour=Colour.ORANGE, is_assumed=True),
+            report.Series(name="measured", mark=report.Mark.DOT, colour=report.Colour.BLUE),
+            report.Series(name="predicted", mark=report.Mark.DIAMOND, colour=report.Colour.ORANGE, is_assumed=True),
         ),
         rows=tuple(
-            PlotRow(
+            report.PlotRow(
                 label=row.name,
                 values=((_estimate(row.measured.mean_slowdown),), (_estimate(row.predicted.mean_slowdown),)),
             )
@@ -208,9 +185,12 @@ def _model_sections(findings: Findings) -> Iterator[Part]:
     later = "" if training["is_champion"] else "; an earlier one is served until: interfere promote"
     parts: list[Part] = [
         Sentence(f"champion: {model}, version {version}; error of speed (of slowdown) on {unseen}{later}"),
-        Table(
+        report.Table(
             title="Error of speed of every predictor",
-            columns=(Column("predictor"), *(Column(UNSEEN.get(split, split), fixed(3)) for split in errors)),
+            columns=(
+                report.Column("predictor"),
+                *(report.Column(UNSEEN.get(split, split), fixed(3)) for split in errors),
+            ),
             rows=tuple(
                 (name, *(training["scores"][split].get(name, {}).get("mae") for split in errors))
                 for name in next(iter(training["scores"].values()), {})
@@ -235,7 +215,7 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
     if not findings.measured:
         return
     every = len({pair_name(row) for row in findings.measured})
-    shares, failures = disturbed_pairs(findings.measured), failed_pairs(findings.measured)
+    shares, failures = findings.disturbed, findings.failed
     parts: list[Part] = []
     if shares:
         named = _named([f"{pair} ({share:.0%})" for pair, share in shares.items()])
@@ -245,9 +225,11 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
                 f"pairs, which widens the intervals of these: {named}."
             )
         )
-        columns = (Column("pair"), Column("share", percent()))
-        table = Table(title="Share of the core that other programs took", columns=columns, rows=tuple(shares.items()))
-        parts.append(Folded("All of them", (table,)))
+        columns = (report.Column("pair"), report.Column("share", percent()))
+        table = report.Table(
+            title="Share of the core that other programs took", columns=columns, rows=tuple(shares.items())
+        )
+        parts.append(report.Folded("All of them", (table,)))
     if failures:
         named = _named([f"{pair} ({reason})" for pair, reason in failures.items()])
         parts.append(Sentence(f"{len(failures)} of {every} pairs could not be measured: {named}."))
@@ -255,46 +237,25 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:
-    """Return the alternatives for the first job, queried from the server as `interfere explain` does."""
-    explained = json_value(dict(findings.decision.explained))
-    action = explained["action"]
-    yield Sentence(f"{action['job_id']} beside {action['partner_id']}: {action['reason']}.")
-    yield Table(
-        title="The best whole plan with each partner",
-        columns=(
-            Column("partner"),
-            Column("slowdown of this job", SLOWDOWN),
-            Column("of the partner", SLOWDOWN),
-            Column("cost of the plan", fixed(3)),
-            Column("jobs that wait in it", fixed()),
-        ),
-        rows=tuple(
-            (
-                (each["partner_id"] or ("none" if each["device_id"] else "none: it waits"))
-                + (" (chosen)" if each["chosen"] else ""),
-                each["slowdown"],
-                each["partner_slowdown"],
-                each["cost"],
-                float(each["waiting"]),
-            )
-            for each in explained["alternatives"]
-        ),
-    )
-    yield Sentence(("The same from the command line: ", Code("interfere explain DECISION JOB")), tone=Tone.NOTE)
+    """Return why the first job got its partner, and its alternatives, as `interfere explain` tells them."""
+    yield from explanation_parts(from_document(Explanation, json_value(dict(findings.decision.explained))))
+    yield Sentence(("The same from the command line: ", report.Code("interfere explain DECISION JOB")), tone=Tone.NOTE)
 
 
-def _heat_map(findings: Findings) -> HeatMap:
+def _heat_map(findings: Findings) -> report.HeatMap:
     names, knowledge = findings.workloads, findings.knowledge
     values = knowledge.values(Evidence.FIRST)
     missing = set(knowledge.stand_ins(values, Evidence.FIRST))
 
-    def cell(pair: Direction) -> HeatCell:
+    def cell(pair: Direction) -> report.HeatCell:
         if pair not in values:
-            return HeatCell(float("nan"), f"{pair[0]} beside a copy of itself is not compared", Absence.MISSING)
+            return report.HeatCell(
+                float("nan"), f"{pair[0]} beside a copy of itself is not compared", report.Absence.MISSING
+            )
         how = "predicted" if pair in missing else "measured"
-        return HeatCell(values[pair], f"{pair[0]} beside {pair[1]}: {values[pair]:.2f} ×, {how}")
+        return report.HeatCell(values[pair], f"{pair[0]} beside {pair[1]}: {values[pair]:.2f} ×, {how}")
 
-    return HeatMap(
+    return report.HeatMap(
         title="Slowdown of each job (row) beside each other (column)",
         row_axis="slowed down",
         column_axis="beside",

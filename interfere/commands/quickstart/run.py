@@ -1,20 +1,22 @@
-"""One run of quickstart: shipped data first, then measure, train, serve, match, run the chosen pairing, and learn."""
+"""One run of quickstart: shipped data first, then measure, train, serve, match, run the chosen pairing, and learn.
 
+Law: a run that was killed and is started again repeats no stage that had ended, and a finished run starts anew.
+"""
+
+import json
+import math
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from interfere.commands.output import progress_note
+from interfere.commands.output import err, progress_note
 from interfere.commands.quickstart.comparison import Comparison, ComparisonRow, MeasuringTime, compare
-from interfere.commands.quickstart.estimates import (
+from interfere.commands.quickstart.slowdowns import (
     Knowledge,
-    Slowdowns,
-    learn_between_runs,
-    measured_slowdowns,
-)
-from interfere.commands.quickstart.pairings import (
-    Direction,
     Pairing,
     all_pairs,
     choose_held_out,
@@ -22,18 +24,131 @@ from interfere.commands.quickstart.pairings import (
     directions,
     distinct_pairs,
     greedy_pairing,
+    learn_between_runs,
+    measured_slowdowns,
 )
-from interfere.commands.quickstart.plan import RunFolder, RunPlan, RunSettings
-from interfere.commands.quickstart.served_model import Decision, match_jobs, predict_slowdowns, report_measured
-from interfere.commands.quickstart.stages import SHIPPED, Progress, Stages
+from interfere.commands.quickstart.stages import SHIPPED, Decision, Progress, Stages
 from interfere.errors import UnfitError
+from interfere.file_writing import write_text
 from interfere.records import PairMeasurement, PairStatus
+from interfere.strict_json import json_value
+from interfere.time_left import clock_text
 
 # Seconds on a virtual machine with two cores and nothing else running.
 SHIPPED_S, TRAIN_S, SERVE_S, START_S = 10.0, 75.0, 8.0, 20.0
 PAIR_S, PAIR_AGAIN_S = 4.6, 6.8  # of one pair
+NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
+KEPT_SHARE = 0.2  # of the expected time: a stage that takes less was kept from before, and says nothing of the pace
 WARN_STEAL = 0.03  # share of the core that other programs took; less is usual
+SETTINGS, FINISHED = "settings.json", "report.json"
 WriteFindings = Callable[["Findings"], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """The settings of a run. A run with equal settings continues where an earlier run ended."""
+
+    workload_set: str
+    workloads: tuple[str, ...]
+    seed: int = 0  # which pairs are held out, which random pairing is run
+    longer: int = 1  # how many times as long to measure
+
+
+class RunPlan:
+    """Counts the stages of a run, and prints the remaining time of each stage and of the run."""
+
+    def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
+        """Start counting. `expected_s` gives the stages in order, with their seconds on an otherwise idle machine."""
+        self._expected_s, self._now_s = dict(expected_s), now_s
+        self._spent_s = self._planned_s = 0.0  # in the stages that have ended
+        self._ended: list[str] = []
+
+    @contextmanager
+    def stage(self, text: str) -> Iterator[Progress]:
+        """Print that a stage begins; yields what takes its progress."""
+        name = list(self._expected_s)[len(self._ended)]
+        begin_s = self._now_s()
+        next_note_s = begin_s + NOTE_EVERY_S
+        number = f"[{len(self._ended) + 1}/{len(self._expected_s)}]"
+        expected_s = self._expected_s[name] * self._pace
+        left = f"about {clock_text(expected_s)} of {clock_text(expected_s + self._later_s)} left"
+        progress_note(f"\n{number} {text} · {left}")
+        with err.status("") as status:
+
+            def progress(seconds_left: float, doing: str) -> None:
+                nonlocal next_note_s
+                in_all = clock_text(seconds_left + self._later_s)
+                line = f"{number} {clock_text(seconds_left)} left of this stage, {in_all} in all · {doing}"
+                if err.is_terminal:
+                    status.update(line)
+                elif self._now_s() >= next_note_s:
+                    next_note_s = self._now_s() + NOTE_EVERY_S
+                    progress_note(f"      {line}")
+
+            yield progress
+        self._ended.append(name)
+        spent_s = self._now_s() - begin_s
+        if spent_s > KEPT_SHARE * self._expected_s[name]:
+            self._spent_s += spent_s
+            self._planned_s += self._expected_s[name]
+
+    @property
+    def text(self) -> str:
+        """Return how long the run takes."""
+        return f"About {math.ceil(sum(self._expected_s.values()) / 60)} minutes in {len(self._expected_s)} stages"
+
+    def usual_s(self, *names: str) -> float:
+        """Return the seconds that stages take at the pace of this run; 0 for stages that it does not have."""
+        return sum(self._expected_s.get(name, 0.0) for name in names) * self._pace
+
+    @property
+    def _pace(self) -> float:
+        """Return the ratio of actual to expected duration of the stages so far."""
+        return max(1.0, self._spent_s / self._planned_s) if self._planned_s else 1.0
+
+    @property
+    def _later_s(self) -> float:
+        """Return the seconds of the stages after this one."""
+        later = list(self._expected_s)[len(self._ended) + 1 :]
+        return sum(self._expected_s[each] for each in later) * self._pace
+
+
+class RunFolder:
+    """The folder of a run: the results of each stage, one JSON file each."""
+
+    def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
+        """Open an unfinished run with these settings in this folder, or else begin a new run.
+
+        `tables` are folders of measurements that belong to the run.
+        """
+        self.folder, self._settings = folder, json_value(asdict(settings))
+        if self._read(SETTINGS) != self._settings or (folder / FINISHED).exists():
+            for earlier in (folder, *tables):
+                shutil.rmtree(earlier, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write(SETTINGS, self._settings)
+
+    def once(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the result of a stage: read from its file, or computed now and written there."""
+        kept = self._read(f"{name}.json")
+        if kept is None:
+            self._write(f"{name}.json", dict(compute()))
+            kept = self._read(f"{name}.json")
+        assert kept is not None
+        return kept
+
+    def finish(self, report: Mapping[str, Any]) -> Path:
+        """Write the report, after which the next run begins anew, and return its path."""
+        return self._write(FINISHED, report)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        document: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return document
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> Path:
+        write_text(self.folder / name, json.dumps(json_value(document), indent=2) + "\n")
+        return self.folder / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,29 +168,43 @@ class Findings:
     is_finished: bool = False
     seconds: float = 0.0
 
+    @property
+    def disturbed(self) -> dict[str, float]:
+        """Return the share of the core that other programs took, by pair, largest first; small shares are left out."""
+        shares: dict[str, float] = {}
+        for row in self.measured:
+            if row.steal_frac > WARN_STEAL:
+                shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return why pairs have no slowdown, by pair."""
+        return {pair_name(row): row.reason for row in self.measured if row.status is not PairStatus.OK}
+
     def document(self) -> dict[str, Any]:
         """Return the report: what --json prints and report.json holds."""
         return {
             "measured_here": bool(self.measured),
             "why_not_measured": self.reason_not_measured,
             "device": "one CPU core, time-sliced",
-            "workloads": list(self.workloads),
-            "held_out_pairs": [list(pair) for pair in self.held_out],
-            "decision": dict(self.decision.facts),
-            "explained": dict(self.decision.explained),
+            "workloads": self.workloads,
+            "held_out_pairs": self.held_out,
+            "decision": self.decision.facts,
+            "explained": self.decision.explained,
             "pairings": [asdict(row) for row in self.rows],
-            "comparisons": [
-                asdict(comparison) | {"verdict": comparison.verdict, "text": comparison.text()}
-                for comparison in self.comparisons
-            ],
-            "online": dict(self.learning),
-            "training": dict(self.training),
-            "disturbed": [
-                {"pair": pair, "share_of_core": share} for pair, share in disturbed_pairs(self.measured).items()
-            ],
-            "failed": [{"pair": pair, "reason": reason} for pair, reason in failed_pairs(self.measured).items()],
+            "comparisons": [asdict(each) | {"verdict": each.verdict, "text": each.text()} for each in self.comparisons],
+            "online": self.learning,
+            "training": self.training,
+            "disturbed": [{"pair": pair, "share_of_core": share} for pair, share in self.disturbed.items()],
+            "failed": [{"pair": pair, "reason": reason} for pair, reason in self.failed.items()],
             "seconds": self.seconds,
         }
+
+
+def pair_name(row: PairMeasurement) -> str:
+    """Return the pair of a measurement, the same for both directions."""
+    return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
 def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, write_page: WriteFindings) -> Findings:
@@ -90,10 +219,14 @@ def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, wri
             f"One CPU core, shared in time slices, stands in for a GPU. {plan.text}; interrupted, it goes on."
         )
 
+    def decide(name: str, model: str) -> Decision:
+        return Decision.from_document(folder.once(name, lambda: stages.decide(model, names).document()))
+
     # 1. Serve, match and explain with the model and the table that ship with the program.
     with plan.stage("from shipped data: a model is served, places the jobs and explains one of them"):
-        shipped = _shipped_findings(stages, folder, names, random_pairing, reason)
-        progress_note(f"      page: {write_page(shipped)}; a page of this machine replaces it when the run ends")
+        shipped = _shipped_rows()
+        findings = _findings(names, decide("shipped", SHIPPED), random_pairing, shipped, (), MeasuringTime(), reason)
+        progress_note(f"      page: {write_page(findings)}; a page of this machine replaces it when the run ends")
 
     # 2. Measure all jobs alone and in pairs.
     first: Sequence[PairMeasurement] = ()
@@ -110,38 +243,25 @@ def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, wri
     # 4. Serve the best and match.
     model = str(training["folder"])
     with plan.stage("serving the best, asking it which jobs share a core"):
-        decision = _decide(stages, folder, "decision", model, names)
-    chosen, greedy = decision.pairing, greedy_pairing(names, _values(decision.predicted))
+        decision = decide("decision", model)
 
     # 5. Run the chosen, the greedy and a random pairing for real; 6. report to the server what the chosen pairs did.
     again: Sequence[PairMeasurement] = ()
     learning: Mapping[str, Any] = {}
     if not reason:
-        pairs = distinct_pairs(chosen, greedy, random_pairing)
+        pairs = distinct_pairs(decision.pairing, _greedy(names, decision), random_pairing)
         with plan.stage(f"running the chosen, a greedy and a random pairing: {len(pairs)} pairs, afresh") as progress:
             again = stages.measure_pairs(pairs, progress)
         with plan.stage("reporting what was measured; the server learns"):
-            rows = _rows_of(chosen, again)
-            learning = folder.once("learning", lambda: _learn(stages, model, names, decision.predicted, rows))
+            chosen = set(directions(decision.pairing))
+            rows = [row for row in again if (row.victim, row.neighbour) in chosen and row.status is PairStatus.OK]
+            learning = folder.once("learning", lambda: stages.learn(model, names, decision.predicted, rows))
 
     # 7. Compare.
-    knowledge = _knowledge(names, decision.predicted, first or (_shipped_rows() if reason else ()), again)
-    table, comparisons = compare(
-        names,
-        chosen,
-        greedy,
-        random_pairing,
-        knowledge,
-        MeasuringTime(seconds=plan.usual_s("measure", "again"), longer=settings.longer),
-    )
-    findings = Findings(
-        reason_not_measured=reason,
-        workloads=names,
+    time_spent = MeasuringTime(seconds=plan.usual_s("measure", "again"), longer=settings.longer)
+    findings = replace(
+        _findings(names, decision, random_pairing, first or (shipped if reason else ()), again, time_spent, reason),
         held_out=tuple(held_out),
-        decision=decision,
-        rows=table,
-        comparisons=comparisons,
-        knowledge=knowledge,
         training=training,
         learning=learning,
         measured=(*first, *again),
@@ -152,41 +272,30 @@ def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, wri
     return findings
 
 
-def disturbed_pairs(rows: Sequence[PairMeasurement]) -> dict[str, float]:
-    """Return the share of the core that other programs took, by pair, largest first; only shares worth a warning."""
-    shares: dict[str, float] = {}
-    for row in rows:
-        if row.steal_frac > WARN_STEAL:
-            shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def failed_pairs(rows: Sequence[PairMeasurement]) -> dict[str, str]:
-    """Return why pairs have no slowdown, by pair."""
-    return {pair_name(row): row.reason for row in rows if row.status is not PairStatus.OK}
-
-
-def pair_name(row: PairMeasurement) -> str:
-    """Return the pair of a measurement, the same for both directions."""
-    return " beside ".join(sorted((row.victim, row.neighbour)))
-
-
-def _expected_seconds(n_jobs: int, longer: int) -> dict[str, float]:
-    """Return the stages with their usual seconds; without measuring where `longer` is 0."""
-    n_pairs, most_again = n_jobs * (n_jobs + 1) // 2, 3 * n_jobs // 2
-    measure_s, again_s = START_S + longer * PAIR_S * n_pairs, START_S + longer * PAIR_AGAIN_S * most_again
-    expected_s = {"shipped": SHIPPED_S, "measure": measure_s, "train": TRAIN_S}
-    expected_s |= {"decide": SERVE_S, "again": again_s, "learn": SERVE_S}
-    return {name: s for name, s in expected_s.items() if longer or name not in ("measure", "again", "learn")}
-
-
-def _shipped_findings(
-    stages: Stages, folder: RunFolder, names: tuple[str, ...], random_pairing: Pairing, reason: str
+def _findings(
+    names: tuple[str, ...],
+    decision: Decision,
+    random_pairing: Pairing,
+    first: Sequence[PairMeasurement],
+    again: Sequence[PairMeasurement],
+    time_spent: MeasuringTime,
+    reason: str,
 ) -> Findings:
-    decision = _decide(stages, folder, "shipped", SHIPPED, names)
-    knowledge = _knowledge(names, decision.predicted, _shipped_rows(), ())
-    greedy = greedy_pairing(names, _values(decision.predicted))
-    rows, comparisons = compare(names, decision.pairing, greedy, random_pairing, knowledge, MeasuringTime())
+    """Compare a decision with other pairings, by both measurements and by predictions where a pair has none."""
+    wanted = set(directions(all_pairs(names)))
+    measured, repeated = (
+        {pair: slowdown for pair, slowdown in measured_slowdowns(rows).items() if pair in wanted}
+        for rows in (first, again)
+    )
+    knowledge = Knowledge(
+        predicted=decision.predicted,
+        first=measured,
+        again=repeated,
+        between_runs=learn_between_runs(measured, repeated),
+    )
+    rows, comparisons = compare(
+        names, decision.pairing, _greedy(names, decision), random_pairing, knowledge, time_spent
+    )
     return Findings(
         reason_not_measured=reason,
         workloads=names,
@@ -197,15 +306,18 @@ def _shipped_findings(
     )
 
 
-def _decide(stages: Stages, folder: RunFolder, name: str, model: str, names: Sequence[str]) -> Decision:
-    """Return a model's predictions and its decision, requested once a run."""
+def _greedy(names: Sequence[str], decision: Decision) -> Pairing:
+    """Return the pairing that a greedy scheduler makes of the same predictions."""
+    return greedy_pairing(names, {pair: slowdown.value for pair, slowdown in decision.predicted.items()})
 
-    def ask() -> dict[str, Any]:
-        with stages.serve(model) as client:
-            predicted = predict_slowdowns(client, names)
-            return match_jobs(client, names, predicted).document()
 
-    return Decision.from_document(folder.once(name, ask))
+def _expected_seconds(n_jobs: int, longer: int) -> dict[str, float]:
+    """Return the stages with their usual seconds; without measuring where `longer` is 0."""
+    n_pairs, most_again = n_jobs * (n_jobs + 1) // 2, 3 * n_jobs // 2
+    measure_s, again_s = START_S + longer * PAIR_S * n_pairs, START_S + longer * PAIR_AGAIN_S * most_again
+    expected_s = {"shipped": SHIPPED_S, "measure": measure_s, "train": TRAIN_S}
+    expected_s |= {"decide": SERVE_S, "again": again_s, "learn": SERVE_S}
+    return {name: s for name, s in expected_s.items() if longer or name not in ("measure", "again", "learn")}
 
 
 def _train(
@@ -222,38 +334,8 @@ def _train(
     return {**stages.train(held_out, progress, with_measured=False), "with_measured": False}
 
 
-def _learn(
-    stages: Stages, model: str, names: Sequence[str], predicted: Slowdowns, rows: Sequence[PairMeasurement]
-) -> dict[str, Any]:
-    with stages.serve(model) as client:
-        return report_measured(client, names, predicted, rows)
-
-
-def _rows_of(pairing: Pairing, rows: Sequence[PairMeasurement]) -> list[PairMeasurement]:
-    """Return the measurements of both directions of every pair of a pairing."""
-    wanted = set(directions(pairing))
-    return [row for row in rows if (row.victim, row.neighbour) in wanted and row.status is PairStatus.OK]
-
-
 def _shipped_rows() -> Sequence[PairMeasurement]:
     from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
 
     return read_table(shipped_table(SHIPPED)).pairs
-
-
-def _knowledge(
-    names: Sequence[str], predicted: Slowdowns, first: Sequence[PairMeasurement], again: Sequence[PairMeasurement]
-) -> Knowledge:
-    wanted = set(directions(all_pairs(names)))
-    tables = [
-        {pair: slowdown for pair, slowdown in measured_slowdowns(rows).items() if pair in wanted}
-        for rows in (first, again)
-    ]
-    return Knowledge(
-        predicted=predicted, first=tables[0], again=tables[1], between_runs=learn_between_runs(tables[0], tables[1])
-    )
-
-
-def _values(slowdowns: Slowdowns) -> dict[Direction, float]:
-    return {pair: slowdown.value for pair, slowdown in slowdowns.items()}

@@ -5,6 +5,7 @@ one, however it ends.
 """
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -12,22 +13,25 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any
 
 from interfere.client import PolicyClient
 from interfere.commands.output import progress_note
+from interfere.commands.quickstart.slowdowns import Pairing, Slowdown, Slowdowns, predicted_slowdown
 from interfere.errors import InterfereError, UnfitError
+from interfere.file_writing import require_writable
 from interfere.installation import install_line
+from interfere.records import Device, Job, PairMeasurement, Snapshot
+from interfere.records import Progress as ProgressReport
+from interfere.sharing_modes import DEFAULT_MODE
 from interfere.time_left import read_time_left
-
-if TYPE_CHECKING:
-    from interfere.records import PairMeasurement
+from interfere.wire.documents import decision_document
 
 SHIPPED = "cpu"  # name of the table and of the model that ship with the program
-EXTRAS = ("profile", "train", "serve")
+DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
 LIBRARIES = ("torch", "psutil", "pyarrow", "mlflow", "lightgbm", "onnxruntime", "rustworkx")
 FIRST_PASSES, AGAIN_PASSES = 2, 3  # blocks of every pair in the first and in the second measurement
 BLOCK_S = "2.0"  # four windows of half a second
@@ -48,37 +52,31 @@ Progress = Callable[[float, str], None]
 """Takes the seconds left of a stage, and what is being done."""
 
 
-class Stages(Protocol):
-    """Everything that a run needs from the machine; tests put their own in its place."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The predictions and the decision of a served model that the later stages need."""
 
-    def reason_not_to_measure(self) -> str:
-        """Return why jobs cannot share one pinned core here; empty when they can."""
+    model_version: str
+    pairing: Pairing
+    facts: Mapping[str, Any]  # of the plan
+    explained: Mapping[str, Any]  # one job's action, and its alternatives
+    predicted: Slowdowns
 
-    def measure_all(self, workloads: str, progress: Progress) -> "Sequence[PairMeasurement]":
-        """Measure every workload alone and every two together; goes on where it was ended."""
+    def document(self) -> dict[str, Any]:
+        """Return the decision as JSON."""
+        return asdict(self) | {"predicted": [[*pair, *slowdown] for pair, slowdown in self.predicted.items()]}
 
-    def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> "Sequence[PairMeasurement]":
-        """Measure a few pairs from nothing; goes on where it was ended."""
-
-    def train(
-        self, held_out: Sequence[tuple[str, str]], progress: Progress, *, with_measured: bool
-    ) -> Mapping[str, Any]:
-        """Train on the shipped table and on what was measured here; no model sees the held-out pairs.
-
-        Raises UnfitError where a table is too noisy to learn from.
-        """
-
-    @contextmanager
-    def serve(self, model: str) -> Iterator[PolicyClient]:
-        """Serve a model while the block runs, and yield a client of it.
-
-        The server keeps what it learned in earlier runs.
-        """
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Decision":
+        """Read what `document` wrote."""
+        predicted = {(a, b): Slowdown(value, error) for a, b, value, error in document["predicted"]}
+        pairing = tuple((a, b) for a, b in document["pairing"])
+        return cls(**{**document, "pairing": pairing, "predicted": predicted})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandStages:
-    """The stages as commands of interfere in one workspace."""
+class Stages:
+    """The stages of a run as commands of interfere in one workspace; tests put their own in its place."""
 
     work: Path
     longer: int = 1  # how many times as long to measure
@@ -94,6 +92,7 @@ class CommandStages:
         return self.work / "tables" / "quickstart", self.work / "tables" / "quickstart-again"
 
     def reason_not_to_measure(self) -> str:
+        """Return why jobs cannot share one pinned core here; empty when they can."""
         from interfere.profiling import affinity
 
         try:
@@ -102,21 +101,23 @@ class CommandStages:
             return f"{error.what} ({error.value})"
         return ""
 
-    def measure_all(self, workloads: str, progress: Progress) -> "Sequence[PairMeasurement]":
+    def measure_all(self, workloads: str, progress: Progress) -> Sequence[PairMeasurement]:
+        """Measure every workload alone and every two together; goes on where it was ended."""
         return self._measure("campaign", self.tables[0], FIRST_PASSES, progress, "--jobs", workloads)
 
-    def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> "Sequence[PairMeasurement]":
+    def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> Sequence[PairMeasurement]:
+        """Measure a few pairs from nothing; goes on where it was ended."""
         names = [f"{victim}+{neighbour}" for victim, neighbour in pairs]
         return self._measure("pairs", self.tables[1], AGAIN_PASSES, progress, *names, "--solo-s", "0.6")
 
     def _measure(
         self, command: str, table: Path, passes: int, progress: Progress, *arguments: str
-    ) -> "Sequence[PairMeasurement]":
+    ) -> Sequence[PairMeasurement]:
         from interfere.data.tables import read_table
 
-        options = {"--passes": str(passes * self.longer), "--block-s": BLOCK_S, "--out": str(table)}
+        options = ["--quick", "--passes", str(passes * self.longer), "--block-s", BLOCK_S, "--out", str(table)]
         try:
-            self._run("profile", command, *arguments, "--quick", *_arguments(options), progress=progress)
+            self._run("profile", command, *arguments, *options, progress=progress)
         except UnfitError as error:
             if not (table / "pairs.parquet").exists():
                 raise
@@ -126,22 +127,24 @@ class CommandStages:
     def train(
         self, held_out: Sequence[tuple[str, str]], progress: Progress, *, with_measured: bool
     ) -> Mapping[str, Any]:
-        data = [SHIPPED, *([str(self.tables[0])] if with_measured else [])]
-        tables = [argument for name in data for argument in ("--data", name)]
+        """Train on the shipped table and on what was measured here; no model sees the held-out pairs.
+
+        Raises UnfitError where a table is too noisy to learn from.
+        """
+        tables = ["--data", SHIPPED, *(["--data", str(self.tables[0])] if with_measured else [])]
         unseen = [argument for a, b in held_out for argument in ("--held-out", f"{a}+{b}")]
         return self._run("train", *tables, *unseen, progress=progress)
 
     @contextmanager
     def serve(self, model: str) -> Iterator[PolicyClient]:
-        options = {
-            "--model": model,
-            "--port": "0",
-            "--store": str(self.folder / f"{Path(model).name}.db"),
-            "--work": str(self.work),
-        }
-        log = self.folder / "server.log"
+        """Serve a model while the block runs, and yield a client of it.
+
+        The server keeps what it learned in earlier runs.
+        """
+        store, log = self.folder / f"{Path(model).name}.db", self.folder / "server.log"
+        options = ["--model", model, "--port", "0", "--store", str(store), "--work", str(self.work)]
         with log.open("a", encoding="utf-8") as errors:
-            server = _start("serve", *_arguments(options), "--json", stdout=subprocess.PIPE, stderr=errors)
+            server = _start("serve", *options, "--json", stdout=subprocess.PIPE, stderr=errors)
         try:
             line = server.stdout.readline() if server.stdout else ""
             ready = json.loads(line) if line.startswith("{") else {}
@@ -153,6 +156,53 @@ class CommandStages:
         finally:
             server.terminate()
             server.wait()
+
+    def decide(self, model: str, names: Sequence[str]) -> Decision:
+        """Ask a served model for all slowdowns, to place all jobs on half as many cores, and to explain what the first
+        job got."""
+        devices = tuple(Device(id=f"core-{k + 1}", type=DEVICE_TYPE, mode=MODE) for k in range(len(names) // 2))
+        pending = tuple(Job(id=name, workload=name) for name in names)
+        facts = ("decision_id", "model_version", "status", "cost", "greedy_cost", "lower_bound")
+        with self.serve(model) as client:
+            predicted = _predict(client, names)
+            plan = client.match(Snapshot(pending=pending, devices=devices))
+            return Decision(
+                model_version=plan.model_version,
+                pairing=tuple((pair.job_id, pair.partner_id) for pair in plan.pairs),
+                facts={name: getattr(plan, name) for name in facts},
+                explained=decision_document(client.explain(plan.decision_id, names[0])),
+                predicted=predicted,
+            )
+
+    def learn(
+        self, model: str, names: Sequence[str], predicted: Slowdowns, rows: Sequence[PairMeasurement]
+    ) -> dict[str, Any]:
+        """Report to a served model what pairs really did, as a scheduler would, and predict again."""
+        if not rows:
+            return {"observations": 0, "applied": 0, "error_before": None, "error_after": None}
+        reports = [
+            ProgressReport(
+                observation_id=f"quickstart-{row.victim}-{row.neighbour}",
+                job_id=row.victim,
+                workload=row.victim,
+                company=(row.neighbour,),
+                device_type=DEVICE_TYPE,
+                mode=MODE,
+                slowdown=row.slowdown,
+                start_s=float(k),
+                end_s=k + 1.0,
+            )
+            for k, row in enumerate(rows)
+        ]
+        with self.serve(model) as client:
+            answers = client.observe(reports)
+            learned = _predict(client, names)
+        return {
+            "observations": len(answers),
+            "applied": sum(answer.result.value in ("applied", "duplicate") for answer in answers),
+            "error_before": _prediction_error(predicted, rows),
+            "error_after": _prediction_error(learned, rows),
+        }
 
     def _run(self, *arguments: str, progress: Progress) -> dict[str, Any]:
         """Run `interfere ARGUMENTS --json` and return its document.
@@ -191,17 +241,9 @@ def check_ready(work: Path) -> None:
         raise UnfitError(
             "quickstart needs the measuring, training and serving extras; missing",
             value=", ".join(missing),
-            remedy=install_line(*EXTRAS),
+            remedy=install_line("profile", "train", "serve"),
         )
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        probe = work / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UnfitError(
-            f"the workspace cannot be written ({error.strerror})", value=work, remedy="choose another with --work DIR"
-        ) from None
+    require_writable(work)
     free_bytes = shutil.disk_usage(work).free
     if free_bytes < MIN_DISK_BYTES:
         raise UnfitError(
@@ -211,8 +253,21 @@ def check_ready(work: Path) -> None:
         )
 
 
-def _arguments(options: Mapping[str, str]) -> list[str]:
-    return [argument for option in options.items() for argument in option]
+def _predict(client: PolicyClient, names: Sequence[str]) -> Slowdowns:
+    """Ask the server for the slowdown of every job beside every other."""
+    answer = client.predict(names, device_type=DEVICE_TYPE, mode=MODE)
+    made = answer.prediction
+    numbers = zip(answer.victim.tolist(), answer.neighbour.tolist(), made.median, made.lower, made.upper, strict=True)
+    return {
+        (names[i], names[j]): predicted_slowdown(float(median), float(lower), float(upper))
+        for i, j, median, lower, upper in numbers
+    }
+
+
+def _prediction_error(predicted: Slowdowns, rows: Sequence[PairMeasurement]) -> float:
+    """Return the mean of |predicted - measured| / measured."""
+    errors = [abs(predicted[row.victim, row.neighbour].value - row.slowdown) / row.slowdown for row in rows]
+    return math.fsum(errors) / len(errors)
 
 
 def _start(*arguments: str, stdout: IO[str] | int, stderr: IO[str] | int) -> "subprocess.Popen[str]":

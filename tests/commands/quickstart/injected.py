@@ -5,13 +5,14 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from interfere.commands.quickstart.pairings import Direction, Pairing, all_pairs, directions
-from interfere.commands.quickstart.stages import Progress
+from interfere.commands.quickstart.slowdowns import Direction, Pairing, all_pairs, directions
+from interfere.commands.quickstart.stages import Progress, Stages
 from interfere.errors import UnfitError
 from interfere.records import Action, ActionKind, Alternative, Explanation, PairMeasurement, PairStatus
 from interfere.sharing_modes import DEFAULT_MODE
@@ -56,10 +57,11 @@ def true_slowdowns(seed: int = 0) -> dict[Direction, float]:
     return {pair: 1 + draw.random() for pair in directions(all_pairs(NAMES))}
 
 
-@dataclass(kw_only=True)
-class InjectedStages:
+@dataclass(frozen=True, kw_only=True)
+class InjectedStages(Stages):
     """Measurements of `truth` but for the unstable directions; a server that predicts `predicted`."""
 
+    work: Path = Path()
     truth: Mapping[Direction, float] = field(default_factory=true_slowdowns)
     predicted: Mapping[Direction, float] = field(default_factory=true_slowdowns)
     unstable_first: Collection[Direction] = ()

@@ -12,9 +12,8 @@ import pytest
 
 from interfere.commands.quickstart import stages
 from interfere.commands.quickstart.document import quickstart_document
-from interfere.commands.quickstart.pairings import all_pairs, directions
-from interfere.commands.quickstart.plan import RunFolder, RunSettings
-from interfere.commands.quickstart.run import run_quickstart
+from interfere.commands.quickstart.run import RunFolder, RunSettings, run_quickstart
+from interfere.commands.quickstart.slowdowns import all_pairs, directions
 from interfere.errors import UnfitError
 from interfere.records import PairMeasurement
 from interfere.reports.html_page import html_page
@@ -63,7 +62,7 @@ def test_without_a_core_to_pin_it_uses_the_shipped_table_and_says_so_first(tmp_p
     assert report["decision"]["status"] == "OPTIMAL"
 
 
-class AllUnstable(stages.CommandStages):
+class AllUnstable(stages.Stages):
     """Real training and serving; every measurement is unstable."""
 
     def reason_not_to_measure(self) -> str:
@@ -112,5 +111,5 @@ def test_a_workspace_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_failing_stage_stops_with_its_message(tmp_path: Path) -> None:
     (tmp_path / "runs" / "quickstart").mkdir(parents=True)
     with pytest.raises(UnfitError, match="interfere train") as raised:
-        stages.CommandStages(work=tmp_path)._run("train", "--data", "/nowhere", progress=lambda *_: None)
+        stages.Stages(work=tmp_path)._run("train", "--data", "/nowhere", progress=lambda *_: None)
     assert "/nowhere" in str(raised.value.value)

@@ -3,8 +3,15 @@
 import pytest
 
 from interfere.commands.quickstart.comparison import Comparison, MeasuringTime, Verdict, compare
-from interfere.commands.quickstart.estimates import Interval, Knowledge, Slowdown
-from interfere.commands.quickstart.pairings import all_pairs, choose_random_pairing, directions, greedy_pairing
+from interfere.commands.quickstart.slowdowns import (
+    Interval,
+    Knowledge,
+    Slowdown,
+    all_pairs,
+    choose_random_pairing,
+    directions,
+    greedy_pairing,
+)
 from tests.commands.quickstart.injected import NAMES, PAIRING, true_slowdowns
 
 EVERY = directions(all_pairs(NAMES))

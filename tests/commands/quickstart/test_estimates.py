@@ -5,19 +5,21 @@ import math
 import numpy as np
 import pytest
 
-from interfere.commands.quickstart.estimates import (
+from interfere.commands.quickstart.slowdowns import (
     USUAL,
     BetweenRuns,
+    Direction,
     Evidence,
     Interval,
     Knowledge,
     Slowdown,
+    all_pairs,
     difference,
+    directions,
     learn_between_runs,
     measured_slowdowns,
     predicted_slowdown,
 )
-from interfere.commands.quickstart.pairings import Direction, all_pairs, directions
 from tests.commands.quickstart.injected import NAMES, PAIRING, row
 
 EVERY = directions(all_pairs(NAMES))

@@ -3,8 +3,10 @@
 import pytest
 
 from interfere.commands.quickstart.comparison import comparison_row
-from interfere.commands.quickstart.estimates import Evidence, Knowledge, Slowdown
-from interfere.commands.quickstart.pairings import (
+from interfere.commands.quickstart.slowdowns import (
+    Evidence,
+    Knowledge,
+    Slowdown,
     all_pairings,
     all_pairs,
     directions,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.commands.quickstart.plan import RunFolder, RunPlan, RunSettings
+from interfere.commands.quickstart.run import RunFolder, RunPlan, RunSettings
 
 SETTINGS = RunSettings(workload_set="eight", workloads=("a", "b"))
 
@@ -40,10 +40,10 @@ def test_a_stage_is_computed_once(tmp_path: Path) -> None:
         return {"pair": ("a", "b"), "gap": float("nan")}
 
     folder = RunFolder(tmp_path / "run", (), SETTINGS)
-    assert not folder.has("train")
+    assert not (folder.folder / "train.json").exists()
     assert folder.once("train", compute) == folder.once("train", compute) == {"pair": ["a", "b"], "gap": None}
     assert RunFolder(tmp_path / "run", (), SETTINGS).once("train", compute) == {"pair": ["a", "b"], "gap": None}
     assert len(calls) == 1
     report = folder.finish({"done": True})
     assert json.loads(report.read_text()) == {"done": True}
-    assert not RunFolder(tmp_path / "run", (), SETTINGS).has("train")
+    assert not RunFolder(tmp_path / "run", (), SETTINGS).folder.joinpath("train.json").exists()

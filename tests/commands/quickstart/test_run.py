@@ -13,15 +13,14 @@ from rich.console import Console
 
 from interfere.commands.quickstart.comparison import Verdict
 from interfere.commands.quickstart.document import quickstart_document
-from interfere.commands.quickstart.pairings import (
+from interfere.commands.quickstart.run import Findings, RunFolder, RunSettings, run_quickstart
+from interfere.commands.quickstart.slowdowns import (
     Direction,
     all_pairs,
     choose_held_out,
     choose_random_pairing,
     directions,
 )
-from interfere.commands.quickstart.plan import RunFolder, RunSettings
-from interfere.commands.quickstart.run import Findings, run_quickstart
 from interfere.reports.html_page import html_page
 from interfere.reports.terminal import TerminalDocument
 from tests.commands.quickstart.injected import NAMES, PAIRING, InjectedStages, true_slowdowns
@@ -134,7 +133,7 @@ def test_other_settings_start_anew(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     RunFolder(tmp_path / "runs", (tmp_path / "tables",), SETTINGS).once("train", lambda: {"model": "gbdt"})
     other = RunSettings(workload_set="eight", workloads=NAMES, seed=1)
-    assert not RunFolder(tmp_path / "runs", (tmp_path / "tables",), other).has("train")
+    assert not RunFolder(tmp_path / "runs", (tmp_path / "tables",), other).folder.joinpath("train.json").exists()
     assert not (tmp_path / "tables").exists()
 
 

@@ -23,7 +23,7 @@ from interfere.config import Settings
 from interfere.errors import ModelError, NotFoundError
 from interfere.records import Device, Job, Snapshot
 from interfere.serving.server import RunningServer
-from interfere.training.publishing.model_folder import replace_folder
+from interfere.training.publishing.publication import replace_folder
 from tests.models import DEVICE_TYPE, publish
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape

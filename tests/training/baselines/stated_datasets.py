@@ -7,6 +7,7 @@ import numpy as np
 
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.training.baselines import BASELINES, Baseline
 from interfere.training.dataset import Dataset, build_dataset
 
 
@@ -23,3 +24,8 @@ def stated(tables: Sequence[Table], columns: Mapping[str, Sequence[float]] | Non
 def row_of(dataset: Dataset, victim: int, neighbour: int) -> int:
     """Index of the first row of workload `victim` beside `neighbour` (from 0)."""
     return int(np.flatnonzero((dataset.rows.victim == victim + 1) & (dataset.rows.neighbour == neighbour + 1))[0])
+
+
+def named(name: str) -> Baseline:
+    """The published baseline of that name."""
+    return next(each for each in BASELINES if isinstance(each, Baseline) and each.name == name)

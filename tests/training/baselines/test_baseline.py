@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.training.baselines import BASELINES, Baseline
-from interfere.training.baselines.baseline import BANDWIDTH, COMPUTE, PartialBaseline, known_column
+from interfere.training.baselines import BANDWIDTH, BASELINES, COMPUTE, Baseline, FittedRule, known_column
 from interfere.training.dataset import Dataset
 from interfere.training.models.additive import MeanModel
 from tests.training.baselines.stated_datasets import stated
@@ -45,11 +44,11 @@ def test_without_inputs_the_mean_is_predicted_and_has_inputs_is_false(baseline: 
     shown, asked = made.take(made.group % 3 > 0), made.take(made.group % 3 == 0)
     fitted = baseline.fit(shown, 0)
     if baseline.name in {"gpulet-linear", "igniter-bandwidth", "lucid-tree", "knn", "roofline"}:
-        assert isinstance(fitted, PartialBaseline)
+        assert isinstance(fitted, FittedRule)
         assert not fitted.has_inputs(asked.rows).any()
         assert fitted.predict(asked.rows).tolist() == MeanModel().fit(shown, 0).predict(asked.rows).tolist()
     else:
-        assert not isinstance(fitted, PartialBaseline) or fitted.has_inputs(asked.rows).all()
+        assert not isinstance(fitted, FittedRule) or fitted.has_inputs(asked.rows).all()
 
 
 def test_one_row_of_one_pair_is_enough(baseline: Baseline, dataset: Dataset) -> None:

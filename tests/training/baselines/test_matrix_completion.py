@@ -6,16 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.training.baselines.regression import (
-    GavelCompletion,
-    SoftImpute,
-    factorise,
-    nearest_rows,
-    soft_impute,
-)
+from interfere.training.baselines import factorise, nearest_rows, soft_impute
 from interfere.training.dataset import speed
 from interfere.training.models.additive import AdditiveModel
-from tests.training.baselines.stated_datasets import row_of, stated
+from tests.training.baselines.stated_datasets import named, row_of, stated
 from tests.training.worlds import crossed, summed, world
 
 
@@ -43,14 +37,14 @@ def test_an_unseen_pair_is_predicted_as_that_of_the_nearest_job() -> None:
     made = stated([world(alike, 6)])
     hidden = row_of(made, 2, 5)
     seen = made.take(np.arange(len(made)) != hidden)
-    fitted = GavelCompletion().fit(seen, 0)
+    fitted = named("gavel-completion").fit(seen, 0)
     assert fitted.predict(made.rows)[hidden] == pytest.approx(made.log_slowdown[row_of(made, 0, 5)])
 
 
 def test_a_column_belongs_to_a_neighbour_on_one_device_type_and_mode() -> None:
     made = stated([world(alike, 4), world(lambda i, j: 3 * alike(i, j), 4, mode="mps", name="mps")])
     mps = made.take(np.array([d.mode == "mps" for d in made.domains])[made.domain])
-    fitted = GavelCompletion().fit(made, 0)
+    fitted = named("gavel-completion").fit(made, 0)
     predicted = fitted.predict(mps.rows)
     for i, j in ((0, 0), (0, 3), (1, 2), (3, 1)):
         assert predicted[row_of(mps, i, j)] == pytest.approx(math.log(3 * alike((i + 2) % 4, j)))
@@ -59,7 +53,7 @@ def test_a_column_belongs_to_a_neighbour_on_one_device_type_and_mode() -> None:
 def test_a_job_without_a_row_and_a_neighbour_without_a_column_have_no_answer() -> None:
     made = stated([world(alike, 5)])
     seen = made.take((made.rows.victim != 5) & (made.rows.neighbour != 4))
-    fitted = GavelCompletion().fit(seen, 0)
+    fitted = named("gavel-completion").fit(seen, 0)
     lost = (made.rows.victim == 5) | (made.rows.neighbour == 4)
     assert fitted.has_inputs(made.rows).tolist() == (~lost).tolist()
     mean = -math.log(speed(seen.log_slowdown).mean())
@@ -91,14 +85,14 @@ def test_a_low_rank_interaction_is_learned_beyond_the_additive_effects() -> None
     seen, asked = made.take(~hidden), made.take(hidden)
     error = {
         model.name: np.abs(asked.log_slowdown - model.fit(seen, 0).predict(asked.rows)).mean()
-        for model in (AdditiveModel(), SoftImpute())
+        for model in (AdditiveModel(), named("softimpute"))
     }
     assert error["softimpute"] < 0.5 * error["additive"]
 
 
 def test_without_interaction_it_equals_the_additive_model_and_so_for_an_unknown_job() -> None:
     made = stated([world(summed, 6)])
-    plain, fitted = AdditiveModel().fit(made, 0), SoftImpute().fit(made, 0)
+    plain, fitted = AdditiveModel().fit(made, 0), named("softimpute").fit(made, 0)
     worst = {one.name: np.abs(one.predict(made.rows) - made.log_slowdown).max() for one in (plain, fitted)}
     assert worst["softimpute"] <= worst["additive"]
     nobody = replace(made.rows, victim=np.zeros(len(made), dtype=np.int64))

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from interfere.training.baselines.regression import MIN_SLOWDOWN, BandwidthSum, LinearUtilisation
+from interfere.training.baselines import MIN_SLOWDOWN
 from interfere.training.dataset import speed
-from tests.training.baselines.stated_datasets import row_of, stated
+from tests.training.baselines.stated_datasets import named, row_of, stated
 from tests.training.worlds import table_of, world
 
 COMPUTE = [0.1, 0.4, 0.5, 0.9, 0.3]
@@ -22,25 +22,25 @@ def line(i: int, j: int) -> float:
 def test_a_linear_world_is_fitted_exactly_and_extends_to_an_unseen_job() -> None:
     made = stated([world(line, 5)], COLUMNS)
     seen = made.take((made.rows.victim != 4) & (made.rows.neighbour != 4))
-    np.testing.assert_allclose(LinearUtilisation().fit(seen, 0).predict(made.rows), made.log_slowdown, atol=1e-6)
+    np.testing.assert_allclose(named("gpulet-linear").fit(seen, 0).predict(made.rows), made.log_slowdown, atol=1e-6)
 
 
 def test_each_device_type_and_mode_has_its_own_line() -> None:
     both = stated([world(line, 5), world(lambda i, j: 2 * line(j, i), 5, mode="mps")], COLUMNS)
-    np.testing.assert_allclose(LinearUtilisation().fit(both, 0).predict(both.rows), both.log_slowdown, atol=1e-6)
+    np.testing.assert_allclose(named("gpulet-linear").fit(both, 0).predict(both.rows), both.log_slowdown, atol=1e-6)
 
 
 def test_predictions_are_bounded_below_by_the_least_slowdown() -> None:
     made = stated([world(lambda i, j: 3.0 - 2.5 * COMPUTE[i] if i < 3 else 1.0, 5)], COLUMNS)
     seen = made.take(made.rows.victim <= 3)
-    predicted = LinearUtilisation().fit(seen, 0).predict(made.rows)
+    predicted = named("gpulet-linear").fit(seen, 0).predict(made.rows)
     assert np.exp(predicted[row_of(made, 3, 0)]) == pytest.approx(max(MIN_SLOWDOWN, 3.0 - 2.5 * 0.9), rel=1e-5)
     assert np.exp(predicted).min() >= MIN_SLOWDOWN
 
 
 def test_a_row_without_utilisation_gets_the_mean() -> None:
     made = stated([world(line, 5)], COLUMNS | {"dram_active_frac": [*BANDWIDTH[:4], math.nan]})
-    fitted = LinearUtilisation().fit(made, 0)
+    fitted = named("gpulet-linear").fit(made, 0)
     lost = (made.rows.victim == 5) | (made.rows.neighbour == 5)
     assert fitted.has_inputs(made.rows).tolist() == (~lost).tolist()
     mean = -math.log(speed(made.log_slowdown).mean())
@@ -53,7 +53,7 @@ def test_a_victim_suffers_from_its_neighbours_bandwidth_by_its_own_factor() -> N
     made = stated(
         [table_of({("a", "b"): 1.2, ("a", "c"): 1.2, ("b", "c"): 1.6})], {"dram_active_frac": [0.9, 0.2, 0.4]}
     )
-    fitted = BandwidthSum().fit(made, 0)
+    fitted = named("igniter-bandwidth").fit(made, 0)
     assert np.exp(fitted.predict(made.rows)) == pytest.approx([1.12, 1.24, 1.6], rel=1e-6)
     asked = made.rows.take(np.array([1]))
     asked.victim[:] = 3  # c was never a victim

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.strict_json import json_value
-from interfere.training.evaluation.drift import TOLERANCE, Expectation, measure_drift
+from interfere.training.retrain import TOLERANCE, Expectation, measure_drift
 from tests.training.worlds import additive, world
 
 
@@ -41,7 +41,7 @@ def test_the_pair_that_drifted_most_comes_first_with_both_figures(encoder: Featu
     assert first.observed == pytest.approx(1.5 * first.expected)
     assert not drift.pairs[1].drifted  # 5 % is less than models miss by
     assert f"w0 beside w3 on cpu-core, timeslice: observed {first.observed:.3f} ×" in drift.markdown()
-    assert json.loads(json.dumps(json_value(drift.document())))["pairs"][0]["victim"] == "w0"
+    assert json.loads(json.dumps(json_value(asdict(drift))))["pairs"][0]["victim"] == "w0"
 
 
 def test_a_pair_whose_interval_includes_the_expectation_has_not_drifted(encoder: FeatureEncoder) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from interfere.training.dataset import Dataset
-from interfere.training.evaluation.contributions import (
+from interfere.training.evaluation.figures import (
     contributions_figure,
     mean_contributions,
     row_contributions,

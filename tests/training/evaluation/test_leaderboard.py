@@ -16,7 +16,6 @@ from interfere.reports.markdown import markdown
 from interfere.study.engine import Runner
 from interfere.time_left import read_time_left
 from interfere.training.baselines import BASELINES
-from interfere.training.evaluation.candidates import select_on_training_rows
 from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.leaderboard import (
     evaluate_tables,
@@ -26,6 +25,7 @@ from interfere.training.evaluation.leaderboard import (
 )
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.catalogue import select_models
+from tests.training.selection import select_on_training_rows
 from tests.training.worlds import additive, as_if_traced, world
 
 ALL = (FactSet.ALL,)

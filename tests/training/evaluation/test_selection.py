@@ -6,9 +6,10 @@ import numpy as np
 
 from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.evaluation.candidates import select_champion, select_on_training_rows
+from interfere.training.evaluation.candidates import select_champion
 from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
 from interfere.training.models.catalogue import select_models
+from tests.training.selection import select_on_training_rows
 from tests.training.worlds import additive, world
 
 

@@ -22,10 +22,10 @@ from interfere.training.groups.cases import PairSlowdown, group_cases, measured_
 from interfere.training.groups.choice import CompositionChoice, choose_composition
 from interfere.training.groups.evaluation import NONE_PRESENT
 from interfere.training.groups.fit import calibrate, covered, fit_composition, relative_error
-from interfere.training.publishing.model_folder import publish
 from interfere.training.publishing.publication import (
     Publication,
     build_publication,
+    publish,
     published_compositions,
     read_group_tables,
 )
@@ -121,7 +121,7 @@ def published(
     candidates = train_candidates(dataset, dataset.take(np.zeros(len(dataset), dtype=bool)), CHEAP_MODELS, seed=0)
     compositions = published_compositions(candidates, source, encoder, present=present, beside=beside)
     publication = build_publication(candidates, source, encoder, compositions=compositions)
-    publish(folder / "model", publication, dataset, source.tables)
+    publish(folder / "model", publication)
     return publication
 
 

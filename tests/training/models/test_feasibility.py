@@ -14,11 +14,10 @@ from interfere.records import PairBatch, PairMeasurement, PairStatus
 from interfere.training.dataset import METRIC, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import GATE, Candidates
 from interfere.training.evaluation.cross_validation import evaluate_models
-from interfere.training.evaluation.feasibility_auc import out_of_fold_auc
+from interfere.training.evaluation.leaderboard import out_of_fold_auc
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.feasibility import MIN_EITHER, FeasibilityRows, feasibility_rows, fit_feasibility
-from interfere.training.publishing.model_folder import publish
-from interfere.training.publishing.publication import build_publication
+from interfere.training.publishing.publication import build_publication, publish
 from tests.tables import matrix_batch
 from tests.training.worlds import measurement, profile
 
@@ -94,7 +93,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
         seed=0,
     )
     made = build_publication(candidates, source, encoder)
-    publish(tmp_path / "model", made, dataset, source.tables)
+    publish(tmp_path / "model", made)
     model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
     assert fitted is not None
     both = tuple(table.jobs[k] for k in (2, 3))

@@ -27,7 +27,7 @@ from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
 from interfere.training.dataset import PairRows, build_dataset, hold_out, read_source_tables
 from interfere.training.evaluation.candidates import train_candidates
-from interfere.training.interval_calibration import LEVELS
+from interfere.training.evaluation.cross_validation import LEVELS
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.models.catalogue import MODELS
 from interfere.training.onboarding import (
@@ -39,8 +39,7 @@ from interfere.training.onboarding import (
     read_batches,
 )
 from interfere.training.pipeline import train
-from interfere.training.publishing.model_folder import publish
-from interfere.training.publishing.publication import build_publication
+from interfere.training.publishing.publication import build_publication, publish
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.onboarding.recorded import SHIPPED_MODEL, recorded_table, replay_of, replayed_config
 
@@ -86,7 +85,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
     made = build_publication(
         believed.candidates, source, encoder, pair_intervals=believed.pairs, comparisons=believed.comparisons
     )
-    publish(folder / "model", made, dataset, source.tables)
+    publish(folder / "model", made)
     answers = published_answers(folder / "model", measured.known.jobs, DEVICE, MODE)
     return Published(folder / "model", folder / "site", measured, believed.comparisons[0], answers)
 

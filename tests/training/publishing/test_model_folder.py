@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.training.publishing.model_folder import replace_folder
+from interfere.training.publishing.publication import replace_folder
 
 
 def fill(folder: Path) -> None:

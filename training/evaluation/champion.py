@@ -8,7 +8,7 @@ promotes the model by force, with that reason. `gate` states which rows are comp
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,35 @@ from interfere.protocols import PairEncoder
 from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import NOISE_FLOOR, Dataset, Pair, PairRows, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
-from interfere.training.evaluation.gating.comparison import (
+from interfere.training.evaluation.gate import (
+    MIN_ROWS,
+    MIN_WORKLOADS,
     PairedPredictions,
+    SideTests,
     UnseenPredictions,
+    Verdict,
+    judge,
+    paired,
     read_unseen_predictions,
+    refused_labels,
     unseen_predictions,
 )
-from interfere.training.evaluation.gating.gate import MIN_ROWS, MIN_WORKLOADS, SideTests, Verdict, judge, refused_labels
 from interfere.training.evaluation.scores import Side
 from interfere.training.models.completed import complete_rows
 from interfere.training.models.onnx_session import open_session, run_pair_graph
 from interfere.training.models.protocols import FittedModel
+
+TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
+MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
+MAX_SHARE_OFF = 0.25  # of all rows that were measured before
+MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
+MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
+REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
+
+GATE_BASELINES = ("mean", "additive")
+FIRST_MODEL = "first model of this registry"
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +70,7 @@ class PublishedChampion:
     completion: FactCompletion | None = None  # of absent facts; None in folders of earlier releases
 
     def predict(self, dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """(log slowdown float64[p], bool[p] that is False where the champion does not know the domain)."""
+        """Return the log slowdown of each row, float64[p], and whether the champion knows its domain, bool[p]."""
         assert self.manifest is not None
         own_identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
         own_domain = {domain: k + 1 for k, domain in enumerate(self.manifest.domains)}
@@ -69,14 +87,12 @@ class PublishedChampion:
 
     def unseen_predictions(self, dataset: Dataset) -> UnseenPredictions:
         """Return the champion's out-of-fold predictions for the rows of a dataset; NaN for rows without one."""
-        if self.unseen is None:
-            nothing = np.full(len(dataset), np.nan)
-            return UnseenPredictions(pair=nothing, own=nothing, others=nothing)
-        place = np.array([self.place.get(key, -1) for key in pair_keys(dataset)], dtype=np.int64)
-        found = self.unseen.take(np.maximum(place, 0))
-        return UnseenPredictions(
-            **{name: np.where(place < 0, np.nan, getattr(found, name)) for name in found.__dataclass_fields__}
-        )
+        found = UnseenPredictions.missing(len(dataset))
+        if self.unseen is not None:
+            place = np.array([self.place.get(key, -1) for key in pair_keys(dataset)], dtype=np.int64)
+            for field_ in fields(found):
+                getattr(found, field_.name)[place >= 0] = getattr(self.unseen, field_.name)[place[place >= 0]]
+        return found
 
     def score(self, split: str, metric: str) -> float:
         """Return one score of the champion's own training; NaN where it has none."""
@@ -85,12 +101,12 @@ class PublishedChampion:
         return math.nan if value is None else float(value)
 
     def was_fitted_on(self, dataset: Dataset) -> NDArray[np.bool_]:
-        """bool[p]: rows of pairs of its training, on any device type."""
+        """Return bool[p]: whether the champion was fitted on the pair of each row, on any device type."""
         return np.array([pair in self.fitted for pair in dataset.unordered_pairs], dtype=bool)[dataset.group]
 
 
 def pair_keys(dataset: Dataset) -> list[PairKey]:
-    """(victim, neighbour, device type, mode) of each row."""
+    """Return victim, neighbour, device type and sharing mode of each row."""
     return [
         PairKey(
             dataset.workloads[victim - 1],
@@ -105,7 +121,10 @@ def pair_keys(dataset: Dataset) -> list[PairKey]:
 
 
 def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -> PublishedChampion:
-    """The champion in `folder`, version `number`; without a graph where the folder must not be served."""
+    """Return the champion that a folder holds; it has no graph where the folder must not be served.
+
+    `number` is its version in the registry, and `model` the kind of model where the folder does not tell it.
+    """
     try:
         manifest = read_manifest(folder, encoder.fingerprint)
         table = read_measured_table(folder, manifest)
@@ -127,35 +146,20 @@ def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -
     )
 
 
-TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
-MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
-MAX_SHARE_OFF = 0.25  # of all rows that were measured before
-MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
-MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
-REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Deviations:
-    """log label - log trusted value; NaN where nothing is trusted. One entry per row of the training set."""
-
-    measured: Floats  # against the champion's measurements
-    predicted: Floats  # against the champion's predictions, of pairs that it was not fitted on
-
-
 def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> str:
     """Return the reason why the labels cannot be trusted, with figures.
 
     "" where they can be trusted, or where there is nothing to compare them with.
     """
     rows = training_set.latest_rows()
-    deviations = _deviations(rows, champion)
-    known = np.isfinite(deviations.measured)
+    if champion.graph is None:
+        return ""
+    trusted = np.array([champion.measured.get(key, np.nan) for key in pair_keys(rows)])
+    deviation = rows.log_slowdown - trusted
+    known = np.isfinite(deviation)
     if (known & rows.aligned).sum() >= MIN_KNOWN_ROWS:
-        return _translated(rows, deviations.measured, known & rows.aligned)
-    before = deviations.measured[known]
+        return _translated(rows, deviation, known & rows.aligned)
+    before = deviation[known]
     repeated = before[np.abs(before) > 1e-4]
     for name, values, max_share in (
         ("measured before", before, MAX_SHARE_OFF),
@@ -167,7 +171,9 @@ def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> s
                 f"{off:.0%} of {len(values)} pairs {name} differ by more than {math.expm1(TOLERANCE):.0%}, "
                 f"new ÷ old {math.exp(float(np.median(values))):.3f} in the median: {REMEDY}"
             )
-    return _one_sided(rows, deviations.predicted)
+    predicted, is_known = champion.predict(rows)
+    is_new = is_known & ~champion.was_fitted_on(rows)
+    return _one_sided(rows.take(is_new), (rows.log_slowdown - predicted)[is_new])
 
 
 def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
@@ -179,37 +185,23 @@ def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_])
     )
 
 
-def _deviations(rows: Dataset, champion: PublishedChampion) -> _Deviations:
-    nothing = np.full(len(rows), np.nan)
-    if champion.graph is None:
-        return _Deviations(measured=nothing, predicted=nothing)
-    trusted = np.array([champion.measured.get(key, np.nan) for key in pair_keys(rows)])
-    predicted, is_known = champion.predict(rows)
-    is_new = is_known & ~champion.was_fitted_on(rows)
-    return _Deviations(
-        measured=rows.log_slowdown - trusted, predicted=np.where(is_new, rows.log_slowdown - predicted, np.nan)
-    )
-
-
 def _one_sided(rows: Dataset, deviation: Floats) -> str:
-    """Whether the pairs that the champion never saw lie on one side of its predictions, for nearly every victim."""
-    known = np.isfinite(deviation)
-    victims = np.unique(rows.rows.victim[known])
-    if known.sum() < MIN_KNOWN_ROWS or len(victims) < MIN_VICTIMS:
+    """Return that nearly all victims lie on one side of the champion's predictions, with figures; "" where they do not.
+
+    `rows` are pairs that the champion was not fitted on; `deviation` is log label - log prediction, float64[p].
+    """
+    victims = np.unique(rows.rows.victim)
+    if len(rows) < MIN_KNOWN_ROWS or len(victims) < MIN_VICTIMS:
         return ""
-    by_victim = np.array([np.median(deviation[known & (rows.rows.victim == victim)]) for victim in victims])
+    by_victim = np.array([np.median(deviation[rows.rows.victim == victim]) for victim in victims])
     side = max(float((by_victim > 0).mean()), float((by_victim < 0).mean()))
     bias = float(np.median(by_victim))
     if side < MIN_SHARE_ONE_SIDED or abs(bias) <= TOLERANCE:
         return ""
     return (
-        f"the {int(known.sum())} pairs new to the champion are {math.exp(bias):.3f} × what it predicts in the median, "
+        f"the {len(rows)} pairs new to the champion are {math.exp(bias):.3f} × what it predicts in the median, "
         f"on one side for {side:.0%} of {len(victims)} jobs: {REMEDY}"
     )
-
-
-GATE_BASELINES = ("mean", "additive")
-FIRST_MODEL = "first model of this registry"
 
 
 def gate_verdict(
@@ -222,18 +214,20 @@ def gate_verdict(
     seed: int,
     changed_domains: frozenset[tuple[str, SharingMode]] = frozenset(),
 ) -> Verdict:
-    """The gate's verdict on a challenger fitted on `training_set`; `evaluations` are out of fold, of every model.
+    """Return the gate's verdict on a challenger that was fitted on `training_set`.
 
-    Labels of `changed_domains`, device types and modes with another software stack than the champion's, may contradict
-    the champion.
+    `evaluations` are the out-of-fold evaluations of every model; `champion` is None for the first of a registry. Labels
+    of `changed_domains`, device types and modes with another software stack than the champion's, may contradict the
+    champion.
     """
     # 1. Compare with the baselines out of fold.
     by_split_and_model = {(e.split, e.model): e for e in evaluations}
     splits = dict.fromkeys(e.split for e in evaluations)
 
     def on_same_folds(split: str, model: str) -> PairedPredictions:
-        own = by_split_and_model[split, challenger.name]
-        return _tests_on_folds(training_set, own, by_split_and_model[split, model])
+        own, other = by_split_and_model[split, challenger.name], by_split_and_model[split, model]
+        assert np.array_equal(own.index, other.index), "both models were tested on the same folds"
+        return paired(training_set, own.index, own.predicted_log, other.predicted_log)
 
     baselines = [
         (f"{name} on split {split}", on_same_folds(split, name))
@@ -288,14 +282,7 @@ def _trusted_tests(
     def tests(field: str) -> PairedPredictions:
         challenger_log, champion_log = getattr(own, field), getattr(published, field)
         rows = ~(training_set.observed | training_set.aligned) & np.isfinite(challenger_log) & np.isfinite(champion_log)
-        return PairedPredictions(
-            domain=training_set.domain[rows],
-            victim=training_set.rows.victim[rows],
-            neighbour=training_set.rows.neighbour[rows],
-            measured=training_set.log_slowdown[rows],
-            challenger=challenger_log[rows],
-            champion=champion_log[rows],
-        )
+        return paired(training_set, rows, challenger_log[rows], champion_log[rows])
 
     coverage = {e.split: asdict(e.scores) for e in evaluations}.get("job", {})
     sides = (
@@ -310,20 +297,6 @@ def _trusted_tests(
     return tests("pair"), tuple(side for side in sides if _is_enough(side.tests))
 
 
-def _tests_on_folds(dataset: Dataset, challenger: Evaluation, champion: Evaluation) -> PairedPredictions:
-    """The out-of-fold tests of two models on one split."""
-    assert np.array_equal(challenger.index, champion.index), "both models were tested on the same folds"
-    index = challenger.index
-    return PairedPredictions(
-        domain=dataset.domain[index],
-        victim=dataset.rows.victim[index],
-        neighbour=dataset.rows.neighbour[index],
-        measured=dataset.log_slowdown[index],
-        challenger=challenger.predicted_log,
-        champion=champion.predicted_log,
-    )
-
-
 def _tests_unseen_by_both(
     challenger: FittedModel,
     champion: PublishedChampion,
@@ -331,32 +304,19 @@ def _tests_unseen_by_both(
     held_out: Dataset,
     pair_evaluation: Evaluation,
 ) -> PairedPredictions:
-    """Held-out rows, predicted by the challenger itself, and rows new since the champion, predicted by its folds."""
-    held_out = held_out.take(~champion.was_fitted_on(held_out))
-    is_new = ~champion.was_fitted_on(training_set)[pair_evaluation.index]
-    new = training_set.take(pair_evaluation.index[is_new])
-    predictions = ((held_out, challenger.predict(held_out.rows)), (new, pair_evaluation.predicted_log[is_new]))
-    parts = []
-    for rows, by_challenger in predictions:
+    """Return the tests on held-out rows, which the challenger itself predicts, and on rows that are new since the
+    champion, which the challenger's folds predict."""
+
+    def tests(rows: Dataset, by_challenger: Floats) -> PairedPredictions:
         by_champion, known = champion.predict(rows)
-        parts.append(
-            (
-                rows.domain[known],
-                rows.rows.victim[known],
-                rows.rows.neighbour[known],
-                rows.log_slowdown[known],
-                by_challenger[known],
-                by_champion[known],
-            )
-        )
-    domain, victim, neighbour, measured, challenger_log, champion_log = (
-        np.concatenate(columns) for columns in zip(*parts, strict=True)
-    )
+        return paired(rows, known, by_challenger[known], by_champion[known])
+
+    held_out = held_out.take(~champion.was_fitted_on(held_out))
+    index = pair_evaluation.index
+    is_new = ~champion.was_fitted_on(training_set)[index]
+    own = tests(held_out, challenger.predict(held_out.rows))
+    out_of_fold = tests(training_set.take(index[is_new]), pair_evaluation.predicted_log[is_new])
+    columns = [column.name for column in fields(PairedPredictions)]
     return PairedPredictions(
-        domain=domain,
-        victim=victim,
-        neighbour=neighbour,
-        measured=measured,
-        challenger=challenger_log,
-        champion=champion_log,
+        **{name: np.concatenate([getattr(own, name), getattr(out_of_fold, name)]) for name in columns}
     )

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.training.evaluation.gating.comparison import PairedPredictions, compare, compare_side
-from interfere.training.evaluation.gating.gate import SideTests, judge
+from interfere.training.evaluation.gate import PairedPredictions, SideTests, compare, compare_side, judge
 from interfere.training.evaluation.scores import Side
 
 COUNT = 10

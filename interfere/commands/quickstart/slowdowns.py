@@ -1,6 +1,7 @@
-"""What a run knows of each slowdown: its value and its standard error, measured once, measured again, or predicted.
+"""Pairings of jobs, and the slowdowns that a run knows: measured once, measured again, or predicted.
 
-A slowdown that was not measured stands in by its prediction, with the prediction's interval. A mean or a difference of
+Each slowdown has a value and a standard error. One that was not measured stands in by its prediction, with the
+prediction's interval. A mean or a difference of
 means is a weighted sum of such estimates; its interval adds up four kinds of error:
 
 1. of each measurement, its own (from its interval), independent of the others;
@@ -14,20 +15,78 @@ Kinds 2 and 3 are learned from the pairs that a run measures twice.
 """
 
 import math
+import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean, variance
 from typing import NamedTuple
 
-from interfere.commands.quickstart.pairings import Direction
 from interfere.profiling.intervals import NORMAL_975, T_975
 from interfere.records import PairMeasurement, PairStatus
 
+HELD_OUT_SHARE = 1 / 3  # of the pairs of different jobs
 NORMAL_95 = 1.645  # a prediction's interval holds 90 %
 # Assumed where nothing was measured twice; a few pairs measured twice outweigh it.
 USUAL_PAIR_ERROR, USUAL_SHIFT = 0.02, 0.005
 USUAL_WEIGHT = 4  # the usual errors weigh as much as so many pairs measured twice
+
+Pairing = tuple[tuple[str, str], ...]
+"""A partition of jobs into pairs, by name."""
+Direction = tuple[str, str]
+"""(victim, neighbour): one job, and the job beside it that slows it down."""
+
+
+def all_pairings(names: Sequence[str]) -> Iterator[Pairing]:
+    """Yield every partition of an even number of names into pairs: (n - 1)!! of them."""
+    if not names:
+        yield ()
+        return
+    first, others = names[0], list(names[1:])
+    for k, partner in enumerate(others):
+        for further_pairs in all_pairings(others[:k] + others[k + 1 :]):
+            yield ((first, partner), *further_pairs)
+
+
+def all_pairs(names: Sequence[str]) -> Pairing:
+    """Return every pair of two different jobs. Each is in equally many pairings, so means over both are equal."""
+    return tuple((a, b) for k, a in enumerate(names) for b in names[k + 1 :])
+
+
+def directions(pairs: Sequence[tuple[str, str]]) -> list[Direction]:
+    """Return both directions of every pair."""
+    return [direction for a, b in pairs for direction in ((a, b), (b, a))]
+
+
+def greedy_pairing(names: Sequence[str], slowdowns: Mapping[Direction, float]) -> Pairing:
+    """Give each job in turn, of the jobs without a partner, the one with the smallest sum of both slowdowns."""
+    unpaired, pairs = list(names), []
+    while unpaired:
+        first = unpaired.pop(0)
+        partner = min(unpaired, key=lambda job: slowdowns[first, job] + slowdowns[job, first])
+        unpaired.remove(partner)
+        pairs.append((first, partner))
+    return tuple(pairs)
+
+
+def choose_held_out(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
+    """Draw a third of the unordered pairs of different jobs."""
+    pairs = all_pairs(names)
+    return sorted(random.Random(seed).sample(pairs, round(len(pairs) * HELD_OUT_SHARE)))  # noqa: S311 - no secret
+
+
+def choose_random_pairing(names: Sequence[str], seed: int) -> Pairing:
+    """Draw one of all pairings."""
+    return random.Random(seed + 1).choice(list(all_pairings(names)))  # noqa: S311 - no secret
+
+
+def distinct_pairs(*pairings: Pairing) -> list[tuple[str, str]]:
+    """Return the pairs of several pairings, each once, whichever job is named first."""
+    return list({frozenset(pair): pair for pairing in pairings for pair in pairing}.values())
+
+
+# --- estimates --------------------------------------------------------------------------------------------------------
 
 
 class Evidence(StrEnum):
@@ -77,14 +136,12 @@ def measured_slowdowns(rows: Iterable[PairMeasurement]) -> dict[Direction, Slowd
     A row without an interval of its own gets the mean error of the others, or the usual error between runs.
     """
     measured = [row for row in rows if row.status is PairStatus.OK and row.victim != row.neighbour and row.slowdown > 0]
-    errors = {id(row): math.log(row.upper / row.lower) / (2 * NORMAL_975) for row in measured if row.lower > 0}
-    known = [error for error in errors.values() if math.isfinite(error)]
-    usual = math.fsum(known) / len(known) if known else USUAL_PAIR_ERROR
+    errors = [math.log(row.upper / row.lower) / (2 * NORMAL_975) if row.lower > 0 else math.nan for row in measured]
+    known = [error for error in errors if math.isfinite(error)]
+    usual = fmean(known) if known else USUAL_PAIR_ERROR
     return {
-        (row.victim, row.neighbour): Slowdown(
-            row.slowdown, error if math.isfinite(error := errors.get(id(row), math.inf)) else usual
-        )
-        for row in measured
+        (row.victim, row.neighbour): Slowdown(row.slowdown, error if math.isfinite(error) else usual)
+        for row, error in zip(measured, errors, strict=True)
     }
 
 
@@ -99,9 +156,8 @@ def learn_between_runs(first: Slowdowns, again: Slowdowns) -> BetweenRuns:
     if len(twice) < 2:
         return USUAL
     differences = [math.log(again[pair].value / first[pair].value) for pair in twice]
-    own_variance = math.fsum(first[pair].log_error ** 2 + again[pair].log_error ** 2 for pair in twice) / len(twice)
-    n, mean = len(twice), math.fsum(differences) / len(twice)
-    spread = math.fsum((difference - mean) ** 2 for difference in differences) / (n - 1)
+    own_variance = fmean(first[pair].log_error ** 2 + again[pair].log_error ** 2 for pair in twice)
+    n, mean, spread = len(twice), fmean(differences), variance(differences)
     # Each difference holds the error of two runs: half of its variance is that of one.
     pair_variance = max(0.0, (spread - own_variance) / 2)
     shift_variance = max(0.0, (mean**2 - spread / n) / 2)
@@ -128,8 +184,9 @@ class Knowledge:
     again: Slowdowns
     between_runs: BetweenRuns = USUAL
 
-    def slowdown(self, evidence: Evidence, direction: Direction) -> Slowdown:
-        """Return what one kind of evidence says of a direction."""
+    def slowdown(self, term: Term) -> Slowdown:
+        """Return one estimate."""
+        evidence, direction = term
         tables = {Evidence.FIRST: self.first, Evidence.AGAIN: self.again, Evidence.PREDICTED: self.predicted}
         return tables[evidence][direction]
 
@@ -140,7 +197,7 @@ class Knowledge:
 
     def values(self, evidence: Evidence) -> dict[Direction, float]:
         """Return the slowdown of every direction; predictions stand in for what was not measured."""
-        return {pair: self.slowdown(*self.term(pair, evidence)).value for pair in self.predicted}
+        return {pair: self.slowdown(self.term(pair, evidence)).value for pair in self.predicted}
 
     def stand_ins(self, wanted: Iterable[Direction], run: Evidence) -> tuple[Direction, ...]:
         """Return the directions that were not measured in a run."""
@@ -153,13 +210,13 @@ class Knowledge:
 
     def interval(self, weights: Weights) -> Interval:
         """Return a weighted sum of slowdowns with its 95 % interval."""
-        contributions = {term: weight * self.slowdown(*term).value for term, weight in weights.items()}
+        contributions = {term: weight * self.slowdown(term).value for term, weight in weights.items()}
         value = math.fsum(contributions.values())
         own = of_predictions = 0.0
         by_run: dict[Evidence, float] = defaultdict(float)
         by_job: dict[tuple[Evidence, str], list[float]] = defaultdict(list)
         for (evidence, (victim, neighbour)), contribution in contributions.items():
-            log_error = self.slowdown(evidence, (victim, neighbour)).log_error
+            log_error = self.slowdown((evidence, (victim, neighbour))).log_error
             if evidence is Evidence.PREDICTED:
                 of_predictions += abs(contribution) * log_error
             else:
@@ -169,13 +226,9 @@ class Knowledge:
         of_pairs = math.fsum(
             max(math.fsum(parts) ** 2, math.fsum(part**2 for part in parts)) for parts in by_job.values()
         )
-        variance = own + of_pairs * self.between_runs.pair_error**2 + of_predictions**2
-        variance += math.fsum((total * self.between_runs.shift) ** 2 for total in by_run.values())
-        half_width = self._quantile * math.sqrt(variance)
-        return Interval(value, value - half_width, value + half_width)
-
-    @property
-    def _quantile(self) -> float:
-        """97.5 % quantile of Student's t."""
+        of_runs = math.fsum((total * self.between_runs.shift) ** 2 for total in by_run.values())
+        squared_error = own + of_pairs * self.between_runs.pair_error**2 + of_runs + of_predictions**2
         degrees = self.between_runs.degrees_of_freedom
-        return T_975[degrees - 1] if degrees <= len(T_975) else NORMAL_975
+        quantile = T_975[degrees - 1] if degrees <= len(T_975) else NORMAL_975  # of Student's t
+        half_width = quantile * math.sqrt(squared_error)
+        return Interval(value, value - half_width, value + half_width)

@@ -8,12 +8,13 @@ import pytest
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.intervals import MAX_NOVELTY, WIDENING, Intervals, abstention_score
 from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
-from interfere.training.interval_calibration import (
+from interfere.training.evaluation.cross_validation import (
     LEVELS,
     MIN_RESIDUALS,
     SILENCED,
+    Evaluation,
     calibrate_intervals,
+    evaluate_models,
     fit_intervals,
     partner_counts,
     selectivity,

@@ -1,1 +1,0 @@
-"""The gate between challenger and champion: on which rows they are compared, and by which rule."""
