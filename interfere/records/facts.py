@@ -7,7 +7,7 @@ import math
 from interfere.errors import Violation
 from interfere.records.checks import NAN, check, label_violations, number_violations, text_violations
 from interfere.records.documents import to_document
-from interfere.records.record import fields_of, record
+from interfere.records.record import optional_numbers, record
 
 
 @record
@@ -41,9 +41,7 @@ class KernelStat:
         check(bad + number_violations(self, *_KERNEL_NUMBERS))
 
 
-_KERNEL_NUMBERS = tuple(
-    each.name for each in fields_of(KernelStat) if each.type is float and each.name not in ("mean_s", "count")
-)
+_KERNEL_NUMBERS = optional_numbers(KernelStat)
 # Shares in [0, 1] that a monitoring system reports of a job alone.
 COUNTERS = (
     "gpu_util_frac",
@@ -121,8 +119,4 @@ class JobProfile:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_PROFILE_NUMBERS = tuple(
-    each.name
-    for each in fields_of(JobProfile)
-    if each.type is float and each.collection is None and each.name != "step_time_s"
-)
+_PROFILE_NUMBERS = optional_numbers(JobProfile)
