@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import field
 
-from interfere.errors import Violation
 from interfere.records.checks import (
     MIN_WEIGHT,
     NAN,
@@ -63,7 +62,7 @@ class Job:
         if not math.isnan(self.remaining_p90_s) and not self.remaining_p90_s >= self.remaining_s:
             what, remedy = "must be ≥ remaining_s, which it needs", "send the median as remaining_s, or leave it out"
             value = f"{self.remaining_p90_s!r} beside {self.remaining_s!r}"
-            bad.append(Violation(field="remaining_p90_s", what=what, value=value, remedy=remedy))
+            bad.append(refused(self, "remaining_p90_s", what, remedy, value=value))
         if not 0 <= self.priority <= HIGHEST_PRIORITY:
             what = f"must be a whole number from 0 to {HIGHEST_PRIORITY}"
             bad.append(refused(self, "priority", what, f"map your priorities to 0..{HIGHEST_PRIORITY}"))
@@ -125,11 +124,8 @@ class Device:
             what, remedy = f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"
             bad.append(refused(self, "seats", what, remedy))
         if self.granule_bytes > self.memory_bytes:
-            what, remedy = (
-                f"is more than memory_bytes, {self.memory_bytes!r}",
-                "choose one of at most the device's memory",
-            )
-            bad.append(refused(self, "granule_bytes", what, remedy))
+            what = f"is more than memory_bytes, {self.memory_bytes!r}"
+            bad.append(refused(self, "granule_bytes", what, "choose one of at most the device's memory"))
         check(bad)
 
 

@@ -4,8 +4,7 @@ import hashlib
 import json
 import math
 
-from interfere.errors import Violation
-from interfere.records.checks import NAN, check, label_violations, number_violations, text_violations
+from interfere.records.checks import NAN, check, label_violations, number_violations, refused, text_violations
 from interfere.records.documents import to_document
 from interfere.records.record import optional_numbers, record
 
@@ -99,11 +98,10 @@ class JobProfile:
         bad += number_violations(self, *_PROFILE_NUMBERS) + label_violations(self, "family")
         for name in ("busy_s", "idle_s"):
             if not all(math.isfinite(v) and v >= 0 for v in getattr(self, name)):
-                what = "must hold finite seconds ≥ 0"
-                bad.append(Violation(field=name, what=what, value="a bad entry", remedy="drop it"))
+                bad.append(refused(self, name, "must hold finite seconds ≥ 0", "drop it", value="a bad entry"))
         if len(self.busy_s) != len(self.idle_s):
             value, remedy = f"{len(self.idle_s)} ≠ {len(self.busy_s)}", "send one after each busy stretch (0 for none)"
-            bad.append(Violation(field="idle_s", what="must be as long as busy_s", value=value, remedy=remedy))
+            bad.append(refused(self, "idle_s", "must be as long as busy_s", remedy, value=value))
         check(bad)
 
     @property
