@@ -9,33 +9,29 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from interfere.errors import ConflictError, InvalidInputError, UnavailableError
+from interfere.errors import ConflictError, UnavailableError
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
+from interfere.policy.ledger.grants import all_grants, granule_account
 from interfere.policy.ledger.overuse import is_of_grant
 from interfere.policy.rules.runtime import TICK_S
-from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
 from interfere.records import (
     NAN,
     AcceptedDeadline,
-    Device,
     DeviceGrants,
     DeviceSlots,
     Grant,
     GrantLine,
     GrantTables,
-    Job,
     MemoryUsage,
     Outcome,
     OutcomeKind,
     Plan,
-    Promise,
     ScopeLedger,
     Snapshot,
 )
@@ -71,11 +67,6 @@ class DecisionMaker:
         self._observations = store.observations
         self._time_budget_s = time_budget_s
 
-    def check_clock(self, snapshot: Snapshot) -> None:
-        """Raise InvalidInputError where the scope's clock goes back."""
-        if violations := validate_clock(snapshot, self._ledgers.read(snapshot.scope)):
-            raise InvalidInputError.from_violations(violations)
-
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
         """Return the stored decision of this very snapshot, or else make a new one and store it under the snapshot's
         id, if any.
@@ -98,13 +89,6 @@ class DecisionMaker:
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )
-
-    @staticmethod
-    def warm_up(predictor: Predictor, catalogue: JobCatalogue, workloads: Sequence[str], device_type: str) -> None:
-        """Decide once about nobody's jobs, so that libraries are loaded before the first budget runs."""
-        pending = tuple(Job(id=f"job-{k}", workload=name) for k, name in enumerate(workloads))
-        snapshot = Snapshot(pending=pending, devices=(Device(id="device", type=device_type),))
-        decide(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue), ScopeLedger(scope=""))
 
     def _decide_and_store(self, context: PlanningContext, digest: str) -> Plan | None:
         """A new decision; None where another server wrote the ledger meanwhile. Without a clock no ledger is kept."""
@@ -137,14 +121,6 @@ class DecisionMaker:
         deadlines = decision.deadlines
         self._metrics.count_deadlines(len(deadlines.met), len(deadlines.broken), len(deadlines.unknown))
         return decision.plan
-
-    def promises(self, scope: str) -> tuple[Promise, ...]:
-        """The promises of a scope, as of its last decision."""
-        return self._ledgers.read(scope).promises
-
-    def with_grants(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the memory requests of residents set to the memory that their scope granted them."""
-        return with_running_grants(snapshot, self._ledgers.read(snapshot.scope))
 
     def grants(self, scope: str) -> GrantTables:
         """Return the granules of each device, and the grants of each job and device, as of the scope's last decision

@@ -16,6 +16,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.groups.hosts import has_groups
+from interfere.policy.ledger.grants import with_running_grants
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.records import (
@@ -32,11 +33,11 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.serving.decisions import DecisionMaker
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import DEFAULT_MODE
 from interfere.store.decisions import SqliteDecisionAudits
 from interfere.store.rows import DecisionAudit
+from interfere.store.sqlite import SqliteStore
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto
@@ -47,12 +48,10 @@ MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the gra
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
 
-def explain(
-    query: ExplainQuery, audits: SqliteDecisionAudits, decisions: DecisionMaker, state: ServedState
-) -> Explanation:
+def explain(query: ExplainQuery, store: SqliteStore, state: ServedState) -> Explanation:
     """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
     decision or job."""
-    audit, decided, action = _find(query, audits)
+    audit, decided, action = _find(query, store.audits)
     request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
     context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
     snapshot = find_infeasible_deadlines(context).snapshot
@@ -65,9 +64,10 @@ def explain(
     pairs = tuple(_explain_pairs(action, context, state))
     candidates = None
     if subproblem:
-        has_clock = not math.isnan(subproblem.now_s)
+        if not math.isnan(subproblem.now_s):
+            subproblem = with_running_grants(subproblem, store.ledgers.read(subproblem.scope))
         known = PlanningContext(
-            snapshot=decisions.with_grants(subproblem) if has_clock else subproblem,
+            snapshot=subproblem,
             predictor=state.predictor,
             catalogue=state.catalogue(),
             other_device_types=tuple(context.device_types),

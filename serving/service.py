@@ -12,11 +12,17 @@ from dataclasses import replace
 from functools import partial
 
 import interfere
-from interfere.errors import LimitError, UnavailableError
+from interfere.errors import InvalidInputError, LimitError, UnavailableError
 from interfere.policy.answer.ranking import rank
+from interfere.policy.context import PlanningContext
+from interfere.policy.decide import decide
+from interfere.policy.ledger.grants import with_running_grants
+from interfere.policy.validate import validate_clock
 from interfere.records import (
+    Device,
     ExplainQuery,
     Explanation,
+    Job,
     JobProfile,
     ModelDomain,
     ModelInfo,
@@ -28,6 +34,7 @@ from interfere.records import (
     RankAnswer,
     RankQuery,
     Reported,
+    ScopeLedger,
     Snapshot,
     TrainingTableSummary,
 )
@@ -89,7 +96,8 @@ class PolicyCore:
         check_snapshot(snapshot, state.profiles)
         check_predicted_pairs(snapshot, state)
         if validate_only:
-            self.decisions.check_clock(snapshot)
+            if violations := validate_clock(snapshot, self._store.ledgers.read(snapshot.scope)):
+                raise InvalidInputError.from_violations(violations)
             return None
         return self.decisions.decide(snapshot, state.predictor, state.catalogue()), state
 
@@ -100,18 +108,23 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
-        return explain(query, self._store.audits, self.decisions, self.state)
+        return explain(query, self._store, self.state)
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Every device for one job, best first."""
         state = self.state
         check_job(query.job, state.profiles)
-        promises = self.decisions.promises(query.scope) if query.scope else ()
-        devices = query.devices
-        if query.scope:
-            residents = Snapshot(scope=query.scope, pending=(), devices=devices)
-            devices = self.decisions.with_grants(residents).devices
-        rankings = rank(query.job, devices, state.predictor, state.catalogue(), query.limits, query.objective, promises)
+        ledger = self._store.ledgers.read(query.scope) if query.scope else ScopeLedger(scope="")
+        asked = Snapshot(scope=query.scope, pending=(), devices=query.devices)
+        rankings = rank(
+            query.job,
+            with_running_grants(asked, ledger).devices,
+            state.predictor,
+            state.catalogue(),
+            query.limits,
+            query.objective,
+            ledger.promises,
+        )
         return RankAnswer(rankings=rankings, model_version=state.version)
 
     def model(self) -> ModelInfo:
@@ -141,13 +154,16 @@ class PolicyCore:
         )
 
     def warm_up(self) -> None:
-        """Decide once about known jobs, so that the first request finds everything loaded."""
+        """Decide once about nobody's jobs, so that libraries are loaded before the first budget runs."""
         state = self.state
         by_type: dict[str, list[str]] = {}
         for workload, device_type in state.model.shipped:
             by_type.setdefault(device_type, []).append(workload)
         for device_type, workloads in list(by_type.items())[:1]:
-            self.decisions.warm_up(state.predictor, state.catalogue(), sorted(workloads)[:4], device_type)
+            pending = tuple(Job(id=f"job-{k}", workload=name) for k, name in enumerate(sorted(workloads)[:4]))
+            snapshot = Snapshot(pending=pending, devices=(Device(id="device", type=device_type),))
+            context = PlanningContext(snapshot=snapshot, predictor=state.predictor, catalogue=state.catalogue())
+            decide(context, ScopeLedger(scope=""))
 
     # --- the model --------------------------------------------------------------------------------------------------
 

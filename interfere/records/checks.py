@@ -21,9 +21,10 @@ def check(violations: list[Violation]) -> None:
         raise InvalidInputError.from_violations(violations)
 
 
-def refused(record: object, name: str, what: str, remedy: str) -> Violation:
-    """Return the violation of a rule by one field of a record, with the value of the field."""
-    return Violation(field=name, what=what, value=repr(getattr(record, name)), remedy=remedy)
+def refused(record: object, name: str, what: str, remedy: str, *, value: str | None = None) -> Violation:
+    """Return the violation of a rule by one field of a record. `value`: what is shown in place of the field's value."""
+    shown = repr(getattr(record, name)) if value is None else value
+    return Violation(field=name, what=what, value=shown, remedy=remedy)
 
 
 def is_name(value: object) -> bool:

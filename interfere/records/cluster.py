@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import field
 
-from interfere.errors import Violation
 from interfere.records.checks import (
     MIN_WEIGHT,
     NAN,
@@ -14,25 +13,14 @@ from interfere.records.checks import (
     text_violations,
 )
 from interfere.records.limits import Limits, ObjectiveKind, ObjectiveTerm
-from interfere.records.record import record
+from interfere.records.record import optional_numbers, record
 from interfere.sharing_modes import OptionalSharingMode, set_sharing_mode
 
 HIGHEST_PRIORITY = 9  # ten levels: the digits; Kubernetes and Slurm clusters rarely name more
 # Clients of one MPS server on a GPU since Volta (NVIDIA, Multi-Process Service, section 2.3.2).
 MAX_SEATS = 48
 DEFAULT_SEATS = 2
-_JOB_NUMBERS = (  # of a job, at least 0 where they are known
-    "memory_peak_bytes",
-    "remaining_s",
-    "attained_s",
-    "elapsed_s",
-    "checkpoint_s",
-    "since_s",
-    "memory_working_set_bytes",
-    "latency_target_s",
-    "deadline_s",
-    "remaining_p90_s",
-)
+_AT_LEAST_ONE = ("max_slowdown", "grant_bytes")  # numbers of a job that must be at least 1
 
 
 @record
@@ -68,17 +56,20 @@ class Job:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, *_JOB_NUMBERS)
-        bad += number_violations(self, "max_slowdown", "grant_bytes", low=1.0)
+        bad += number_violations(self, *_AT_LEAST_ONE, low=1.0)
         bad += number_violations(self, "weight", low=MIN_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False)
         if not math.isnan(self.remaining_p90_s) and not self.remaining_p90_s >= self.remaining_s:
             what, remedy = "must be ≥ remaining_s, which it needs", "send the median as remaining_s, or leave it out"
             value = f"{self.remaining_p90_s!r} beside {self.remaining_s!r}"
-            bad.append(Violation(field="remaining_p90_s", what=what, value=value, remedy=remedy))
+            bad.append(refused(self, "remaining_p90_s", what, remedy, value=value))
         if not 0 <= self.priority <= HIGHEST_PRIORITY:
             what = f"must be a whole number from 0 to {HIGHEST_PRIORITY}"
             bad.append(refused(self, "priority", what, f"map your priorities to 0..{HIGHEST_PRIORITY}"))
         check(bad)
+
+
+_JOB_NUMBERS = optional_numbers(Job, but=_AT_LEAST_ONE)
 
 
 @record
@@ -133,11 +124,8 @@ class Device:
             what, remedy = f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"
             bad.append(refused(self, "seats", what, remedy))
         if self.granule_bytes > self.memory_bytes:
-            what, remedy = (
-                f"is more than memory_bytes, {self.memory_bytes!r}",
-                "choose one of at most the device's memory",
-            )
-            bad.append(refused(self, "granule_bytes", what, remedy))
+            what = f"is more than memory_bytes, {self.memory_bytes!r}"
+            bad.append(refused(self, "granule_bytes", what, "choose one of at most the device's memory"))
         check(bad)
 
 

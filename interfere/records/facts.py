@@ -4,10 +4,9 @@ import hashlib
 import json
 import math
 
-from interfere.errors import Violation
-from interfere.records.checks import NAN, check, label_violations, number_violations, text_violations
+from interfere.records.checks import NAN, check, label_violations, number_violations, refused, text_violations
 from interfere.records.documents import to_document
-from interfere.records.record import fields_of, record
+from interfere.records.record import optional_numbers, record
 
 
 @record
@@ -41,9 +40,7 @@ class KernelStat:
         check(bad + number_violations(self, *_KERNEL_NUMBERS))
 
 
-_KERNEL_NUMBERS = tuple(
-    each.name for each in fields_of(KernelStat) if each.type is float and each.name not in ("mean_s", "count")
-)
+_KERNEL_NUMBERS = optional_numbers(KernelStat)
 # Shares in [0, 1] that a monitoring system reports of a job alone.
 COUNTERS = (
     "gpu_util_frac",
@@ -101,11 +98,10 @@ class JobProfile:
         bad += number_violations(self, *_PROFILE_NUMBERS) + label_violations(self, "family")
         for name in ("busy_s", "idle_s"):
             if not all(math.isfinite(v) and v >= 0 for v in getattr(self, name)):
-                what = "must hold finite seconds ≥ 0"
-                bad.append(Violation(field=name, what=what, value="a bad entry", remedy="drop it"))
+                bad.append(refused(self, name, "must hold finite seconds ≥ 0", "drop it", value="a bad entry"))
         if len(self.busy_s) != len(self.idle_s):
             value, remedy = f"{len(self.idle_s)} ≠ {len(self.busy_s)}", "send one after each busy stretch (0 for none)"
-            bad.append(Violation(field="idle_s", what="must be as long as busy_s", value=value, remedy=remedy))
+            bad.append(refused(self, "idle_s", "must be as long as busy_s", remedy, value=value))
         check(bad)
 
     @property
@@ -121,8 +117,4 @@ class JobProfile:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_PROFILE_NUMBERS = tuple(
-    each.name
-    for each in fields_of(JobProfile)
-    if each.type is float and each.collection is None and each.name != "step_time_s"
-)
+_PROFILE_NUMBERS = optional_numbers(JobProfile)

@@ -167,14 +167,8 @@ class Limits:
         bad += unknown
         object.__setattr__(self, "choosable_modes", modes)
         if ActionKind.WAIT not in self.allowed:
-            bad.append(
-                Violation(
-                    field="allowed",
-                    what="wait cannot be forbidden",
-                    value=", ".join(sorted(self.allowed)) or "nothing",
-                    remedy="add wait: a job that fits nowhere has to",
-                )
-            )
+            value, remedy = ", ".join(sorted(self.allowed)) or "nothing", "add wait: a job that fits nowhere has to"
+            bad.append(refused(self, "allowed", "wait cannot be forbidden", remedy, value=value))
         check(bad)
 
     @classmethod

@@ -6,7 +6,6 @@ A job counts in the throughput within targets only where it keeps its latency ta
 
 from enum import StrEnum
 
-from interfere.errors import Violation
 from interfere.records.checks import NAN, check, number_violations, refused
 from interfere.records.limits import DEFAULT_RISK, MAX_RISK, MIN_RISK, risk_violation
 from interfere.records.predictions import JobRef
@@ -147,7 +146,7 @@ class ModeQuery:
         if not MIN_JOBS <= len(self.jobs) <= MAX_JOBS:
             what = f"must be {MIN_JOBS} to {MAX_JOBS} jobs"
             remedy = "name each job that shares the device; list a job twice for two copies of it"
-            bad.append(Violation(field="jobs", what=what, value=f"{len(self.jobs)} jobs", remedy=remedy))
+            bad.append(refused(self, "jobs", what, remedy, value=f"{len(self.jobs)} jobs"))
         if not MIN_RISK <= self.risk <= MAX_RISK:
             bad.append(risk_violation(self))
         check(bad)

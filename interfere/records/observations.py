@@ -48,8 +48,8 @@ class Progress:
         bad += label_violations(self, "reporter", "campaign")
         bad += number_violations(self, "steps", low=0.0) + _span_violations(self)
         if math.isnan(self.steps) == math.isnan(self.slowdown):
-            what, value = "give exactly one of steps and slowdown", f"{self.steps}, {self.slowdown}"
-            bad.append(Violation(field="steps", what=what, value=value, remedy="drop one"))
+            value = f"{self.steps}, {self.slowdown}"
+            bad.append(refused(self, "steps", "give exactly one of steps and slowdown", "drop one", value=value))
         if not math.isnan(self.slowdown) and not MIN_SLOWDOWN <= self.slowdown <= MAX_SLOWDOWN:
             what = f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
             bad.append(refused(self, "slowdown", what, "check the clock and the solo rate"))
@@ -79,7 +79,7 @@ class MemoryUsage:
         if self.min_bytes > self.bytes:
             what, remedy = "must not exceed bytes, the largest amount of the window", "swap the two, or leave it out"
             value = f"{self.min_bytes:.0f} > {self.bytes:.0f}"
-            bad.append(Violation(field="min_bytes", what=what, value=value, remedy=remedy))
+            bad.append(refused(self, "min_bytes", what, remedy, value=value))
         check(bad + _span_violations(self))
 
 
@@ -108,8 +108,8 @@ class Outcome:
         bad = text_violations(self, "observation_id", "job_id")
         bad += number_violations(self, "at_s", nan=False)
         if len(self.reason) > 256 or not self.reason.isprintable():
-            what, value = "must be printable and short", repr(self.reason[:40])
-            bad.append(Violation(field="reason", what=what, value=value, remedy="at most 256 characters"))
+            value = repr(self.reason[:40])
+            bad.append(refused(self, "reason", "must be printable and short", "at most 256 characters", value=value))
         if self.kind in (OutcomeKind.REFUSED, OutcomeKind.ENDED) and not self.reason:
             bad.append(refused(self, "reason", "is needed with refused and ended", "say why"))
         check(bad)

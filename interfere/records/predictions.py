@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.errors import InvalidInputError, Violation
+from interfere.errors import Violation
 from interfere.records.checks import NAN, check, is_name, number_violations, refused, text_violations
 from interfere.records.facts import JobProfile
 from interfere.records.record import record
@@ -101,8 +101,7 @@ class JobRef:
         count = bool(self.workload) + bool(self.profile_id) + (self.profile is not None)
         if count != 1:
             what, remedy = "exactly one way to name a job", "give workload, profile_id or profile"
-            violation = Violation(field="workload", what=what, value=f"{count} of them", remedy=remedy)
-            raise InvalidInputError.from_violations([violation])
+            check([refused(self, "workload", what, remedy, value=f"{count} of them")])
         if self.profile is None and not is_name(self.workload or self.profile_id):
             check(text_violations(self, "workload" if self.workload else "profile_id"))
 

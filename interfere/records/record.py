@@ -111,6 +111,15 @@ def fields_of(record_type: Any) -> tuple[RecordField, ...]:
     return tuple(named)
 
 
+def optional_numbers(record_type: Any, *, but: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the names of the fields that hold one number, NaN where it is absent, except the names in `but`."""
+    return tuple(
+        each.name
+        for each in fields_of(record_type)
+        if each.type is float and isinstance(each.default, float) and math.isnan(each.default) and each.name not in but
+    )
+
+
 def groups_of(record_type: type) -> dict[str, type]:
     """Return the types of the in-place records of a record, by the name of the field that holds each."""
     return {each.name: each.metadata[_IN_PLACE] for each in fields(record_type) if _IN_PLACE in each.metadata}

@@ -285,11 +285,12 @@ def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:
 
 def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
     """Return the reason why a pending job is left to Slurm alone."""
+    is_ours = note is not None and note.to is not None  # the advisor chose its node
     checks = {
         "array": _number(row.get("array_job_id")) != 0 or bool(row.get("array_task_string")),
         "heterogeneous": _number(row.get("het_job_id")) != 0,
         "several nodes": _number(row.get("node_count")) > 1,
-        "own choice of nodes": bool(row.get("excluded_nodes")) or (bool(row.get("required_nodes")) and not _to(note)),
+        "own choice of nodes": bool(row.get("excluded_nodes")) or (bool(row.get("required_nodes")) and not is_ours),
         "features": bool(row.get("features")),
         "reservation": bool(row.get("resv_name")),
         "dependency": bool(row.get("dependency")),
@@ -298,10 +299,6 @@ def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
         "no number": not job_id.isdecimal(),
     }
     return next((why for why, holds in checks.items() if holds), "")
-
-
-def _to(note: Note | None) -> GpuAddress | None:
-    return note.to if note else None
 
 
 def _node(row: Mapping[str, Any]) -> Node:

@@ -322,16 +322,12 @@ def total_of_pod(spec: Mapping[str, Any], kind: str, resource: str) -> float:
         if container.get("restartPolicy") == "Always":
             sidecars += amount
     together = sidecars + sum(_amount(each, kind, resource) for each in maps_at(spec, "containers"))
-    own = _quantity(map_at(spec, "resources", kind).get(resource))
-    overhead = _quantity(map_at(spec, "overhead").get(resource))
+    own = quantity(map_at(spec, "resources", kind).get(resource))
+    overhead = quantity(map_at(spec, "overhead").get(resource))
     total = max(peak, together) if math.isnan(own) else own
     return total + (0.0 if math.isnan(overhead) else overhead)
 
 
 def _amount(container: Mapping[str, Any], kind: str, resource: str) -> float:
-    amount = _quantity(map_at(container, "resources", kind).get(resource))
+    amount = quantity(map_at(container, "resources", kind).get(resource))
     return 0.0 if math.isnan(amount) else amount
-
-
-def _quantity(value: object) -> float:
-    return math.nan if value is None else quantity(value)
