@@ -226,7 +226,7 @@ class PolicyClient:
         devices: Sequence[Device],
         *,
         limits: Limits | None = None,
-        objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
+        objective: ObjectiveKind = ObjectiveKind.AUTO,
         scope: str = "",
     ) -> RankAnswer:
         """Rank devices for one job, the best first. With a scope, a device that is promised to the job comes first."""

@@ -46,6 +46,7 @@ from interfere.policy.residents.actions import (
     with_migrations,
 )
 from interfere.policy.rules.text import render
+from interfere.policy.schedule.decision import TimedPlan, forget_promises, plan_over_time
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
@@ -91,7 +92,7 @@ def decide(
     overuse = review_overuse(context, ledger, promises.leaving_jobs, usages)
     # 7. Plan everything that is not promised, holding back starts that would break an accepted deadline.
     declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
-    unpromised = _plan_around_deadlines(context, promises, deadlines, overuse, declined_jobs)
+    unpromised = _plan_around_deadlines(context, ledger, promises, deadlines, overuse, declined_jobs)
     # 8. Migrate residents where that gains.
     new_plan = with_migrations(unpromised.plan, context.subproblem(unpromised.snapshot))
     # 9. Attach grants and expiry times.
@@ -106,6 +107,8 @@ def decide(
         ledger,
         promises=renew_promises(promises.kept, new_plan, context),
         accepted_deadlines=(*deadlines.standing, *accepted),
+        end_promises=unpromised.timed.end_promises,
+        planned_order=unpromised.timed.planned_order,
     )
     # 12. Compose the answer.
     kept = keep_actions(context, changes, overuse, slowdown_of)
@@ -147,10 +150,12 @@ class _UnpromisedPlan:
     plan: Plan
     snapshot: Snapshot  # what the plan was made for
     held_back: dict[str, Rule]  # pending jobs that are not in it, by id, with the rule
+    timed: TimedPlan  # the same plan with what the ledger keeps of it
 
 
 def _plan_around_deadlines(
     context: PlanningContext,
+    ledger: ScopeLedger,
     promises: ReconciledPromises,
     deadlines: DeadlineReview,
     overuse: OveruseReview,
@@ -172,14 +177,18 @@ def _plan_around_deadlines(
             plan = plan_pending_jobs(context.subproblem(snapshot))
         else:
             plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse, reservation))
-        if reservation is None:
+        timed = plan_over_time(plan, context.subproblem(snapshot), ledger)
+        plan = timed.plan
+        if reservation is None and math.isnan(plan.planned_value):
             reservation = find_reservation(context.subproblem(snapshot), plan)
             if reservation is not None:
                 snapshot = remaining_snapshot(snapshot, (), reservation.device_ids)
                 continue
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
-            return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back)
+            end_promises = forget_promises((*ledger.end_promises, *timed.end_promises), context)
+            timed = replace(timed, end_promises=tuple({each.job_id: each for each in end_promises}.values()))
+            return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back, timed=timed)
         held_back |= breaking
         snapshot = remaining_snapshot(snapshot, breaking, ())
 

@@ -54,6 +54,7 @@ from interfere.records.plans import Alternative as Alternative
 from interfere.records.plans import Contribution as Contribution
 from interfere.records.plans import ExplainQuery as ExplainQuery
 from interfere.records.plans import Explanation as Explanation
+from interfere.records.plans import HeuristicValue as HeuristicValue
 from interfere.records.plans import LevelKind as LevelKind
 from interfere.records.plans import PairExplanation as PairExplanation
 from interfere.records.plans import Pairing as Pairing
@@ -77,6 +78,7 @@ from interfere.records.predictions import Source as Source
 from interfere.records.promises import AcceptedDeadline as AcceptedDeadline
 from interfere.records.promises import DeviceGrants as DeviceGrants
 from interfere.records.promises import DeviceSlots as DeviceSlots
+from interfere.records.promises import EndPromise as EndPromise
 from interfere.records.promises import Grant as Grant
 from interfere.records.promises import GrantLine as GrantLine
 from interfere.records.promises import GrantTables as GrantTables

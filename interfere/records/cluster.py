@@ -139,7 +139,7 @@ class Snapshot:
     >>> queue = (Job(id="j1", workload="gemm"), Job(id="j2", workload="stream"))
     >>> snapshot = Snapshot(pending=queue, devices=(Device(id="d0", type="cpu-core"),), now_s=0.0)
     >>> snapshot.scope, snapshot.objective.value
-    ('default', 'weighted_excess')
+    ('default', 'auto')
     """
 
     pending: tuple[Job, ...]
@@ -147,7 +147,7 @@ class Snapshot:
     scope: str = "default"
     snapshot_id: str = ""
     limits: Limits = field(default_factory=Limits)
-    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
+    objective: ObjectiveKind = ObjectiveKind.AUTO
     objective_terms: tuple[ObjectiveTerm, ...] = ()  # a weighted sum in place of `objective`
     now_s: float = NAN
     partial: bool = False  # jobs and devices that are left out may still be there

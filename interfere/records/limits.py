@@ -13,6 +13,7 @@ from interfere.sharing_modes import SharingMode, known_modes
 
 # Two jobs that take turns get the work of one done: at a joint throughput of 1 sharing gains nothing.
 DEFAULT_MIN_JOINT_THROUGHPUT = 1.0
+DEFAULT_RESIDENT_CAP = 1.5  # a job that runs keeps two thirds of its speed
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
 MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
 MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
@@ -35,6 +36,7 @@ class ObjectiveKind(StrEnum):
     `interfere.policy.costs.objectives` defines each objective.
     """
 
+    AUTO = "auto"  # a plan over time where remaining times are known, else weighted excess at this moment
     WEIGHTED_EXCESS = "weighted_excess"
     TOTAL_SLOWDOWN = "total_slowdown"
     COMPLETION_TIME = "completion_time"
@@ -90,11 +92,14 @@ class SlowdownLimits:
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above 1/s + 1/s'; 0: any pair may
     soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
+    # A plan over time slows no running job past this while a device that can take the newcomer is idle.
+    resident_cap: float = DEFAULT_RESIDENT_CAP
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
         bad += number_violations(self, "min_joint_throughput", nan=False)
+        bad += number_violations(self, "resident_cap", low=1.0, nan=False)
         if not MIN_RISK <= self.risk <= MAX_RISK:
             bad.append(risk_violation(self))
         check(bad)

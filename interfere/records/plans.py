@@ -42,6 +42,9 @@ class Action:
     partner_ids: tuple[str, ...] = ()
     partner_slowdowns: tuple[float, ...] = ()
     mode: OptionalSharingMode = ""  # that the plan chose for its device; empty where there was no choice
+    planned_start_s: float = NAN  # by the plan over time, on the caller's clock; absent without such a plan
+    planned_end_s: float = NAN
+    promised_end_s: float = NAN  # by when the job was promised to end, on the caller's clock
 
     @property
     def partners(self) -> tuple[str, ...]:
@@ -110,6 +113,14 @@ class PlanLevel:
 
 
 @record
+class HeuristicValue:
+    """The projected objective of one named scheduling heuristic."""
+
+    name: str  # its order, which job it protects, and whether it lets jobs share: shortest+easy+sharing
+    value: float
+
+
+@record
 class Plan:
     """One decision; waiting jobs are counted apart.
 
@@ -146,6 +157,11 @@ class Plan:
     levels: tuple[PlanLevel, ...] = ()  # in the order in which they were minimised
     cpu_s: float = NAN  # that the decision took
     wall_s: float = NAN
+    planned_value: float = NAN  # the objective over all jobs, as the plan over time projects it; absent without one
+    heuristic_values: tuple[HeuristicValue, ...] = ()  # the same for named heuristics; none is smaller
+    chosen_because: str = ""  # which candidate became the plan over time
+    work_units: float = NAN  # hosts and breakpoints that were visited to make it
+    stopped_by: str = ""  # what ended its search early; empty where the budget of work units did
 
 
 @record
@@ -169,7 +185,7 @@ class RankQuery:
     job: Job
     devices: tuple[Device, ...]
     limits: Limits = field(default_factory=Limits)
-    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
+    objective: ObjectiveKind = ObjectiveKind.AUTO
     scope: str = ""  # whose promises count; empty: none
 
 

@@ -35,6 +35,14 @@ class AcceptedDeadline:
 
 
 @record
+class EndPromise:
+    """The end that a job was promised when it was first seen; plans that keep all bounds go before others."""
+
+    job_id: str
+    latest_end_s: float  # on the caller's clock; never widened
+
+
+@record
 class Grant:
     """Memory that a job holds on each of its devices."""
 
@@ -81,6 +89,8 @@ class ScopeLedger:
     accepted_deadlines: tuple[AcceptedDeadline, ...] = ()
     grants: tuple[Grant, ...] = ()  # of running jobs; a planned start holds the grant of its action
     slots: tuple[DeviceSlots, ...] = ()  # of the devices that grant memory
+    end_promises: tuple[EndPromise, ...] = ()  # of jobs that wait or run
+    planned_order: tuple[str, ...] = ()  # ids of waiting jobs in the order in which the last plan starts them
 
 
 @record

@@ -42,6 +42,7 @@ class RuleKind(StrEnum):
     MAX_DEVICES = "max_devices"  # the limits let the plan take no more empty devices: max_devices, kept_devices
     LOWER_COST_ELSEWHERE = "lower_cost_elsewhere"  # jobs of no more weight got the places it could take, at less cost
     PLACES_TAKEN = "places_taken"  # jobs of more weight, or submitted before, got them
+    PLANNED_LATER = "planned_later"  # start_in_s, device_type, partner_id; saved_s against a start now on type pool
     DEVICES_PROMISED = "devices_promised"  # all of them, to other jobs; with action end: or a resident is to end
     DEVICES_RESERVED = "devices_reserved"  # the last of them are kept free for partner_id, which has waited longest
     PROMISED_TO_OTHER_JOB = "promised_to_other_job"  # this device, to partner_id by decision_id
@@ -121,6 +122,7 @@ class Rule:
     runtime_s: float = NAN  # seconds from its start to its end on the device; alone unless a slowdown is given
     partner_runtime_s: float = NAN
     time_left_s: float = NAN  # until the deadline; negative once it has passed
+    start_in_s: float = NAN  # until the planned start of the job
     closes_in_s: float = NAN
     opens_in_s: float = NAN
     checkpoint_s: float = NAN

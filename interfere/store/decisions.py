@@ -4,7 +4,7 @@ import json
 import sqlite3
 import zlib
 
-from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
 from interfere.records.documents import from_json, to_document, to_json
 from interfere.store.rows import DecisionAudit, StoredDecision
 from interfere.store.sqlite_file import EvictionListener, SqliteFile, nobody
@@ -169,13 +169,14 @@ class SqliteLedgers:
             rows = connection.execute(
                 "SELECT 'ledger' AS kind, 0 AS place, revision, now_s, '' FROM ledger WHERE scope = ?1 "
                 "UNION ALL SELECT 'promise', place, 0, 0, content FROM promise WHERE scope = ?1 "
-                "UNION ALL SELECT kind, place, 0, 0, content FROM granted WHERE scope = ?1 ORDER BY kind, place",
+                "UNION ALL SELECT kind, place, 0, 0, content FROM granted WHERE scope = ?1 "
+                "UNION ALL SELECT kind, place, 0, 0, content FROM planned WHERE scope = ?1 ORDER BY kind, place",
                 (scope,),
             ).fetchall()
         header = next(((revision, now_s) for kind, _, revision, now_s, _ in rows if kind == "ledger"), None)
         if header is None:
             return ScopeLedger(scope=scope)
-        contents: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": []}
+        contents: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": [], "end": [], "order": []}
         for kind, _, _, _, content in rows:
             contents[kind].append(content)
         promised = [promise_or_deadline_from_json(content) for content in contents["promise"]]
@@ -187,6 +188,8 @@ class SqliteLedgers:
             accepted_deadlines=tuple(record for record in promised if isinstance(record, AcceptedDeadline)),
             grants=tuple(from_json(Grant, content) for content in contents["grant"]),
             slots=tuple(from_json(DeviceSlots, content) for content in contents["slots"]),
+            end_promises=tuple(from_json(EndPromise, content) for content in contents["end"]),
+            planned_order=tuple(contents["order"]),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
@@ -199,6 +202,8 @@ class SqliteLedgers:
         promise_rows = [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)]
         granted_rows = [(ledger.scope, "grant", place, to_json(grant)) for place, grant in enumerate(ledger.grants)]
         granted_rows += [(ledger.scope, "slots", place, to_json(slots)) for place, slots in enumerate(ledger.slots)]
+        planned_rows = [(ledger.scope, "end", place, to_json(end)) for place, end in enumerate(ledger.end_promises)]
+        planned_rows += [(ledger.scope, "order", place, job_id) for place, job_id in enumerate(ledger.planned_order)]
         with self._file.transaction() as connection:
             row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
             if (row[0] if row else 0) != ledger.revision:
@@ -215,6 +220,10 @@ class SqliteLedgers:
             connection.executemany(
                 "INSERT INTO granted (scope, kind, place, content) VALUES (?, ?, ?, ?)", granted_rows
             )
+            connection.execute("DELETE FROM planned WHERE scope = ?", (ledger.scope,))
+            connection.executemany(
+                "INSERT INTO planned (scope, kind, place, content) VALUES (?, ?, ?, ?)", planned_rows
+            )
             if decision is not None:
                 self._decisions.put_within(connection, decision)
             if ledger.revision == 0:
@@ -230,7 +239,7 @@ class SqliteLedgers:
         """Delete the ledger and the decisions of a scope, and return the ledger; None where there was none."""
         ledger = self.read(scope)
         with self._file.transaction() as connection:
-            for table in ("ledger", "promise", "granted", "decision"):
+            for table in ("ledger", "promise", "granted", "planned", "decision"):
                 connection.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))  # noqa: S608 - names of ours
         return ledger if ledger.revision else None
 
@@ -265,7 +274,7 @@ def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> in
     """
     beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT -1 OFFSET ?"
     rows = connection.execute(beyond, (max_scopes,)).fetchall()
-    for table in ("ledger", "promise", "granted"):
+    for table in ("ledger", "promise", "granted", "planned"):
         connection.executemany(f"DELETE FROM {table} WHERE scope = ?", rows)  # noqa: S608 - our own names
     return len(rows)
 

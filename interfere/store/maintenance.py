@@ -15,7 +15,7 @@ from interfere.records.observations import OBSERVATION_TYPES
 from interfere.store.sqlite_file import FORMAT, FileLock, create_private
 from interfere.store.wal import read_wal
 
-TABLES = ("profile", "observation", "decision", "ledger", "promise", "granted", "snapshot", "account")
+TABLES = ("profile", "observation", "decision", "ledger", "promise", "granted", "planned", "snapshot", "account")
 SIDE_FILES = ("", "-wal", "-shm")
 BUSY_S = 30.0
 

@@ -38,6 +38,11 @@ CREATE TABLE IF NOT EXISTS granted (
     PRIMARY KEY (scope, kind, place));
 CREATE INDEX IF NOT EXISTS observation_usage ON observation (
     json_extract(content, '$.job_id'), json_extract(content, '$.end_s')) WHERE kind = 'memory_usage'"""
+# Promised ends (kind end) and the order of the last plan (kind order). Made when a file is opened: servers of earlier
+# releases read and write the same file without it.
+_PLANNED = """
+    planned (scope TEXT NOT NULL, kind TEXT NOT NULL, place INTEGER NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (scope, kind, place))"""
 _SCHEMA = f"""
 {_AUDITS};
 CREATE TABLE profile (
@@ -95,6 +100,8 @@ class SqliteFile:
         if self._read_only:
             with self.read_connection() as connection:
                 self._require_format(connection.execute("PRAGMA user_version").fetchone()[0])
+                if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'planned'").fetchone():
+                    connection.execute(f"CREATE TEMP TABLE {_PLANNED}")
             self._is_open = True
             return
         with self.transaction() as connection:
@@ -107,6 +114,7 @@ class SqliteFile:
                 for statement in filter(str.strip, script.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {_PLANNED}")
         with self._translated_errors():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

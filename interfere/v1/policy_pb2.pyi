@@ -29,6 +29,7 @@ class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_KIND_DEADLINE_MISSES: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_COST: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_ENERGY: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_AUTO: _ClassVar[ObjectiveKind]
 
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -101,6 +102,7 @@ class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_KIND_JOINT_THROUGHPUT: _ClassVar[RuleKind]
     RULE_KIND_SUBMISSION_ORDER: _ClassVar[RuleKind]
     RULE_KIND_DEVICES_RESERVED: _ClassVar[RuleKind]
+    RULE_KIND_PLANNED_LATER: _ClassVar[RuleKind]
 
 class MemoryBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -175,6 +177,7 @@ OBJECTIVE_KIND_PAIRS_PAST_CAP: ObjectiveKind
 OBJECTIVE_KIND_DEADLINE_MISSES: ObjectiveKind
 OBJECTIVE_KIND_COST: ObjectiveKind
 OBJECTIVE_KIND_ENERGY: ObjectiveKind
+OBJECTIVE_KIND_AUTO: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -235,6 +238,7 @@ RULE_KIND_PLACES_TAKEN: RuleKind
 RULE_KIND_JOINT_THROUGHPUT: RuleKind
 RULE_KIND_SUBMISSION_ORDER: RuleKind
 RULE_KIND_DEVICES_RESERVED: RuleKind
+RULE_KIND_PLANNED_LATER: RuleKind
 MEMORY_BASIS_UNSPECIFIED: MemoryBasis
 MEMORY_BASIS_PEAK: MemoryBasis
 MEMORY_BASIS_GRANT: MemoryBasis
@@ -575,7 +579,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "rematch_running")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "rematch_running", "resident_cap")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -598,6 +602,7 @@ class Limits(_message.Message):
     AGEING_S_FIELD_NUMBER: _ClassVar[int]
     CHOOSABLE_MODES_FIELD_NUMBER: _ClassVar[int]
     REMATCH_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_CAP_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -620,7 +625,8 @@ class Limits(_message.Message):
     ageing_s: float
     choosable_modes: _containers.RepeatedScalarFieldContainer[SharingMode]
     rematch_running: bool
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., rematch_running: _Optional[bool] = ...) -> None: ...
+    resident_cap: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., rematch_running: _Optional[bool] = ..., resident_cap: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -669,7 +675,7 @@ class MemoryDemand(_message.Message):
     def __init__(self, needed_bytes: _Optional[float] = ..., basis: _Optional[_Union[MemoryBasis, str]] = ..., known_bytes: _Optional[float] = ..., known_basis: _Optional[_Union[MemoryBasis, str]] = ..., working_set_bytes: _Optional[float] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "mean_completion_s", "other_mean_completion_s")
+    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "mean_completion_s", "other_mean_completion_s", "start_in_s")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -723,6 +729,7 @@ class Rule(_message.Message):
     MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     MEAN_COMPLETION_S_FIELD_NUMBER: _ClassVar[int]
     OTHER_MEAN_COMPLETION_S_FIELD_NUMBER: _ClassVar[int]
+    START_IN_S_FIELD_NUMBER: _ClassVar[int]
     kind: RuleKind
     job_id: str
     partner_id: str
@@ -776,10 +783,11 @@ class Rule(_message.Message):
     min_joint_throughput: float
     mean_completion_s: float
     other_mean_completion_s: float
-    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., mean_completion_s: _Optional[float] = ..., other_mean_completion_s: _Optional[float] = ...) -> None: ...
+    start_in_s: float
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., mean_completion_s: _Optional[float] = ..., other_mean_completion_s: _Optional[float] = ..., start_in_s: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode", "planned_start_s", "planned_end_s", "promised_end_s")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -798,6 +806,9 @@ class Action(_message.Message):
     PARTNER_IDS_FIELD_NUMBER: _ClassVar[int]
     PARTNER_SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_START_S_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_END_S_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_END_S_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -816,7 +827,10 @@ class Action(_message.Message):
     partner_ids: _containers.RepeatedScalarFieldContainer[str]
     partner_slowdowns: _containers.RepeatedScalarFieldContainer[float]
     mode: SharingMode
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ..., mode: _Optional[_Union[SharingMode, str]] = ...) -> None: ...
+    planned_start_s: float
+    planned_end_s: float
+    promised_end_s: float
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., planned_start_s: _Optional[float] = ..., planned_end_s: _Optional[float] = ..., promised_end_s: _Optional[float] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -843,7 +857,7 @@ class Refusal(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
-    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value", "levels", "cpu_s", "wall_s")
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value", "levels", "cpu_s", "wall_s", "planned_value", "heuristic_values", "chosen_because", "work_units", "stopped_by")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -861,6 +875,11 @@ class MatchResponse(_message.Message):
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     WALL_S_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_VALUE_FIELD_NUMBER: _ClassVar[int]
+    HEURISTIC_VALUES_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    WORK_UNITS_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_BY_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     model_version: str
     actions: _containers.RepeatedCompositeFieldContainer[Action]
@@ -878,7 +897,20 @@ class MatchResponse(_message.Message):
     levels: _containers.RepeatedCompositeFieldContainer[PlanLevel]
     cpu_s: float
     wall_s: float
-    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ..., levels: _Optional[_Iterable[_Union[PlanLevel, _Mapping]]] = ..., cpu_s: _Optional[float] = ..., wall_s: _Optional[float] = ...) -> None: ...
+    planned_value: float
+    heuristic_values: _containers.RepeatedCompositeFieldContainer[HeuristicValue]
+    chosen_because: str
+    work_units: float
+    stopped_by: str
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ..., levels: _Optional[_Iterable[_Union[PlanLevel, _Mapping]]] = ..., cpu_s: _Optional[float] = ..., wall_s: _Optional[float] = ..., planned_value: _Optional[float] = ..., heuristic_values: _Optional[_Iterable[_Union[HeuristicValue, _Mapping]]] = ..., chosen_because: _Optional[str] = ..., work_units: _Optional[float] = ..., stopped_by: _Optional[str] = ...) -> None: ...
+
+class HeuristicValue(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class PlanLevel(_message.Message):
     __slots__ = ("kind", "priority", "value", "lower_bound")

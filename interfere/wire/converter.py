@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 _PACKAGE = "interfere.v1."
 # The word that stands for an enumeration's unspecified one.
-_UNSPECIFIED: dict[str, Any] = {"SharingMode": DEFAULT_MODE, "ObjectiveKind": ObjectiveKind.WEIGHTED_EXCESS}
+_UNSPECIFIED: dict[str, Any] = {"SharingMode": DEFAULT_MODE, "ObjectiveKind": ObjectiveKind.AUTO}
 _ZERO_IS_ABSENT = {"Job.gpus"}  # numbers without presence, where 0 means the default
 _NOT_SENT_AT = {"Device.oversubscription_ratio": 1.0}  # numbers that are left out at this value
 # Records in which a newer server may send enum values unknown to this release: these are read as absent.

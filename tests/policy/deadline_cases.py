@@ -9,6 +9,7 @@ from interfere.records import (
     Job,
     JobProfile,
     Limits,
+    ObjectiveKind,
     Plan,
     ScopeLedger,
     Snapshot,
@@ -16,6 +17,7 @@ from interfere.records import (
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NOW_S = 1000.0
+MOMENT = {"objective": ObjectiveKind.WEIGHTED_EXCESS}  # the rules of deadlines at one moment
 HOUR_S = 3600.0
 SLOW = "slow"  # takes twice as long
 TABLE = {("a", "a"): 1.4, ("a", "b"): 1.4, ("b", "a"): 2.0, ("b", "b"): 2.0}
@@ -34,7 +36,13 @@ def job(name: str, left_s: float = math.nan, remaining_s: float = 100.0, **field
 
 def decided(pending: tuple[Job, ...], devices: tuple[Device, ...], **fields: object) -> Plan:
     limits = fields.pop("limits", Limits())
-    snapshot = Snapshot(pending=pending, devices=devices, now_s=NOW_S, limits=limits, **fields)
+    snapshot = Snapshot(
+        pending=pending,
+        devices=devices,
+        now_s=NOW_S,
+        limits=limits,
+        **{"objective": ObjectiveKind.WEIGHTED_EXCESS} | fields,
+    )
     return decide(context(snapshot, PREDICTOR, KNOWN, "d"), ScopeLedger(scope="default")).plan
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.predict.groups import composed_slowdown
-from interfere.records import Device, Job, Limits, ScopeLedger, Snapshot
+from interfere.records import Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 TABLE = TablePredictor({("a", "a"): 2.0, ("a", "b"): 1.5, ("b", "a"): 3.0, ("b", "b"): 4.0})
@@ -28,6 +28,7 @@ def decided(
         devices=tuple(Device(id=str(k), type=kind, residents=jobs) for k, jobs in enumerate(companies)),
         now_s=1000.0,
         limits=Limits.of(**{"min_joint_throughput": 0.0} | limits),
+        objective=ObjectiveKind.WEIGHTED_EXCESS,  # at one moment jobs share that a plan over time runs one by one
     )
     return decide(context(snapshot, TABLE, KNOWN, "x"), ScopeLedger(scope="default"))
 

@@ -15,6 +15,7 @@ from interfere.records import (
     Action,
     ActionKind,
     DeviceSlots,
+    EndPromise,
     Grant,
     JobProfile,
     KernelStat,
@@ -209,7 +210,13 @@ class StoreLaws:
     def test_promises_come_back_in_their_order(self, open_store: Callable[[], SqliteStore]) -> None:
         store = open_store()
         assert store.ledgers.read("s") == ScopeLedger(scope="s")
-        ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"), promise("group"), promise("a")))
+        ledger = ScopeLedger(
+            scope="s",
+            now_s=5.0,
+            promises=(promise("b"), promise("group"), promise("a")),
+            end_promises=(EndPromise(job_id="z", latest_end_s=7.5), EndPromise(job_id="b", latest_end_s=9.0)),
+            planned_order=("b", "z", "a"),
+        )
         assert store.ledgers.commit(ledger, DECISION)
         assert store.ledgers.commit(replace(ledger, scope="other", promises=()))
         store.close()

@@ -246,6 +246,24 @@ def test_a_store_of_format_4_is_upgraded_and_keeps_its_promises(tmp_path: Path) 
     store.close()
 
 
+def test_a_store_without_a_table_of_plans_is_read_and_written(tmp_path: Path) -> None:
+    """Servers of earlier releases make no table of planned orders and ends; a file of theirs is opened either way."""
+    path = tmp_path / "s.db"
+    store = SqliteStore(path)
+    store.ledgers.commit(ScopeLedger(scope="s", promises=(promise("a"),)))
+    store.close()
+    with sqlite3.connect(path) as old:
+        old.execute("DROP TABLE planned")
+    old.close()
+    reader = SqliteStore(path, read_only=True)
+    assert [one.action.job_id for one in reader.ledgers.read("s").promises] == ["a"]
+    reader.close()
+    store = SqliteStore(path)
+    assert store.ledgers.commit(replace(store.ledgers.read("s"), planned_order=("a",)))
+    assert store.ledgers.read("s").planned_order == ("a",)
+    store.close()
+
+
 def test_a_store_with_accepted_deadlines_among_its_promises_is_read_and_written_unchanged(tmp_path: Path) -> None:
     """`golden/store-format5.sql`: a dump of a store written before `AcceptedDeadline` was a record of its own."""
     path = tmp_path / "s.db"

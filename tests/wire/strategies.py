@@ -21,6 +21,7 @@ from interfere.records import (
     Grant,
     GrantLine,
     GrantTables,
+    HeuristicValue,
     Job,
     JobProfile,
     JobRef,
@@ -211,6 +212,7 @@ limits = st.builds(
     min_joint_throughput=numbers(),
     time_budget_s=optional(0.001),
     soft_cap=optional(1.0),
+    resident_cap=numbers(1.0),
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
     ageing_s=numbers(),
@@ -310,6 +312,9 @@ actions_of_pairs = st.builds(
     cost=optional(),
     reason=words,
     promised_by_s=optional(),
+    planned_start_s=optional(),
+    planned_end_s=optional(),
+    promised_end_s=optional(),
     device_ids=tuples(names),
     grant_bytes=optional(1.0),
     rule=optional_rules,
@@ -380,6 +385,11 @@ plans = st.builds(
     status=st.sampled_from(SolveStatus),
     objective_value=optional(-1e6),
     resolve_at_s=optional(),
+    planned_value=optional(),
+    heuristic_values=tuples(st.builds(HeuristicValue, name=names, value=numbers())),
+    chosen_because=words,
+    work_units=optional(),
+    stopped_by=words,
 )
 explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
 explanations = st.builds(

@@ -48,7 +48,7 @@ def rank(
     predictor: Predictor,
     catalogue: JobCatalogue,
     limits: Limits,
-    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
+    objective: ObjectiveKind = ObjectiveKind.AUTO,
     promises: Sequence[Promise] = (),
 ) -> tuple[Ranking, ...]:
     """Every device, feasible and cheap first. Raises InvalidInputError when the devices contradict each other.

@@ -13,13 +13,11 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.completion_projection import ProjectedCluster, RunningGroup
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.records import Action, ActionKind, Job, PairBatch
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+from interfere.policy.schedule.running import SlowdownBeside, predicted_slowdowns_among_residents
+from interfere.records import Action, ActionKind
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-SlowdownBeside = dict[tuple[str, str], float]
-"""(job id, neighbour id) -> predicted median slowdown of the job; 1 for pairs that are absent."""
 
 
 def project_cluster(
@@ -43,7 +41,7 @@ def project_cluster(
         runtime_s=runtime_s,
         gpus=np.array([job.gpus for job in snapshot.pending], dtype=np.int64),
         device_class=np.array([place_of[device_class] for device_class in classes], dtype=np.int64),
-        running=running_groups(context, (), _slowdowns_among_residents(context)),
+        running=running_groups(context, (), predicted_slowdowns_among_residents(context)),
     )
 
 
@@ -81,7 +79,7 @@ def starts_in_order(
 def _groups_after(context: PlanningContext, actions: Sequence[Action]) -> tuple[RunningGroup, ...]:
     """The groups that run once the starts among the actions are made."""
     starts = [action for action in actions if action.kind in (ActionKind.START_ALONE, ActionKind.START_SHARED)]
-    slowdowns = _slowdowns_among_residents(context)
+    slowdowns = predicted_slowdowns_among_residents(context)
     for action in starts:
         if action.partner_id:
             slowdowns[action.job_id, action.partner_id] = action.slowdown
@@ -140,41 +138,3 @@ def _may_run_alone(device_class: DeviceClass, times: Floats, context: PlanningCo
         return np.zeros(len(pending), dtype=bool)
     jobs = JobsOnClass.of(pending, device_class, context, times, timed=True)
     return np.array([jobs.solo_rule(i) is None for i in range(len(pending))], dtype=bool)
-
-
-def _slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:
-    """The predicted slowdowns of jobs that share a device now, where the model knows both."""
-    pairs: dict[tuple[str, SharingMode], dict[tuple[str, str], tuple[Job, Job]]] = {}
-    for device in context.snapshot.devices:
-        for job in device.residents:
-            for other in device.residents:
-                if other.id != job.id:
-                    pairs.setdefault((device.type, device.mode or DEFAULT_MODE), {})[job.id, other.id] = (job, other)
-    slowdowns: SlowdownBeside = {}
-    for (device_type, mode), members in pairs.items():
-        slowdowns |= _predicted(members, device_type, mode, context)
-    return slowdowns
-
-
-def _predicted(
-    pairs: Mapping[tuple[str, str], tuple[Job, Job]], device_type: str, mode: SharingMode, context: PlanningContext
-) -> SlowdownBeside:
-    """The predicted slowdowns of some pairs on one device type; absent where the model does not know."""
-    extrapolate = context.limits.allow_extrapolation
-    profiles = {job.id: context.profile(job, device_type) for pair in pairs.values() for job in pair}
-    known = [pair for pair in pairs if profiles[pair[0]] is not None and profiles[pair[1]] is not None]
-    if not known or (context.predictor.knows(device_type, mode) and not extrapolate):
-        return {}
-    distinct = list({id(profile): profile for profile in profiles.values() if profile is not None}.values())
-    index_of = {id(profile): k for k, profile in enumerate(distinct)}
-    victim, neighbour = (np.array([index_of[id(profiles[pair[side]])] for pair in known]) for side in (0, 1))
-    batch = PairBatch(
-        jobs=tuple(distinct),
-        victim=victim.astype(np.int64),
-        neighbour=neighbour.astype(np.int64),
-        device_type=device_type,
-        mode=mode,
-        allow_extrapolation=extrapolate,
-    )
-    median = context.predictor.predict_pairs(batch).median
-    return {pair: float(value) for pair, value in zip(known, median.tolist(), strict=True) if not np.isnan(value)}

@@ -133,6 +133,7 @@ COST = Objective(constant=_zero, rate=_zero, money_price=1.0, required_fields=("
 ENERGY = Objective(constant=_zero, rate=_zero, energy_price=1.0, required_fields=("remaining_s",))
 
 OBJECTIVES: dict[ObjectiveKind, Objective] = {
+    ObjectiveKind.AUTO: WEIGHTED_EXCESS,  # at one moment; over time `interfere.policy.schedule`
     ObjectiveKind.WEIGHTED_EXCESS: WEIGHTED_EXCESS,
     ObjectiveKind.TOTAL_SLOWDOWN: TOTAL_SLOWDOWN,
     ObjectiveKind.COMPLETION_TIME: COMPLETION_TIME,

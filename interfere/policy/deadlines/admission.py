@@ -11,7 +11,7 @@ schedulable without one of its jobs.
 
 import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,6 +49,7 @@ class CapacityProfile:
     def __init__(self, now_s: float, open_intervals: Iterable[Interval], count: int) -> None:
         """`count` devices, free within the intervals."""
         self._times_s, self._free = [now_s], [0]  # _free[k] devices from _times_s[k] to _times_s[k + 1]
+        self.visited_steps = 0  # by all questions and reservations so far: what they cost
         for from_s, until_s in open_intervals:
             self.reserve(from_s, until_s, -count)
 
@@ -61,8 +62,50 @@ class CapacityProfile:
     def reserve(self, from_s: float, until_s: float, count: int) -> None:
         """Take `count` devices over an interval; a negative count adds them."""
         first, last = self._step_at(from_s), self._step_at(until_s)
+        self.visited_steps += last - first
         for k in range(first, last):
             self._free[k] -= count
+
+    def occupy_from_now(self, occupied: Sequence[tuple[float, int]]) -> None:
+        """Take devices from now on, given as (until, how many): the same as that many `reserve`, in sorted order."""
+        ends = sorted(occupied)
+        used, freed = sum(count for _, count in ends), 0
+        times_s, free = [], []
+        marks = sorted({*self._times_s, *(until_s for until_s, _ in ends if math.isfinite(until_s))})
+        step = 0
+        for at_s in marks:
+            while step + 1 < len(self._times_s) and self._times_s[step + 1] <= at_s:
+                step += 1
+            while freed < len(ends) and ends[freed][0] <= at_s:
+                used -= ends[freed][1]
+                freed += 1
+            times_s.append(at_s)
+            free.append(self._free[step] - used)
+        self._times_s, self._free = times_s, free
+
+    def is_free(self, from_s: float, until_s: float, count: int) -> bool:
+        """Whether `count` devices are free over a whole interval."""
+        times_s, free = self._times_s, self._free
+        first, last = bisect_right(times_s, from_s) - 1, bisect_left(times_s, until_s)
+        self.visited_steps += last - first
+        return min(free[first:last], default=count) >= count
+
+    def earliest_start(self, count: int, runtime_s: float, from_s: float) -> float:
+        """The first time from `from_s` on at which `count` devices are free for `runtime_s`; infinite where none is."""
+        times_s, free = self._times_s, self._free
+        first = max(0, bisect_right(times_s, from_s) - 1)
+        start_s = math.inf
+        for k in range(first, len(times_s)):
+            if free[k] < count:
+                start_s = math.inf
+                continue
+            if start_s == math.inf:
+                start_s = max(times_s[k], from_s)
+            if k + 1 == len(times_s) or times_s[k + 1] >= start_s + runtime_s:
+                self.visited_steps += k - first + 1
+                return start_s
+        self.visited_steps += len(times_s) - first
+        return math.inf
 
     def _step_at(self, at_s: float) -> int:
         """Index of the step that begins at a time; the step is made where there is none."""

@@ -225,7 +225,7 @@ def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext
     repeated = [replace(promise, decision_ids=(*promise.decision_ids, plan.decision_id)) for promise in kept]
     added = [
         Promise(
-            action=action,
+            action=replace(action, planned_start_s=NAN, planned_end_s=NAN, promised_end_s=NAN),
             decision_ids=(plan.decision_id,),
             from_device_id=_leaves_device(action.job_id, context),
             since_s=context.now_s,

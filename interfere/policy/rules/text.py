@@ -188,6 +188,16 @@ def _max_devices(rule: Rule) -> str:
     return f"max_devices: {rule.max_devices} empty devices may be taken"
 
 
+def _planned_later(rule: Rule) -> str:
+    if math.isnan(rule.start_in_s):
+        return "planned: no device has room for it"
+    beside = f" beside {rule.partner_id}" if rule.partner_id else ""
+    start = f"planned: it starts in {format_duration(rule.start_in_s)} on {rule.device_type}{beside}"
+    if rule.saved_s > 0:
+        return f"{start} and ends {format_duration(rule.saved_s)} sooner than from a start now on {rule.pool}"
+    return f"{start}, so that other jobs end sooner"
+
+
 def _infeasible_deadline(rule: Rule) -> str:
     if rule.time_left_s < 0:
         return f"deadline: {format_duration(-rule.time_left_s)} ago"
@@ -275,6 +285,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.MAX_DEVICES: _max_devices,
     RuleKind.LOWER_COST_ELSEWHERE: lambda _: "every place it could take went where it costs less",
     RuleKind.PLACES_TAKEN: lambda _: "every place it could take went to jobs of more weight or submitted before",
+    RuleKind.PLANNED_LATER: _planned_later,
     RuleKind.DEVICES_PROMISED: _devices_promised,
     RuleKind.DEVICES_RESERVED: lambda rule: f"devices are kept free for {rule.partner_id}, which has waited longest",
     RuleKind.PROMISED_TO_OTHER_JOB: lambda rule: f"promised to {rule.partner_id} by decision {rule.decision_id}",

@@ -10,7 +10,7 @@ from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
-from interfere.records import ActionKind, Device, Job, Limits, ScopeLedger, Snapshot, SolveStatus
+from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.solve.test_gangs import World
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
@@ -64,7 +64,9 @@ def test_who_was_declined_or_held_back_is_in_no_part() -> None:
         Device(id="d1", type=DEVICE),
     )
     gang = Job(id="gang", workload="w", remaining_s=5.0, deadline_s=14.0, gpus=2)
-    early = Snapshot(pending=(gang,), devices=devices, now_s=0.0, limits=limits)
+    early = Snapshot(
+        pending=(gang,), devices=devices, now_s=0.0, limits=limits, objective=ObjectiveKind.WEIGHTED_EXCESS
+    )
     first = decide(context(early, predictor, resolve, "first"), ScopeLedger(scope="s"))
     late = Job(id="late", workload="w", remaining_s=5.0, deadline_s=4.0)
     long, short = (Job(id=name, workload="w", remaining_s=left_s) for name, left_s in (("long", 10.0), ("short", 9.0)))

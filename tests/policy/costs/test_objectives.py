@@ -22,6 +22,7 @@ SOFT_CAP = 1.6
 
 # The definitions once more, in the words of the test: cost of one job at stretch x, and how costs come together.
 ONE: dict[ObjectiveKind, Callable[[Job, float], float]] = {
+    ObjectiveKind.AUTO: lambda job, x: job.weight * (x - 1),  # at one moment
     ObjectiveKind.WEIGHTED_EXCESS: lambda job, x: job.weight * (x - 1),
     ObjectiveKind.TOTAL_SLOWDOWN: lambda job, x: x,
     ObjectiveKind.COMPLETION_TIME: lambda job, x: job.remaining_s * x,
@@ -58,6 +59,7 @@ def test_each_objective_chooses_its_own_pair() -> None:
         found[objective] = (name, round(answer.cost, 4), round(answer.objective_value, 4))
     assert found == {
         # ab: 8 · .5 + .2 = 4.2, ac: 8 · .1 + .9 = 1.7, bc: .3 + .3
+        ObjectiveKind.AUTO: ("bc", 0.6, 0.6),
         ObjectiveKind.WEIGHTED_EXCESS: ("bc", 0.6, 0.6),
         # ab: 1.5 + 1.2 + 1 = 3.7, ac: 1.1 + 1.9 + 1 = 4, bc: 1.3 + 1.3 + 1
         ObjectiveKind.TOTAL_SLOWDOWN: ("bc", 3.6, 3.6),

@@ -124,3 +124,27 @@ def test_a_schedule_is_in_time_and_within_capacity_also_in_several_intervals(see
         assert all(
             schedule_all([job for job in jobs if job is not out], [profile(3, (0.0, 6.0), (8.0, 40.0))]) for out in jobs
         )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_earliest_starts_agree_with_trying_every_step(seed: int) -> None:
+    """The first step, or the time asked from, at which enough devices are free for long enough."""
+    rng = np.random.default_rng(seed)
+    free, occupied = profile(6), [(float(rng.integers(1, 30)), int(rng.integers(1, 3))) for _ in range(3)]
+    one_by_one = profile(6)
+    free.occupy_from_now(occupied)
+    for until_s, count in occupied:
+        one_by_one.reserve(0.0, until_s, count)
+    for _ in range(6):
+        from_s, length_s = float(rng.integers(0, 40)), float(rng.integers(1, 20))
+        if one_by_one.is_free(from_s, from_s + length_s, 2):
+            free.reserve(from_s, from_s + length_s, 2)
+            one_by_one.reserve(from_s, from_s + length_s, 2)
+    for count in range(1, 7):
+        for runtime_s in (0.5, 3.0, 11.0):
+            for from_s in (0.0, 2.5, 17.0):
+                start_s = free.earliest_start(count, runtime_s, from_s)
+                assert start_s == one_by_one.earliest_start(count, runtime_s, from_s)
+                tried = (at_s for at_s in [from_s, *map(float, range(60))] if at_s >= from_s)
+                expected = min(at_s for at_s in tried if free.is_free(at_s, at_s + runtime_s, count))
+                assert start_s == expected

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.records import Action, ActionKind, Device, Job, Limits, ScopeLedger, Snapshot, Window
+from interfere.records import Action, ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot, Window
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 ALONE = frozenset({ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE})
@@ -47,7 +47,13 @@ class Cluster:
         devices = tuple(
             Device(id=name, type=DEVICE, residents=jobs, windows=self.windows) for name, jobs in self.running.items()
         )
-        snapshot = Snapshot(pending=tuple(self.queue), devices=devices, now_s=self.now_s, limits=self.limits)
+        snapshot = Snapshot(
+            pending=tuple(self.queue),
+            devices=devices,
+            now_s=self.now_s,
+            limits=self.limits,
+            objective=ObjectiveKind.WEIGHTED_EXCESS,
+        )
         self.found = decide(context(snapshot, PREDICTOR, KNOWN, f"at{self.now_s:g}"), self.ledger)
         return self.found
 

@@ -18,7 +18,7 @@ from tests.policy.rules.one_pair import NOW_S, SPREAD
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 MAX_OBJECTIVES = (ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS)
-WEIGHTED_OBJECTIVES = (ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.DEADLINE_MISSES)
+WEIGHTED_OBJECTIVES = (ObjectiveKind.AUTO, ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.DEADLINE_MISSES)
 TIME_LOST = 1e-3
 HOUR_S = 3600.0
 
@@ -163,6 +163,7 @@ class ScalarCosts:
     def _constant(self, job: Job) -> float:
         total_s = job.attained_s + job.remaining_s
         of_kind = {
+            ObjectiveKind.AUTO: -job.weight,
             ObjectiveKind.WEIGHTED_EXCESS: -job.weight,
             ObjectiveKind.FINISH_TIME_FAIRNESS: job.elapsed_s / total_s,
             ObjectiveKind.DEADLINE_MISSES: -TIME_LOST * job.weight,
@@ -171,6 +172,7 @@ class ScalarCosts:
 
     def _rate(self, job: Job) -> float:
         of_kind = {
+            ObjectiveKind.AUTO: job.weight,
             ObjectiveKind.WEIGHTED_EXCESS: job.weight,
             ObjectiveKind.TOTAL_SLOWDOWN: 1.0,
             ObjectiveKind.COMPLETION_TIME: job.remaining_s,

@@ -1,0 +1,273 @@
+"""From a schedule to the answer: the starts of this moment as actions, and what is planned for the jobs that wait.
+
+Of exchangeable devices a gang gets those that span the fewest nodes, and a single job those of the node that has the
+fewest free ones left, so that whole nodes stay free.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from interfere.policy.answer.merge import job_objective_cost
+from interfere.policy.context import PlanningContext
+from interfere.policy.rules.text import render
+from interfere.policy.schedule.from_context import SchedulingInstance
+from interfere.policy.schedule.problem import Schedule
+from interfere.policy.solve.gangs import device_sets
+from interfere.records import Action, ActionKind, Device, Job, PairBatch, Pairing, Plan, Rule, RuleKind, SolveStatus
+from interfere.records.plans import LevelKind, PlanLevel
+
+
+def serve_schedule(moment: Plan, schedule: Schedule, instance: SchedulingInstance, context: PlanningContext) -> Plan:
+    """The plan that makes the schedule's starts of this moment; all other jobs wait.
+
+    `moment` is the optimal matching of this moment: its refusals and its reasons to wait are kept, and its bound. The
+    plan is OPTIMAL only where its starts have the value of the moment's optimum.
+    """
+    starts = {action.job_id: action for action in start_actions(schedule, instance, context)}
+    number_of = {job.id: k for k, job in enumerate(instance.pending)}
+    now_s = 0.0 if math.isnan(context.now_s) else context.now_s
+    actions = []
+    for action in moment.actions:
+        k = number_of[action.job_id]
+        chosen = starts.get(action.job_id) or _waiting(action, k, schedule, instance, context)
+        if math.isfinite(schedule.start_s[k]):
+            chosen = replace(
+                chosen,
+                planned_start_s=now_s + float(schedule.start_s[k]),
+                planned_end_s=now_s + float(schedule.end_s[k]),
+            )
+        actions.append(chosen)
+    if _same_starts(actions, moment.actions):
+        return replace(moment, actions=tuple(map(_with_planned_times, moment.actions, actions)))
+    plan = _valued(moment, actions, context)
+    return _valued_by_ends(plan, schedule, instance) if context.objective.prices_waiting else plan
+
+
+def _valued_by_ends(plan: Plan, schedule: Schedule, instance: SchedulingInstance) -> Plan:
+    """The plan valued by the planned ends of the pending jobs, Σ seconds; no job ends before its own shortest time."""
+    pending = instance.problem.pending
+    placed = np.isfinite(schedule.end_s[:pending])
+    value = math.fsum(schedule.end_s[:pending][placed].tolist())
+    bound = min(value, math.fsum(instance.problem.shortest_s[placed].tolist()))
+    levels = (
+        replace(level, value=value, lower_bound=bound) if level.kind is LevelKind.COST else level
+        for level in plan.levels
+    )
+    gap = (value - bound) / max(abs(value), 1e-12)
+    return replace(plan, objective_value=value, lower_bound=bound, gap=gap, levels=tuple(levels))
+
+
+def _with_planned_times(action: Action, planned: Action) -> Action:
+    """The action with the planned times of another one about the same job."""
+    return replace(action, planned_start_s=planned.planned_start_s, planned_end_s=planned.planned_end_s)
+
+
+def _same_starts(actions: Sequence[Action], others: Sequence[Action]) -> bool:
+    """Whether two plans start the same jobs on the same devices."""
+    return [(action.job_id, action.places) for action in actions] == [
+        (action.job_id, action.places) for action in others
+    ]
+
+
+def start_actions(schedule: Schedule, instance: SchedulingInstance, context: PlanningContext) -> list[Action]:
+    """The starts of this moment on devices, largest jobs first."""
+    jobs, problem = instance.jobs, instance.problem
+    starting = np.flatnonzero(schedule.start_s <= 0).tolist()
+    starting.sort(key=lambda k: (-int(problem.gpus[k]), k))
+    devices_of: dict[int, tuple[Device, ...]] = {}
+    partner_of: dict[int, int] = {}
+    empty = [
+        [context.devices[device_id] for device_id in members.device_ids if not context.devices[device_id].residents]
+        for members in instance.classes
+    ]
+    for k in starting:
+        host = int(schedule.host[k])
+        if host >= 0:
+            partner_of[k] = host
+            if host < problem.pending:
+                partner_of[host] = k
+            continue
+        free = empty[int(schedule.device_class[k])]
+        devices_of[k] = _take_devices(free, jobs[k].gpus)
+    for k, host in partner_of.items():
+        if k not in devices_of:
+            devices_of[k] = devices_of[host] if host < problem.pending else context.resident_devices[jobs[host].id]
+    intervals = _slowdown_intervals(partner_of, devices_of, jobs, context)
+    return [
+        _start(jobs[k], devices_of[k], jobs[partner_of[k]] if k in partner_of else None, intervals, context)
+        for k in starting
+    ]
+
+
+def _take_devices(free: list[Device], gpus: int) -> tuple[Device, ...]:
+    """Take devices out of the free ones of a class."""
+    if gpus > 1:
+        (taken,) = device_sets(free, gpus, 1)
+    else:
+        on_node: dict[str, int] = {}
+        for device in free:
+            on_node[device.node] = on_node.get(device.node, 0) + 1
+        taken = (min(free, key=lambda device: on_node[device.node]),)
+    names = {device.id for device in taken}
+    free[:] = [device for device in free if device.id not in names]
+    return taken
+
+
+Interval = tuple[float, float, float]
+"""(median, lower, upper) of a predicted slowdown."""
+
+
+def _slowdown_intervals(
+    partner_of: Mapping[int, int],
+    devices_of: Mapping[int, tuple[Device, ...]],
+    jobs: Sequence[Job],
+    context: PlanningContext,
+) -> dict[tuple[str, str], Interval]:
+    """(job id, partner id) -> the predicted slowdown of the job with its interval, for all jobs that start together."""
+    intervals: dict[tuple[str, str], Interval] = {}
+    for k, other in partner_of.items():
+        device = devices_of[k][0]
+        profiles = context.profile(jobs[k], device.type), context.profile(jobs[other], device.type)
+        if profiles[0] is None or profiles[1] is None:
+            continue
+        distinct = (profiles[0],) if profiles[0] is profiles[1] else (profiles[0], profiles[1])
+        last = len(distinct) - 1
+        batch = PairBatch(
+            jobs=distinct,
+            victim=np.array([0, last], dtype=np.int64),
+            neighbour=np.array([last, 0], dtype=np.int64),
+            device_type=device.type,
+            mode=context.device_class(device).mode,
+            allow_extrapolation=context.limits.allow_extrapolation,
+        )
+        answer = context.predictor.predict_pairs(batch)
+        for row, pair in enumerate(((jobs[k].id, jobs[other].id), (jobs[other].id, jobs[k].id))):
+            values = (answer.median[row], answer.lower[row], answer.upper[row])
+            intervals[pair] = (float(values[0]), float(values[1]), float(values[2]))
+    return intervals
+
+
+def _start(
+    job: Job,
+    devices: Sequence[Device],
+    partner: Job | None,
+    intervals: Mapping[tuple[str, str], Interval],
+    context: PlanningContext,
+) -> Action:
+    """The start of a job alone, or beside a job that starts or runs on the same devices."""
+    device_ids = tuple(device.id for device in devices) if len(devices) > 1 else ()
+    device_type = devices[0].type
+    if partner is None:
+        rule = Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
+        return Action(
+            kind=ActionKind.START_ALONE,
+            job_id=job.id,
+            device_id=devices[0].id,
+            device_ids=device_ids,
+            slowdown=1.0,
+            slowdown_lower=1.0,
+            slowdown_upper=1.0,
+            cost=job_objective_cost(job, 1.0, device_type, context),
+            reason=render(rule),
+            rule=rule,
+        )
+    slowdown, lower, upper = intervals[job.id, partner.id]
+    partner_slowdown = intervals[partner.id, job.id][0]
+    cost = job_objective_cost(job, slowdown, device_type, context)
+    cost += job_objective_cost(partner, partner_slowdown, device_type, context)
+    if partner.id in context.residents:  # of a resident only the added cost counts
+        cost -= job_objective_cost(partner, 1.0, device_type, context)
+    rule = Rule(
+        kind=RuleKind.LEAST_COST,
+        job_id=job.id,
+        partner_id=partner.id,
+        partner_workload=partner.workload,
+        slowdown=slowdown,
+        partner_slowdown=partner_slowdown,
+    )
+    return Action(
+        kind=ActionKind.START_SHARED,
+        job_id=job.id,
+        device_id=devices[0].id,
+        device_ids=device_ids,
+        partner_id=partner.id,
+        slowdown=slowdown,
+        slowdown_lower=lower,
+        slowdown_upper=upper,
+        partner_slowdown=partner_slowdown,
+        cost=cost,
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def _waiting(
+    action: Action, k: int, schedule: Schedule, instance: SchedulingInstance, context: PlanningContext
+) -> Action:
+    """The action of a job that waits: the moment's own where it waits there too, else why the plan holds it."""
+    if not action.places:
+        return action
+    start_s, place, host = float(schedule.start_s[k]), int(schedule.device_class[k]), int(schedule.host[k])
+    types = [members.device_class.type for members in instance.classes]
+    now_type = context.devices[action.places[0]].type
+    end_if_started_now_s = float(instance.problem.work_s[k, types.index(now_type)]) * action.slowdown
+    rule = Rule(
+        kind=RuleKind.PLANNED_LATER,
+        job_id=action.job_id,
+        device_type=types[place] if place >= 0 else "",
+        pool=now_type,
+        partner_id=instance.jobs[host].id if host >= 0 else "",
+        start_in_s=start_s if math.isfinite(start_s) else math.nan,
+        saved_s=end_if_started_now_s - float(schedule.end_s[k]) if math.isfinite(start_s) else math.nan,
+    )
+    return Action(kind=ActionKind.WAIT, job_id=action.job_id, reason=render(rule), rule=rule)
+
+
+def _valued(moment: Plan, actions: Sequence[Action], context: PlanningContext) -> Plan:
+    """The moment's plan with other actions, valued at this moment: its bound still holds for what is started."""
+    starts = [action for action in actions if action.places]
+    costs = {frozenset((action.job_id, *action.partners)): action.cost for action in starts}
+    pairs = {
+        frozenset((action.job_id, action.partner_id)): Pairing(
+            job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
+        )
+        for action in starts
+        if action.partner_id
+    }
+    cost = math.fsum(costs.values())
+    value = max(costs.values(), default=0.0) if context.objective.is_min_max else cost
+    lower_bound = min(value, moment.lower_bound)
+    waiting = {action.job_id for action in actions if not action.places}
+    return replace(
+        moment,
+        actions=tuple(actions),
+        pairs=tuple(pairs.values()),
+        cost=cost,
+        objective_value=value,
+        lower_bound=lower_bound,
+        gap=(value - lower_bound) / max(abs(value), 1e-12),
+        status=SolveStatus.BOUNDED,
+        levels=tuple(_level(level, waiting, costs, context) for level in moment.levels),
+    )
+
+
+def _level(
+    level: PlanLevel, waiting: set[str], costs: Mapping[frozenset[str], float], context: PlanningContext
+) -> PlanLevel:
+    """One level of the moment, valued for other starts."""
+    if level.kind is LevelKind.WAITING_WEIGHT:
+        jobs = (context.pending[job_id] for job_id in waiting)
+        value = math.fsum(job.weight for job in jobs if job.priority == level.priority)
+    elif level.kind is LevelKind.MAX_COST:
+        value = max(costs.values(), default=0.0)
+    else:
+        members = (
+            cost
+            for group, cost in costs.items()
+            if level.priority is None or max(context.jobs[job_id].priority for job_id in group) == level.priority
+        )
+        value = math.fsum(members)
+    return replace(level, value=value, lower_bound=min(level.lower_bound, value))

@@ -1,0 +1,266 @@
+"""The scheduling problem of one decision, from its snapshot, its predictions and its rules.
+
+Every rule of a single moment filters places over time too: pools, memory and grants, caps, joint throughput, windows,
+and who may share at all. A rule about the time at which a device closes holds for starts of now; later starts only have
+to fit into a window of their devices.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.costs.pair_costs import PairCosts, pair_costs
+from interfere.policy.costs.pair_predictions import PairPredictor
+from interfere.policy.device_class import DeviceClass, DeviceClassMembers
+from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.schedule.problem import Aggregate, ScheduleObjective, ScheduleProblem
+from interfere.policy.schedule.running import running_jobs
+from interfere.policy.schedule.timeline import EPSILON_S
+from interfere.records import ActionKind, Job, ObjectiveKind, Snapshot
+from interfere.records.cluster import spans
+
+Floats = NDArray[np.float64]
+# What each planned objective sums or maximises over the ends of all jobs.
+PLANNED_OBJECTIVES = {
+    ObjectiveKind.AUTO: Aggregate.SUM,
+    ObjectiveKind.COMPLETION_TIME: Aggregate.SUM,
+    ObjectiveKind.MAKESPAN: Aggregate.MAX,
+    ObjectiveKind.FINISH_TIME_FAIRNESS: Aggregate.MAX,
+}
+# Shorter jobs count as this long in a ratio of times: bounded slowdown (Feitelson and Rudolph, 1998).
+MIN_RATIO_S = 10.0
+# While no device is idle a resident may be slowed down this much further than its cap: 2.5 × by default.
+MAX_RESIDENT_FACTOR = 5 / 3
+# Pairs of kinds of jobs, over all device classes, whose slowdowns are tabulated: a second of one core.
+MAX_CELLS = 4_000_000
+
+
+def is_planned_over_time(context: PlanningContext) -> bool:
+    """Whether a decision is planned over time: a planned objective, a whole snapshot, and all remaining times known."""
+    snapshot = context.snapshot
+    if snapshot.objective not in PLANNED_OBJECTIVES or snapshot.objective_terms or context.custom_objective:
+        return False
+    if snapshot.partial or any(device.seats not in (None, 1, 2) for device in snapshot.devices):
+        return False
+    if not snapshot.pending or not snapshot.devices:
+        return False
+    windows = any(device.windows for device in snapshot.devices)
+    if windows and any(job.preemptible for job in snapshot.pending):
+        return False  # a start may be interrupted when its device closes, which a schedule does not foresee
+    jobs = [*snapshot.pending, *context.residents.values()]
+    return not any(math.isnan(job.remaining_s) for job in jobs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingInstance:
+    """A scheduling problem, and the jobs and device classes that its numbers stand for."""
+
+    problem: ScheduleProblem
+    pending: tuple[Job, ...]  # in the order of submission
+    residents: tuple[Job, ...]
+    classes: tuple[DeviceClassMembers, ...]
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs, by number."""
+        return (*self.pending, *self.residents)
+
+
+def scheduling_instance(context: PlanningContext, latest_end_s: Mapping[str, float]) -> SchedulingInstance | None:
+    """The problem of a context that `is_planned_over_time`; None where its tables would be too large.
+
+    `latest_end_s`: bounds of jobs by id, on the caller's clock.
+    """
+    snapshot = context.snapshot
+    place = {job.id: k for k, job in enumerate(snapshot.pending)}
+    pending = sorted(snapshot.pending, key=lambda job: (-_known(job.elapsed_s), place[job.id]))
+    residents = sorted(context.residents.values(), key=lambda job: job.id)
+    classes = sorted(context.device_classes, key=repr)
+    jobs = (*pending, *residents)
+    # 1. Seconds alone on each class.
+    times = context.relative_times(jobs)
+    type_index = [context.device_types.index(members.device_class.type) for members in classes]
+    remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
+    work_s = np.maximum(EPSILON_S * 10, remaining_s[:, None] * times[:, type_index])
+    # 2. Kinds of jobs, and what is predicted of each pair of them.
+    kinds = _Kinds.of(context, pending, residents)
+    if len(kinds.pending) * (len(kinds.pending) + len(kinds.residents)) * len(classes) > MAX_CELLS:
+        return None
+    tables = [_class_tables(members.device_class, kinds, context) for members in classes]
+    # 3. What runs, the objective, and the bounds.
+    now_s = 0.0 if math.isnan(context.now_s) else context.now_s
+    bounds_s = [min(latest_end_s.get(job.id, math.inf), _or_inf(job.deadline_s)) - now_s for job in jobs]
+    kind_of = np.array(kinds.kind_of, dtype=np.int64)
+    pending_kind = kind_of[: len(pending)]
+    problem = ScheduleProblem(
+        pending=len(pending),
+        work_s=work_s,
+        may_run_alone=np.stack([table.may_run_alone[pending_kind] for table in tables], axis=1),
+        may_start_alone=np.stack([table.may_start_alone[pending_kind] for table in tables], axis=1),
+        gpus=np.array([job.gpus for job in jobs], dtype=np.int64),
+        kind=kind_of,
+        guest_slowdown=np.stack([table.guest_slowdown for table in tables]),
+        host_slowdown=np.stack([table.host_slowdown for table in tables]),
+        slows_resident=np.stack([table.slows_resident for table in tables]),
+        joint_throughput=np.stack([table.joint_throughput for table in tables]),
+        open_intervals=tuple(
+            tuple((from_s - now_s, until_s - now_s) for from_s, until_s in spans(members.windows) if until_s > now_s)
+            for members in classes
+        ),
+        devices=tuple(len(members.device_ids) for members in classes),
+        running=running_jobs(context, classes, {job.id: len(pending) + k for k, job in enumerate(residents)}),
+        objective=_objective(snapshot, jobs),
+        latest_end_s=np.array(bounds_s, dtype=np.float64),
+        elapsed_s=np.array([_known(job.elapsed_s) for job in pending], dtype=np.float64),
+        weight=np.array([job.weight for job in pending], dtype=np.float64),
+        max_new_devices=math.inf if snapshot.limits.max_devices is None else snapshot.limits.max_devices,
+    )
+    return SchedulingInstance(
+        problem=problem, pending=tuple(pending), residents=tuple(residents), classes=tuple(classes)
+    )
+
+
+def _known(value: float) -> float:
+    """The number, and 0 where it is absent."""
+    return 0.0 if math.isnan(value) else value
+
+
+def _or_inf(value: float) -> float:
+    """The number, and infinity where it is absent."""
+    return math.inf if math.isnan(value) else value
+
+
+def _objective(snapshot: Snapshot, jobs: Sequence[Job]) -> ScheduleObjective:
+    """What the ends of jobs are worth: seconds for completion time and makespan, time ÷ own time (ρ) for fairness.
+
+    `auto` divides by the square root of a job's own time: half way between completion time, in which long jobs count
+    most, and ρ, in which short ones do.
+    """
+    weight = np.array([job.weight for job in jobs], dtype=np.float64)
+    elapsed_s = np.array([_known(job.elapsed_s) for job in jobs], dtype=np.float64)
+    total_s = np.array([_known(job.attained_s) + job.remaining_s for job in jobs], dtype=np.float64)
+    if snapshot.objective in (ObjectiveKind.COMPLETION_TIME, ObjectiveKind.MAKESPAN):
+        constant, rate = np.zeros(len(jobs)), np.ones(len(jobs))
+    else:
+        own_s = np.maximum(MIN_RATIO_S, total_s)
+        rate = weight / np.sqrt(own_s) if snapshot.objective is ObjectiveKind.AUTO else 1.0 / own_s
+        constant = elapsed_s * rate
+    by_priority = snapshot.objective is ObjectiveKind.AUTO
+    return ScheduleObjective(
+        constant=constant,
+        rate=rate,
+        aggregate=PLANNED_OBJECTIVES[snapshot.objective],
+        priority=np.array([job.priority if by_priority else 0 for job in jobs], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kinds:
+    """Kinds of jobs that no rule and no prediction tells apart, those of pending jobs first."""
+
+    pending: tuple[Job, ...]  # one job of each kind
+    residents: tuple[Job, ...]
+    kind_of: tuple[int, ...]  # of each job, the pending ones first
+    shares: tuple[bool, ...]  # whether the pending jobs of each kind may share: not on more devices than the limit
+
+    @classmethod
+    def of(cls, context: PlanningContext, pending: Sequence[Job], residents: Sequence[Job]) -> "_Kinds":
+        """The kinds of these jobs."""
+        keys = JobKeys(context.snapshot, context.custom_objective, rules_only=True)
+        most = context.limits.most_shared_gpus
+        limit = math.inf if most is None else most
+        found: dict[object, int] = {}
+        kind_of = [found.setdefault((0, job.gpus > limit, keys.of(job)), len(found)) for job in pending]
+        first = dict(zip(reversed(kind_of), reversed(pending), strict=True))
+        n = len(found)
+        kind_of += [found.setdefault((1, job.gpus > limit, keys.of(job)), len(found)) for job in residents]
+        first |= dict(zip(reversed(kind_of[len(pending) :]), reversed(residents), strict=True))
+        return cls(
+            pending=tuple(first[kind] for kind in range(n)),
+            residents=tuple(first[kind] for kind in range(n, len(found))),
+            kind_of=tuple(kind_of),
+            shares=tuple(first[kind].gpus <= limit for kind in range(len(found))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClassTables:
+    """What holds on one device class: of p kinds of pending jobs, and of pairs of all k kinds."""
+
+    may_run_alone: NDArray[np.bool_]  # bool[p]
+    may_start_alone: NDArray[np.bool_]  # bool[p]
+    guest_slowdown: Floats  # float64[k, k]
+    host_slowdown: Floats
+    slows_resident: NDArray[np.bool_]  # bool[k, k]
+    joint_throughput: Floats
+
+
+def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningContext) -> _ClassTables:
+    """The tables of one class; later starts are judged as if the devices stayed open."""
+    opened = replace(device_class, open_s=math.inf, opens_s=0.0)
+    p, k = len(kinds.pending), len(kinds.pending) + len(kinds.residents)
+    times = context.relative_times_on(device_class.type, kinds.pending)
+    is_allowed = ActionKind.START_ALONE in context.limits.allowed
+
+    def may_run(on: DeviceClass) -> NDArray[np.bool_]:
+        """bool[p]: whether no rule forbids each kind alone on such devices."""
+        jobs = JobsOnClass.of(kinds.pending, on, context, times, timed=True)
+        return np.array([is_allowed and jobs.solo_rule(i) is None for i in range(p)], dtype=bool)
+
+    may_run_alone = may_run(opened)
+    guest, host = np.full((k, k), np.nan), np.full((k, k), np.nan)
+    slows_resident = np.zeros((k, k), dtype=bool)
+    if device_class.seats == 2 and ActionKind.START_SHARED in context.limits.allowed:
+        shared_class = device_class if device_class.open_s > 0 else opened
+        table = pair_costs(
+            kinds.pending, kinds.pending, shared_class, context, row_times=times, column_times=times
+        ).symmetric()
+        guest[:p, :p], host[:p, :p] = _slowdowns(table)
+        if kinds.residents:
+            resident_times = context.relative_times_on(device_class.type, kinds.residents)
+            table = pair_costs(
+                kinds.pending,
+                kinds.residents,
+                shared_class,
+                context,
+                row_times=times,
+                column_times=resident_times,
+                running=True,
+            )
+            guest[:p, p:], host[:p, p:] = _slowdowns(table)
+            upper = _resident_upper(table, context)
+            cap = context.limits.slowdown.resident_cap
+            slows_resident[:p, p:] = upper > cap
+            guest[:p, p:][upper > MAX_RESIDENT_FACTOR * cap] = np.nan
+        unshared = ~np.array(kinds.shares, dtype=bool)
+        guest[unshared, :], guest[:, unshared] = np.nan, np.nan
+    joint = 1.0 / guest + 1.0 / host
+    return _ClassTables(
+        may_run_alone=may_run_alone,
+        may_start_alone=may_run_alone if opened == device_class else may_run(device_class),
+        guest_slowdown=guest,
+        host_slowdown=host,
+        slows_resident=slows_resident,
+        joint_throughput=np.where(np.isnan(joint), -np.inf, joint),
+    )
+
+
+def _resident_upper(table: PairCosts, context: PlanningContext) -> Floats:
+    """float64[r, c]: the quantile 1 - risk of each resident's slowdown; NaN where nothing is predicted."""
+    upper = np.full(table.cost.shape, np.nan)
+    predictor = PairPredictor(rows=table.rows, columns=table.columns, context=context)
+    if predictor.may_predict and table.rows.profiled.any() and table.columns.profiled.any():
+        upper[predictor.profiled] = predictor.slowdown_quantile(1 - context.limits.slowdown.risk)[1]
+    return upper
+
+
+def _slowdowns(table: PairCosts) -> tuple[Floats, Floats]:
+    """The predicted slowdowns of row and column jobs; NaN where a rule forbids the pair."""
+    allowed = np.isfinite(table.cost)
+    rows, columns = table.predictions.row_slowdown, table.predictions.column_slowdown
+    return np.where(allowed, np.maximum(1.0, rows), np.nan), np.where(allowed, np.maximum(1.0, columns), np.nan)

@@ -1,0 +1,221 @@
+"""Named scheduling heuristics, each projected to the end of all known jobs.
+
+A heuristic takes the waiting jobs in an order at every event. A job starts alone on the fastest class that has free
+devices, else, where it shares, beside the job with which it gets most done. A protected job is never delayed by jobs
+behind it: EASY backfilling (Lifka 1995) protects the first job of the order that cannot start, or the oldest one.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from interfere.policy.deadlines.admission import CapacityProfile
+from interfere.policy.schedule.problem import Floats, Schedule, ScheduleProblem
+from interfere.policy.schedule.timeline import EPSILON_S, Timeline, resident_profiles
+
+GREEDY_JOINT_THROUGHPUT = 1.3  # a greedy rule that shares above 1 lets long jobs slow each other down for little
+
+
+class JobOrder(StrEnum):
+    """The order in which waiting jobs are considered."""
+
+    FIFO = "fifo"  # submitted first
+    SHORTEST = "shortest"  # on the class where it is fastest
+    SMALLEST_AREA = "smallest_area"  # shortest time × devices
+    HEAVIEST = "heaviest"  # largest weight ÷ area
+    LARGEST_RATIO = "largest_ratio"  # time since submission ÷ own time: response ratio
+    LONGEST = "longest"
+    FIRST_DUE = "first_due"  # least time until its promised end
+
+
+class Protection(StrEnum):
+    """Which job that cannot start is not delayed by the jobs behind it."""
+
+    NONE = "none"
+    FIRST = "easy"  # the first of the order
+    OLDEST = "oldest"  # the one that was submitted first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heuristic:
+    """One named heuristic."""
+
+    order: JobOrder
+    protection: Protection
+    shares: bool
+
+    @property
+    def name(self) -> str:
+        """The name that answers use, like `shortest+easy+sharing`."""
+        parts = [self.order.value]
+        parts += [self.protection.value] if self.protection is not Protection.NONE else []
+        return "+".join(parts + (["sharing"] if self.shares else []))
+
+
+HEURISTICS = tuple(
+    Heuristic(order=order, protection=protection, shares=shares)
+    for order in (
+        JobOrder.FIFO,
+        JobOrder.SHORTEST,
+        JobOrder.SMALLEST_AREA,
+        JobOrder.HEAVIEST,
+        JobOrder.LARGEST_RATIO,
+        JobOrder.LONGEST,
+    )
+    for protection in Protection
+    for shares in (True, False)
+)
+
+
+def order_keys(problem: ScheduleProblem, order: JobOrder) -> Floats:
+    """float64[n]: the jobs of the smallest key come first."""
+    n, shortest_s = problem.pending, problem.shortest_s
+    keys = {
+        JobOrder.FIFO: -problem.elapsed_s,
+        JobOrder.SHORTEST: shortest_s,
+        JobOrder.SMALLEST_AREA: shortest_s * problem.gpus[:n],
+        JobOrder.HEAVIEST: shortest_s * problem.gpus[:n] / problem.weight,
+        JobOrder.LARGEST_RATIO: -problem.elapsed_s / np.maximum(shortest_s, EPSILON_S),
+        JobOrder.LONGEST: -shortest_s,
+        JobOrder.FIRST_DUE: problem.latest_end_s[:n] - shortest_s,
+    }
+    return np.asarray(keys[order], dtype=np.float64)
+
+
+def jobs_in_order(problem: ScheduleProblem, order: JobOrder) -> list[int]:
+    """The pending jobs in an order, higher priorities first; equal jobs as they were numbered."""
+    keys, priority = order_keys(problem, order), problem.objective.priority[: problem.pending]
+    return [int(job) for job in np.lexsort((np.arange(problem.pending), keys, -priority))]
+
+
+def project(problem: ScheduleProblem, heuristic: Heuristic, profiles: list[CapacityProfile] | None = None) -> Schedule:
+    """The schedule that follows if every decision from now on is taken by one heuristic."""
+    projection = _Projection(problem, heuristic, profiles or resident_profiles(problem))
+    return projection.run()
+
+
+class _Projection:
+    """An event-driven projection of one heuristic."""
+
+    def __init__(self, problem: ScheduleProblem, heuristic: Heuristic, profiles: list[CapacityProfile]) -> None:
+        self._problem, self._heuristic = problem, heuristic
+        self._timeline = Timeline(problem, profiles)
+        self._waiting = jobs_in_order(problem, heuristic.order)
+        n = problem.pending
+        fastest = np.argsort(np.where(problem.may_run_alone, problem.work_s[:n], np.inf), axis=1, kind="stable")
+        self._classes = [[c for c in row if problem.may_run_alone[job, c]] for job, row in enumerate(fastest.tolist())]
+        self._oldest = {job: k for k, job in enumerate(jobs_in_order(problem, JobOrder.FIFO))}
+
+    def run(self) -> Schedule:
+        """The schedule; jobs that can start nowhere stay without a start."""
+        timeline, now_s = self._timeline, 0.0
+        hosts: list[int] | None = None  # slots whose job is alone since the last event; None: all
+        while True:
+            self._start_waiting(now_s, hosts)
+            next_s = self._next_event_s(now_s)
+            if not self._waiting or math.isinf(next_s):
+                break
+            last_s, now_s = now_s, next_s
+            m = timeline.slots
+            newly = (timeline.slot_alone_s[:m] > last_s) & (timeline.slot_alone_s[:m] <= now_s + EPSILON_S)
+            hosts = np.flatnonzero(newly & (timeline.slot_end_s[:m] > now_s + EPSILON_S)).tolist()
+            timeline.advance(now_s)
+        return timeline.schedule()
+
+    def _next_event_s(self, now_s: float) -> float:
+        """The next time at which a job ends, or a class of devices opens."""
+        timeline = self._timeline
+        ends_s = timeline.end_s[timeline.end_s > now_s + EPSILON_S]
+        next_s = float(ends_s.min(initial=math.inf))
+        for intervals in self._problem.open_intervals:
+            next_s = min([next_s, *(from_s for from_s, _ in intervals if from_s > now_s + EPSILON_S)])
+        return next_s
+
+    def _start_waiting(self, now_s: float, hosts: list[int] | None) -> None:
+        """Start the waiting jobs that may start at an event, in order."""
+        timeline, protection = self._timeline, self._heuristic.protection
+        protected: list[CapacityProfile] | None = None  # the profiles with the reservation of the protected job
+        oldest = min(self._waiting, key=self._oldest.__getitem__, default=-1)
+        started = set()
+        if hosts is None:
+            m = timeline.slots
+            hosts = np.flatnonzero(
+                (timeline.slot_alone_s[:m] <= EPSILON_S) & (timeline.slot_end_s[:m] > EPSILON_S)
+            ).tolist()
+        queue = self._waiting
+        if protection is Protection.OLDEST and oldest >= 0:
+            queue = [oldest, *(job for job in queue if job != oldest)]
+        for job in queue:
+            slots = timeline.slots
+            if self._start_alone(job, now_s, protected) or self._join(job, now_s, hosts, protected):
+                started.add(job)
+                if timeline.slots > slots:
+                    hosts.append(slots)
+            elif protected is None and (protection is Protection.FIRST or self._is_protected(job, oldest)):
+                protected = self._reserve(job, now_s)
+        self._waiting = [job for job in self._waiting if job not in started]
+
+    def _is_protected(self, job: int, oldest: int) -> bool:
+        """Whether a job is the one that was submitted first, where the heuristic protects that one."""
+        return self._heuristic.protection is Protection.OLDEST and job == oldest
+
+    def _start_alone(self, job: int, now_s: float, protected: list[CapacityProfile] | None) -> bool:
+        """Start a job alone on the fastest class with room; whether it started."""
+        timeline, problem = self._timeline, self._problem
+        gpus = int(problem.gpus[job])
+        for device_class in self._classes[job]:
+            profiles = protected or timeline.profiles
+            timeline.units += 1
+            if now_s <= 0 and (
+                not problem.may_start_alone[job, device_class] or timeline.new_devices + gpus > problem.max_new_devices
+            ):
+                continue
+            work_s = float(problem.work_s[job, device_class])
+            if profiles[device_class].is_free(now_s, now_s + work_s, gpus):
+                timeline.start_alone(job, device_class, now_s)
+                if protected:
+                    protected[device_class].reserve(now_s, now_s + work_s, gpus)
+                return True
+        return False
+
+    def _join(self, job: int, now_s: float, hosts: list[int], protected: list[CapacityProfile] | None) -> bool:
+        """Start a job beside the host with which it gets most done; whether it started."""
+        if not self._heuristic.shares or not hosts:
+            return False
+        timeline, problem = self._timeline, self._problem
+        gpus, slots = int(problem.gpus[job]), np.array(hosts, dtype=np.int64)
+        timeline.units += 1 + len(hosts) // 4
+        host_kinds = problem.kind[timeline.slot_job[slots]]
+        throughput = problem.joint_throughput[timeline.slot_class[slots], int(problem.kind[job]), host_kinds]
+        fits = (timeline.slot_gpus[slots] == gpus) & (timeline.slot_alone_s[slots] <= now_s + EPSILON_S)
+        throughput = np.where(fits, throughput, -np.inf)
+        if not throughput.max() > GREEDY_JOINT_THROUGHPUT:
+            return False
+        best = hosts[int(throughput.argmax())]
+        ends_s, host_ends_s = timeline.joined_ends_s(job, np.array([best], dtype=np.int64))
+        end_s, host_end_s = float(ends_s[0]), float(host_ends_s[0])
+        old_end_s, last_s = float(timeline.slot_end_s[best]), max(end_s, host_end_s)
+        profile = (protected or timeline.profiles)[int(timeline.slot_class[best])]
+        if last_s > old_end_s and not profile.is_free(old_end_s, last_s, gpus):
+            return False
+        timeline.join(job, best, end_s, host_end_s)
+        if protected and last_s > old_end_s:
+            profile.reserve(old_end_s, last_s, gpus)
+        hosts.remove(best)
+        return True
+
+    def _reserve(self, job: int, now_s: float) -> list[CapacityProfile]:
+        """The profiles with the place where a job that cannot start now will end first."""
+        timeline, problem = self._timeline, self._problem
+        profiles = [profile.copy() for profile in timeline.profiles]
+        best = (math.inf, math.inf, -1)
+        for device_class in self._classes[job]:
+            work_s = float(problem.work_s[job, device_class])
+            start_s = profiles[device_class].earliest_start(int(problem.gpus[job]), work_s, now_s)
+            best = min(best, (start_s + work_s, start_s, device_class))
+        end_s, start_s, device_class = best
+        if device_class >= 0 and math.isfinite(end_s):
+            profiles[device_class].reserve(start_s, end_s, int(problem.gpus[job]))
+        return profiles

@@ -1,0 +1,159 @@
+"""A scheduling problem over time: which jobs wait and run, where each may run, and how long it takes there.
+
+Times are seconds from now. Jobs are numbered: the pending jobs first, then the residents. Device classes hold
+exchangeable devices. Two jobs at most share a set of devices; how much they slow each other down depends on their
+kinds, which group the jobs that no rule and no prediction tells apart. Pure arrays; no prediction and no clock here.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.policy.deadlines.admission import Interval
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+# A schedule for a min-max objective is also judged by this share of the mean, so that not only its worst job counts.
+MEAN_SHARE = 0.01
+
+
+class Aggregate(StrEnum):
+    """How the costs of all jobs become one value."""
+
+    SUM = "sum"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJobs:
+    """Jobs that run on the same set of devices of one class."""
+
+    device_class: int
+    gpus: int
+    jobs: tuple[int, ...]
+    ends_s: tuple[float, ...]  # when each ends if no other job joins
+    may_be_joined: bool = True  # whether a pending job may share the devices once one job is left on them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleObjective:
+    """What ends are worth: job i that ends at time e costs constant[i] + rate[i] · e."""
+
+    constant: Floats  # float64[n + r]
+    rate: Floats  # float64[n + r], positive
+    aggregate: Aggregate
+    priority: Ints  # int64[n + r]; nothing of a lower priority is weighed against a higher one
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleProblem:
+    """n pending jobs, r residents, c device classes and k kinds of jobs."""
+
+    pending: int  # n
+    work_s: Floats  # float64[n + r, c]: seconds that each job takes alone on a device of the class
+    may_run_alone: Bools  # bool[n, c]
+    may_start_alone: Bools  # bool[n, c]: the same at this moment, by windows and deadlines
+    gpus: Ints  # int64[n + r]: devices that each job takes at once
+    kind: Ints  # int64[n + r]
+    guest_slowdown: Floats  # float64[c, k, k]: of a job of the first kind that joins one of the second; NaN: forbidden
+    host_slowdown: Floats  # float64[c, k, k]: of the job of the second kind meanwhile
+    # bool[c, k, k]: joining slows a resident past the cap that holds while a device that can take the job is idle.
+    slows_resident: Bools
+    joint_throughput: Floats  # float64[c, k, k]: 1 / guest slowdown + 1 / host slowdown; -inf where it is forbidden
+    open_intervals: tuple[tuple[Interval, ...], ...]  # of each class: when its devices are available
+    devices: tuple[int, ...]  # of each class: how many
+    running: tuple[RunningJobs, ...]
+    objective: ScheduleObjective
+    latest_end_s: Floats  # float64[n + r]: bound that was promised, or deadline; inf without one
+    elapsed_s: Floats  # float64[n]: since submission
+    weight: Floats  # float64[n]
+    max_new_devices: float = math.inf  # empty devices that may be taken now
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs wait or run."""
+        return len(self.gpus)
+
+    @cached_property
+    def priority_members(self) -> tuple[Bools, ...]:
+        """bool[n + r] each: the jobs of each priority, the highest first."""
+        priority = self.objective.priority
+        return tuple(priority == level for level in np.unique(priority)[::-1])
+
+    @cached_property
+    def shortest_s(self) -> Floats:
+        """float64[n]: seconds that each pending job takes on the class where it is fastest."""
+        allowed = np.where(self.may_run_alone, self.work_s[: self.pending], np.inf)
+        fastest = allowed.min(axis=1, initial=np.inf)
+        anywhere = self.work_s[: self.pending].min(axis=1, initial=np.inf)
+        return np.asarray(np.where(np.isfinite(fastest), fastest, anywhere))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When each job starts and ends, and where. A job that can start nowhere has an infinite start and end."""
+
+    start_s: Floats  # float64[n]
+    end_s: Floats  # float64[n + r]
+    device_class: Ints  # int64[n]; -1 for a job that can start nowhere
+    host: Ints  # int64[n]: the job that it joins when it starts; -1 where it starts alone
+    work_units: int  # hosts and breakpoints that were visited to make it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ScheduleValue:
+    """The value of a schedule; a smaller one is better, compared field by field."""
+
+    unplaced: int  # jobs that can start nowhere
+    # Of each priority from the highest: Σ seconds past promised ends and deadlines, then the objective.
+    levels: tuple[tuple[float, float], ...]
+    mean_end_s: float
+
+
+def value_of(schedule: Schedule, problem: ScheduleProblem) -> ScheduleValue:
+    """The value of a schedule, rounded to a billionth so that sums in another order are equal."""
+    ends_s, objective = schedule.end_s, problem.objective
+    placed = np.isfinite(ends_s)
+    late_s = np.where(placed, np.maximum(0.0, np.where(placed, ends_s, 0.0) - problem.latest_end_s), 0.0)
+    costs = objective.constant + objective.rate * np.where(placed, ends_s, 0.0)
+    levels = [
+        (
+            _rounded(math.fsum(late_s[members].tolist())),
+            _rounded(_aggregated(costs[placed & members], objective.aggregate)),
+        )
+        for members in problem.priority_members
+    ]
+    return ScheduleValue(
+        unplaced=int((~placed).sum()),
+        levels=tuple(levels),
+        mean_end_s=_rounded(math.fsum(ends_s[placed].tolist()) / max(1, int(placed.sum()))),
+    )
+
+
+def objective_value(schedule: Schedule, problem: ScheduleProblem) -> float:
+    """The objective over all jobs that are placed: a mean, or the largest cost for a min-max objective."""
+    placed = np.isfinite(schedule.end_s)
+    costs = (problem.objective.constant + problem.objective.rate * np.where(placed, schedule.end_s, 0.0))[placed]
+    if not len(costs):
+        return 0.0
+    if problem.objective.aggregate is Aggregate.MAX:
+        return float(costs.max())
+    return math.fsum(costs.tolist()) / len(costs)
+
+
+def _aggregated(costs: Floats, aggregate: Aggregate) -> float:
+    """The sum of costs; for a min-max objective the largest of them and a small share of their mean."""
+    if not len(costs):
+        return 0.0
+    total = math.fsum(costs.tolist())
+    return total if aggregate is Aggregate.SUM else float(costs.max()) + MEAN_SHARE * total / len(costs)
+
+
+def _rounded(value: float) -> float:
+    """The value with ten significant digits."""
+    return float(f"{value:.10g}")

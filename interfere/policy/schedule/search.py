@@ -1,0 +1,177 @@
+"""The best schedule found: named heuristics, list schedules in many orders, and insertions into the best order.
+
+Law 1: the schedule is never worse in projection than a named heuristic that was projected. Law 2: work units are the
+budget, so the same problem gives the same schedule; a search that its safety stop ends early says so.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from interfere.policy.schedule.heuristics import HEURISTICS, JobOrder, jobs_in_order, project
+from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.problem import Schedule, ScheduleProblem, ScheduleValue, objective_value, value_of
+from interfere.policy.schedule.timeline import resident_profiles
+
+ALONE = float("inf")  # joint throughput that no pair reaches: nobody shares
+MIN_THROUGHPUTS = (1.0, 1.3, 1.5, ALONE)
+ORDERS = (
+    JobOrder.SHORTEST,
+    JobOrder.FIRST_DUE,
+    JobOrder.SMALLEST_AREA,
+    JobOrder.HEAVIEST,
+    JobOrder.LARGEST_RATIO,
+    JobOrder.FIFO,
+    JobOrder.LONGEST,
+)
+MAX_WORK_UNITS = 1_000_000  # a third of a second of one core
+UNITS_BETWEEN_CHECKS = 50_000  # of the safety stop: reading the processor's clock takes as long as hundreds of units
+MAX_INSERTIONS = 40  # without a gain, after which the search ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledPlan:
+    """The best schedule, where it came from, and what named heuristics would have come to."""
+
+    schedule: Schedule
+    value: ScheduleValue
+    chosen_because: str  # the name of the heuristic or of the order and threshold that led to it
+    order: tuple[int, ...]  # the jobs in the order in which they start; for the next round
+    heuristic_values: dict[str, float]  # the objective of each named heuristic that was projected
+    work_units: int
+    plans: int  # list schedules that were made
+    stopped: bool  # whether the safety stop ended the search early
+
+    def objective_value(self, problem: ScheduleProblem) -> float:
+        """The objective over all jobs."""
+        return objective_value(self.schedule, problem)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """The state of one search."""
+
+    problem: ScheduleProblem
+    expired: Callable[[], bool]
+    max_units: int
+    units: int = 0
+    plans: int = 0
+    best: tuple[ScheduleValue, tuple[float, ...], Schedule, str] | None = None
+    best_list: tuple[ScheduleValue, list[int], float] | None = None  # of the list schedules
+    stopped: bool = False
+    units_at_check: int = 0
+    tried: set[tuple[tuple[int, ...], object]] = field(default_factory=set)
+    heuristic_values: dict[str, float] = field(default_factory=dict)
+
+    def may_go_on(self) -> bool:
+        """Whether there are work units left, and no safety stop."""
+        if self.best is not None and self.units - self.units_at_check >= UNITS_BETWEEN_CHECKS:
+            self.units_at_check = self.units
+            self.stopped = self.expired()
+        return self.best is None or (not self.stopped and self.units < self.max_units)
+
+    @property
+    def best_schedule(self) -> Schedule:
+        """The best schedule so far; at least one was considered."""
+        assert self.best is not None
+        return self.best[2]
+
+    def is_new(self, order: Sequence[int], how: object) -> bool:
+        """Whether no schedule was made yet from an order in the same way."""
+        key = (tuple(order), how)
+        if key in self.tried:
+            return False
+        self.tried.add(key)
+        return True
+
+    def consider(self, schedule: Schedule, name: str) -> ScheduleValue:
+        """Take a schedule where it is better than the best so far; equal ones by their starts."""
+        self.units += schedule.work_units
+        value = value_of(schedule, self.problem)
+        key = (value, tuple(schedule.start_s.tolist()))
+        if self.best is None or key < self.best[:2]:
+            self.best = (*key, schedule, name)
+        return value
+
+
+def search(
+    problem: ScheduleProblem,
+    *,
+    last_order: Sequence[int] = (),
+    min_joint_throughput: float = 1.0,
+    max_units: int = MAX_WORK_UNITS,
+    expired: Callable[[], bool] = lambda: False,
+) -> ScheduledPlan:
+    """The best schedule within the work units; `last_order`: the jobs in the order of the last round's plan."""
+    state = _Search(problem=problem, expired=expired, max_units=max_units)
+    profiles = resident_profiles(problem)
+    thresholds = sorted({max(level, min_joint_throughput) for level in MIN_THROUGHPUTS})
+    orders = [("last_order", _with_newcomers(problem, last_order))] if last_order else []
+    orders += [(order.value, jobs_in_order(problem, order)) for order in ORDERS]
+
+    def attempt(name: str, order: list[int], threshold: float) -> bool:
+        """Make one list schedule; whether it is better than all list schedules before."""
+        if not state.may_go_on() or not state.is_new(order, threshold):
+            return False
+        schedule = schedule_in_order(problem, order, threshold, profiles)
+        state.plans += 1
+        value = state.consider(schedule, f"plan:{name}>{threshold:g}")
+        if state.best_list is None or value < state.best_list[0]:
+            state.best_list = (value, order, threshold)
+            return True
+        return False
+
+    # 1. One list schedule, however small the budget: last round's order where there is one.
+    attempt(*orders[0], thresholds[0])
+    # 2. Project the named heuristics, in half of the budget, then every order with every threshold.
+    state.max_units = max_units // 2
+    for heuristic in HEURISTICS:
+        order = jobs_in_order(problem, heuristic.order)
+        protection = heuristic.protection if problem.pending > 1 else None
+        if state.may_go_on() and state.is_new(order, (protection, heuristic.shares)):
+            schedule = project(problem, heuristic, profiles)
+            state.consider(schedule, heuristic.name)
+            state.heuristic_values[heuristic.name] = objective_value(schedule, problem)
+    state.max_units = max_units
+    for name, order in orders:
+        for threshold in thresholds:
+            attempt(name, order, threshold)
+    # 3. The best schedule's own order, which may be that of a heuristic, as a list schedule.
+    for threshold in thresholds:
+        attempt("best_order", _by_start(state.best_schedule), threshold)
+    # 4. Insertions into the best order while the budget lasts.
+    rng, failures = random.Random(problem.pending), 0  # noqa: S311 - no secret
+    while state.best_list is not None and problem.pending > 1 and failures < MAX_INSERTIONS and state.may_go_on():
+        _, order, threshold = state.best_list
+        trial = list(order)
+        trial.insert(rng.randrange(problem.pending - 1), trial.pop(rng.randrange(problem.pending)))
+        failures = 0 if attempt("insertion", trial, threshold) else failures + 1
+    assert state.best is not None
+    value, _, schedule, name = state.best
+    return ScheduledPlan(
+        schedule=schedule,
+        value=value,
+        chosen_because=name,
+        order=tuple(_by_start(schedule)),
+        heuristic_values=state.heuristic_values,
+        work_units=state.units,
+        plans=state.plans,
+        stopped=state.stopped,
+    )
+
+
+def _by_start(schedule: Schedule) -> list[int]:
+    """The pending jobs in the order in which a schedule starts them."""
+    starts_s = schedule.start_s.tolist()
+    return sorted(range(len(starts_s)), key=lambda job: (starts_s[job], job))
+
+
+def _with_newcomers(problem: ScheduleProblem, last_order: Sequence[int]) -> list[int]:
+    """Last round's order with the jobs that it lacks: each before the first job that is longer."""
+    order, shortest_s = list(last_order), problem.shortest_s.tolist()
+    known = set(order)
+    for job in jobs_in_order(problem, JobOrder.SHORTEST):
+        if job not in known:
+            at = next((k for k, other in enumerate(order) if shortest_s[other] > shortest_s[job]), len(order))
+            order.insert(at, job)
+    return order

@@ -1,0 +1,224 @@
+"""The occupation of all devices over time, to which jobs are added one after the other, alone or beside another job.
+
+Law 1: no device class ever has more devices in use than it has open. Law 2: a set of devices is shared by two jobs at
+most at any time. A job joins another at the moment from which that one is alone on its devices.
+"""
+
+import math
+
+import numpy as np
+
+from interfere.policy.deadlines.admission import CapacityProfile
+from interfere.policy.schedule.problem import MEAN_SHARE, Aggregate, Bools, Floats, Ints, Schedule, ScheduleProblem
+
+EPSILON_S = 1e-6  # shorter times are rounding
+# A second past a promised end costs as much as this many seconds of the job that counts most.
+LATE_PRICE = 1e3
+STEPS_OF_A_UNIT = 20  # steps of a profile that are visited in the time of one host
+MAX_HOSTS_TRIED = 8  # hosts, the cheapest first, that are tried until one has room for the longer occupation
+
+
+class Timeline:
+    """What is placed so far. Each slot is a set of devices with the job that is the last to end on it."""
+
+    def __init__(self, problem: ScheduleProblem, profiles: "list[CapacityProfile] | None" = None) -> None:
+        """The occupation by the residents alone; `profiles` as `resident_profiles` makes them, which are copied."""
+        self.problem = problem
+        n, jobs = problem.pending, problem.jobs
+        known = profiles if profiles is not None else resident_profiles(problem)
+        self.profiles = [profile.copy() for profile in known]
+        self.start_s = np.full(n, np.inf)
+        self.end_s = np.full(jobs, np.inf)
+        self.place = np.full(n, -1, dtype=np.int64)
+        self.host = np.full(n, -1, dtype=np.int64)
+        self.slots = 0
+        capacity = len(problem.running) + n
+        self.slot_class = np.zeros(capacity, dtype=np.int64)
+        self.slot_gpus = np.zeros(capacity, dtype=np.int64)
+        self.slot_job = np.zeros(capacity, dtype=np.int64)
+        self.slot_alone_s = np.zeros(capacity)  # from when its job is alone there
+        self.slot_work_s = np.zeros(capacity)  # that its job then still has to do, alone
+        self.slot_end_s = np.zeros(capacity)
+        self.units = 0
+        self.new_devices = 0
+        self.worst_cost = -math.inf
+        self._late_price = LATE_PRICE * float(problem.objective.rate.max(initial=1e-12))
+        for group in problem.running:
+            for job, end_s in zip(group.jobs, group.ends_s, strict=True):
+                self.end_s[job] = end_s
+            order = sorted(group.ends_s)
+            alone_s = order[-2] if len(order) > 1 else 0.0
+            last = group.jobs[group.ends_s.index(order[-1])]
+            if not group.may_be_joined:
+                alone_s = math.inf
+            self._add_slot(group.device_class, group.gpus, last, alone_s, order[-1])
+
+    def _add_slot(self, device_class: int, gpus: int, job: int, alone_s: float, end_s: float) -> None:
+        """Add a set of devices whose job is alone there from one time to another."""
+        k = self.slots
+        self.slot_class[k], self.slot_gpus[k], self.slot_job[k] = device_class, gpus, job
+        self.slot_alone_s[k], self.slot_end_s[k], self.slot_work_s[k] = alone_s, end_s, end_s - alone_s
+        self.slots += 1
+
+    def schedule(self) -> Schedule:
+        """The schedule of all jobs that were added."""
+        return Schedule(
+            start_s=self.start_s,
+            end_s=self.end_s,
+            device_class=self.place,
+            host=self.host,
+            work_units=self.units + sum(profile.visited_steps for profile in self.profiles) // STEPS_OF_A_UNIT,
+        )
+
+    # --- alone ------------------------------------------------------------------------------------------------------
+
+    def earliest_start_s(self, job: int, device_class: int, from_s: float = 0.0) -> float:
+        """When a job could start alone on a class, from a time on; inf where it never can."""
+        problem = self.problem
+        if not problem.may_run_alone[job, device_class]:
+            return math.inf
+        gpus, work_s = int(problem.gpus[job]), float(problem.work_s[job, device_class])
+        profile = self.profiles[device_class]
+        may_start = problem.may_start_alone[job, device_class]
+        if from_s <= 0 and (not may_start or self.new_devices + gpus > problem.max_new_devices):
+            from_s = EPSILON_S
+        return profile.earliest_start(gpus, work_s, from_s)
+
+    def may_start_now(self, job: int) -> bool:
+        """Whether some class has devices on which a job may start alone at this moment."""
+        classes = np.flatnonzero(self.problem.may_run_alone[job]).tolist()
+        return any(self.earliest_start_s(job, device_class) <= 0 for device_class in classes)
+
+    def start_alone(self, job: int, device_class: int, start_s: float) -> None:
+        """Add a job on devices of its own."""
+        gpus, work_s = int(self.problem.gpus[job]), float(self.problem.work_s[job, device_class])
+        end_s = start_s + work_s
+        self.profiles[device_class].reserve(start_s, end_s, gpus)
+        self._add_slot(device_class, gpus, job, start_s, end_s)
+        self.start_s[job], self.end_s[job], self.place[job] = start_s, end_s, device_class
+        if start_s <= 0:
+            self.new_devices += gpus
+        self._count(job)
+
+    def price(self, job: int, end_s: float) -> float:
+        """What it costs that a job ends at a time."""
+        objective = self.problem.objective
+        late_s = max(0.0, end_s - float(self.problem.latest_end_s[job]))
+        cost = float(objective.constant[job] + objective.rate[job] * end_s)
+        if objective.aggregate is Aggregate.MAX:
+            cost = max(cost, self.worst_cost) + MEAN_SHARE * float(objective.rate[job]) * end_s / self.problem.jobs
+        else:
+            cost = float(objective.rate[job]) * end_s
+        return cost + self._late_price * late_s
+
+    # --- beside another job -----------------------------------------------------------------------------------------
+
+    def join_prices(self, job: int, min_joint_throughput: float) -> tuple[Floats, Floats, Floats]:
+        """float64[slots] each: the price of joining the job of each slot, the end of the job, and that of its host.
+
+        The price is infinite where the two may not share, or get no more done than `min_joint_throughput`.
+        """
+        problem, m = self.problem, self.slots
+        self.units += m
+        classes, hosts = self.slot_class[:m], self.slot_job[:m]
+        host_kind = problem.kind[hosts]
+        kind = int(problem.kind[job])
+        throughput = problem.joint_throughput[classes, kind, host_kind]
+        allowed = (self.slot_gpus[:m] == problem.gpus[job]) & (throughput > min_joint_throughput)
+        allowed &= self.slot_work_s[:m] > EPSILON_S
+        price = np.full(m, np.inf)
+        if not allowed.any():
+            return price, price, price
+        at = np.flatnonzero(allowed)
+        hosts, old_end_s = hosts[at], self.slot_end_s[:m][at]
+        guest_end_s, host_end_s = self.joined_ends_s(job, at)
+        objective, latest_s = problem.objective, problem.latest_end_s
+        late_s = np.maximum(0.0, guest_end_s - latest_s[job])
+        late_s += np.maximum(0.0, host_end_s - latest_s[hosts]) - np.maximum(0.0, old_end_s - latest_s[hosts])
+        if objective.aggregate is Aggregate.MAX:
+            worst = np.maximum(
+                objective.constant[job] + objective.rate[job] * guest_end_s,
+                objective.constant[hosts] + objective.rate[hosts] * host_end_s,
+            )
+            mean = objective.rate[job] * guest_end_s + objective.rate[hosts] * (host_end_s - old_end_s)
+            cost = np.maximum(worst, self.worst_cost) + MEAN_SHARE * mean / problem.jobs
+        else:
+            cost = objective.rate[job] * guest_end_s + objective.rate[hosts] * (host_end_s - old_end_s)
+        price[at] = cost + self._late_price * late_s
+        guest_ends_s, host_ends_s = np.full(m, np.inf), np.full(m, np.inf)
+        guest_ends_s[at], host_ends_s[at] = guest_end_s, host_end_s
+        return price, guest_ends_s, host_ends_s
+
+    def protected_residents(self, job: int) -> Bools:
+        """bool[slots]: whether joining now would slow a resident past the cap that holds while a device is idle."""
+        problem, m = self.problem, self.slots
+        slows = problem.slows_resident[self.slot_class[:m], int(problem.kind[job]), problem.kind[self.slot_job[:m]]]
+        return np.asarray(slows & (self.slot_alone_s[:m] <= 0))
+
+    def joined_ends_s(self, job: int, slots: Ints) -> tuple[Floats, Floats]:
+        """float64[k] each: when a job would end beside the job of each slot, and when that one would.
+
+        Both run at their slowdowns until the first of them ends, then the other alone.
+        """
+        problem, classes = self.problem, self.slot_class[slots]
+        kinds = (classes, int(problem.kind[job]), problem.kind[self.slot_job[slots]])
+        guest_slowed, host_slowed = problem.guest_slowdown[kinds], problem.host_slowdown[kinds]
+        begin_s, host_work_s, guest_work_s = (
+            self.slot_alone_s[slots],
+            self.slot_work_s[slots],
+            problem.work_s[job, classes],
+        )
+        together_s = np.minimum(guest_work_s * guest_slowed, host_work_s * host_slowed)
+        guest_end_s = begin_s + together_s + np.maximum(0.0, guest_work_s - together_s / guest_slowed)
+        host_end_s = begin_s + together_s + np.maximum(0.0, host_work_s - together_s / host_slowed)
+        return guest_end_s, host_end_s
+
+    def advance(self, now_s: float) -> None:
+        """Let the jobs that are alone on their devices work until a time: from then on others may join them."""
+        m = self.slots
+        alone_s, end_s = self.slot_alone_s[:m], self.slot_end_s[:m]
+        moving = (alone_s < now_s) & (end_s > now_s)
+        self.slot_work_s[:m][moving] = end_s[moving] - now_s
+        alone_s[moving] = now_s
+
+    def has_room(self, slot: int, end_s: float) -> bool:
+        """Whether the devices of a slot can stay in use until a time."""
+        old_end_s = float(self.slot_end_s[slot])
+        if end_s <= old_end_s:
+            return True
+        profile = self.profiles[int(self.slot_class[slot])]
+        return profile.is_free(old_end_s, end_s, int(self.slot_gpus[slot]))
+
+    def join(self, job: int, slot: int, end_s: float, host_end_s: float) -> None:
+        """Add a job beside the job of a slot; both ends as `join_prices` gives them."""
+        host, begin_s = int(self.slot_job[slot]), float(self.slot_alone_s[slot])
+        old_end_s, last_s = float(self.slot_end_s[slot]), max(end_s, host_end_s)
+        if last_s > old_end_s:
+            self.profiles[int(self.slot_class[slot])].reserve(old_end_s, last_s, int(self.slot_gpus[slot]))
+        self.start_s[job], self.end_s[job], self.end_s[host] = begin_s, end_s, host_end_s
+        self.place[job], self.host[job] = self.slot_class[slot], host
+        self.slot_job[slot] = job if end_s > host_end_s else host
+        self.slot_alone_s[slot] = min(end_s, host_end_s)
+        self.slot_end_s[slot] = last_s
+        self.slot_work_s[slot] = last_s - self.slot_alone_s[slot]
+        self._count(job)
+        self._count(host)
+
+    def _count(self, job: int) -> None:
+        """Take the cost of a placed job into the largest cost so far, which min-max objectives are priced by."""
+        objective = self.problem.objective
+        self.worst_cost = max(self.worst_cost, float(objective.constant[job] + objective.rate[job] * self.end_s[job]))
+
+
+def resident_profiles(problem: ScheduleProblem) -> list[CapacityProfile]:
+    """The free devices of each class over time, with the residents on it."""
+    profiles = [
+        CapacityProfile(0.0, intervals, count)
+        for intervals, count in zip(problem.open_intervals, problem.devices, strict=True)
+    ]
+    occupied: list[list[tuple[float, int]]] = [[] for _ in profiles]
+    for group in problem.running:
+        occupied[group.device_class].append((max(group.ends_s), group.gpus))
+    for profile, taken in zip(profiles, occupied, strict=True):
+        profile.occupy_from_now(taken)
+    return profiles
