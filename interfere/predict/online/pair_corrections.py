@@ -19,7 +19,8 @@ from interfere.predict.online.unseen_device import PairPoints
 Ints = NDArray[np.int64]
 # Of the variance that effects of jobs explain, the share that stays where no window of the very pair came: jobs are no
 # exact sums of effects. Chosen on new jobs of Gavel's table, where 90 % intervals then cover .88 to .94 of own and
-# others' slowdowns after 1 to 64 windows, and confirmed on Lucid's, .88 to .96 (tests/bench/test_online.py).
+# others' slowdowns after 1 to 64 windows, and confirmed on Lucid's, .88 to .96 (every second stream of
+# tests/bench/test_online.py).
 MISFIT_SHARE = 0.25
 
 
