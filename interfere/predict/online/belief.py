@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import (
     BeliefState,
@@ -36,6 +38,14 @@ FIRST_VOTES = (4, 8, 16)  # windows of a domain after which its noise is voted o
 REPORTER_DECAY = 0.995  # per window of the reporter: its last two hundred windows count
 # A reporter may begin an epoch by itself when its windows usually agreed, or when it has reported this often.
 MIN_TRUST, MIN_TRUSTED_WINDOWS = 0.3, 100.0
+# A reporter that deviates from the other reporters of its jobs by more than this many times the median squared
+# deviation of all reporters counts as noisier by that ratio to the power of DISTRUST.
+USUAL_RATIO, DISTRUST = 2.0, 3.0
+MIN_COMPARED_REPORTERS = 3
+MIN_DEVIATION = 1e-6  # squared: below it, all reporters agree
+COMPARE_INTERVAL = 8  # compared windows from one count of the usual deviation to the next
+MAX_SQUARED_DEVIATION = 1.0  # of log slowdown: a lie of e tells as much as any larger one
+DISTRUSTED_FACTOR = 4.0  # of noise variance, beyond which a reporter has no say in what has changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +93,12 @@ class Belief:
         first_error = error = observation.log_observed - observation.log_predicted - expected.mean
         stream_key = observation.reporter, observation.victim
         stream = state.streams.get(stream_key, StreamNoise())
-        noise_before = stream.variance(domain.noise_var)
+        noise_factor = self._noise_factor(observation.reporter)
+        noise_before = stream.variance(domain.noise_var) * noise_factor
         first_sd = math.sqrt(expected.variance + noise_before)
         # 2. Begin a new epoch of the job or of the pair where its windows agree on another level.
         epoch = ""
-        if test := self._level_test(observation, error, expected.variance, noise_before):
+        if test := self._level_test(observation, domain, error, expected.variance, noise_before):
             epoch = "job" if test.several_neighbours else "pair"
             self._begin_epoch(observation, domain, test, error)
             state.alarm_count += 1
@@ -97,7 +108,7 @@ class Belief:
         # 3. Learn the noise of the stream, and then the window with its weight.
         stream = stream.with_window(error, expected.variance, domain.noise_var)
         state.streams[stream_key] = stream
-        noise_var = stream.variance(domain.noise_var)
+        noise_var = stream.variance(domain.noise_var) * noise_factor
         student = student_weight(error, expected.variance + noise_var)
         information = student * min(1.0, domain.noise_var / noise_var)
         domain = self._learn_effects(observation, domain, expected, noise_var)
@@ -130,7 +141,7 @@ class Belief:
             domain = self.domain(domain_key)
             stream = self.state.streams.get((observation.reporter, observation.victim), StreamNoise())
             expected = self.effects.expected(observation, domain)
-            noise_var = stream.variance(domain.noise_var)
+            noise_var = stream.variance(domain.noise_var) * self._noise_factor(observation.reporter)
             self.state.domains[domain_key] = self._learn_effects(observation, domain, expected, noise_var)
         return replace(learned, weight=learned.weight * sum(each.weight for each in observations) / leading.weight)
 
@@ -153,15 +164,24 @@ class Belief:
     # --- epochs of jobs and pairs -----------------------------------------------------------------------------------
 
     def _level_test(
-        self, observation: PairObservation, error: float, prediction_var: float, noise_var: float
+        self,
+        observation: PairObservation,
+        domain: DomainBelief,
+        error: float,
+        prediction_var: float,
+        noise_var: float,
     ) -> LevelTest | None:
         """The test of the job that found a new level with this window; None for most windows."""
         state, reporter = self.state, observation.reporter
-        history = state.histories.get(observation.victim, JobHistory()).with_window(
-            reporter, error, prediction_var, noise_var, observation.neighbour[0]
-        )
-        test = history.agreed_change(reporter)
-        if test is not None and not self._may_begin_epoch(reporter):
+        shift_mean, _ = shifts.expected_shift(state, observation, domain)
+        history = state.histories.get(observation.victim, JobHistory())
+        own, _ = shifts.own_shift(state, observation.victim, domain)
+        level = observation.log_observed - observation.log_predicted - shift_mean + own
+        self._compare_reporter(reporter, history.deviation(reporter, level))
+        history = history.with_window(reporter, error, prediction_var, noise_var, observation.neighbour[0], level)
+        distrusted = {name for name in history.window_counts if self._noise_factor(name) > DISTRUSTED_FACTOR}
+        test = history.agreed_change(reporter, distrusted)
+        if test is not None and (reporter in distrusted or not self._may_begin_epoch(reporter)):
             test = None
         state.histories[observation.victim] = history.restarted() if test else history
         return test
@@ -185,29 +205,67 @@ class Belief:
 
     def _record_reporter(self, observation: PairObservation, weight: float) -> None:
         record = self.state.reporters.get(observation.reporter, ReporterRecord())
-        self.state.reporters[observation.reporter] = ReporterRecord(
-            REPORTER_DECAY * record.weight_sum + weight, REPORTER_DECAY * record.window_count + 1.0
+        self.state.reporters[observation.reporter] = replace(
+            record,
+            weight_sum=REPORTER_DECAY * record.weight_sum + weight,
+            window_count=REPORTER_DECAY * record.window_count + 1.0,
         )
+
+    def _compare_reporter(self, reporter: str, deviation: float) -> None:
+        """Learn how far a window lies from what other reporters say of the same job; NaN where there are none."""
+        if math.isnan(deviation):
+            return
+        record = self.state.reporters.get(reporter, ReporterRecord())
+        self.state.reporters[reporter] = replace(
+            record,
+            deviation_sum=REPORTER_DECAY * record.deviation_sum + min(deviation**2, MAX_SQUARED_DEVIATION),
+            compared_count=REPORTER_DECAY * record.compared_count + 1.0,
+        )
+        self.state.compared_count += 1
+        if self.state.compared_count % COMPARE_INTERVAL == 0:
+            deviations = [each.mean_square_deviation for each in self.state.reporters.values()]
+            known = [deviation for deviation in deviations if not math.isnan(deviation)]
+            self.state.usual_deviation = float(np.median(known)) if len(known) >= MIN_COMPARED_REPORTERS else math.nan
+
+    def _noise_factor(self, reporter: str) -> float:
+        """Return how many times the usual noise variance the windows of a reporter count as having, at least 1.
+
+        1 where fewer than three reporters can be compared: of two that disagree, nobody can tell which is wrong.
+        """
+        own, usual = (
+            self.state.reporters.get(reporter, ReporterRecord()).mean_square_deviation,
+            self.state.usual_deviation,
+        )
+        if math.isnan(own) or math.isnan(usual):
+            return 1.0
+        return float(max(1.0, own / (USUAL_RATIO * max(usual, MIN_DEVIATION))) ** DISTRUST)
 
     def _vote_on_noise(self, key: DomainKey, domain: DomainBelief) -> DomainBelief:
         """The domain with its noise voted on anew, when that is due."""
         interval = max(VOTE_INTERVAL, len(self.state.streams) // 4)
         if domain.window_count % interval and domain.window_count not in FIRST_VOTES:
             return domain
-        streams = (stream for (_, victim), stream in self.state.streams.items() if shifts.domain_of(victim) == key)
-        return replace(domain, noise_var=domain_noise(streams, domain.noise_var))
+        by_reporter: dict[str, list[StreamNoise]] = {}
+        for (reporter, victim), stream in self.state.streams.items():
+            if shifts.domain_of(victim) == key:
+                by_reporter.setdefault(reporter, []).append(stream)
+        return replace(domain, noise_var=domain_noise(by_reporter.values(), domain.noise_var))
 
     def _stack_changed(self, key: DomainKey, domain: DomainBelief) -> bool:
         """Test whether the software stack has changed when that is due, and begin a new epoch of the domain if so."""
         if domain.window_count < domain.next_test:
             return False
+        trusted = tuple(
+            window for window in domain.recent if self._noise_factor(window.observation.reporter) <= DISTRUSTED_FACTOR
+        )
+        tested = replace(domain, recent=trusted)
         first_interval = domain_change.FIRST_INTERVAL
         due = replace(domain, next_test=domain.window_count + first_interval, test_interval=first_interval)
-        if not domain_change.looks_changed(domain):
+        if not domain_change.looks_changed(tested):
             self.state.domains[key] = replace(due, is_suspect=False)
             return False
         expected = any(other.epoch > domain.epoch for other in self.state.domains.values())
-        noise_var = domain_change.found_change(domain, expected=expected)
+        noise_var = domain_change.found_change(tested, expected=expected)
         if math.isnan(noise_var):
             self.state.domains[key] = replace(
                 due,
@@ -216,7 +274,7 @@ class Belief:
                 usual_noise_var=min(max(domain.usual_noise_var, domain.noise_var), 2.0 * domain.usual_noise_var),
                 is_suspect=False,
             )
-        elif not domain_change.may_be_confirmed(domain):
+        elif not domain_change.may_be_confirmed(tested):
             self.state.domains[key] = replace(due, is_suspect=True)
         else:
             self._begin_domain_epoch(key, domain, max(noise_var, domain.usual_noise_var))
@@ -246,7 +304,7 @@ class Belief:
             observation = window.observation
             expected = self.effects.expected(observation, changed)
             error = observation.log_observed - observation.log_predicted - expected.mean
-            total_var = expected.variance + noise_var
+            total_var = expected.variance + noise_var * self._noise_factor(observation.reporter)
             weight = observation.weight * student_weight(error, total_var)
             update = Update(error=error, variance=total_var, weight=weight, forgetting=weight)
             changed = self.effects.learn(observation, changed, update)

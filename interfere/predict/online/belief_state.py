@@ -4,6 +4,7 @@ Law: every value is replaced, never changed in place, so a shallow copy of the d
 use without a lock, and to go back to a snapshot undoes everything learned since.
 """
 
+import math
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
@@ -13,10 +14,11 @@ from interfere.predict.online.noise import StreamKey, StreamNoise
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.solo_rates import SoloKey, SoloRate
 from interfere.predict.online.unseen_device import Coordinates, DeviceBelief
-from interfere.records import Progress
+from interfere.records import NAN, Progress
 from interfere.sharing_modes import SharingMode
 
 DomainKey = tuple[str, SharingMode]  # device type, mode
+MIN_COMPARED = 6.0  # windows of a reporter that are compared with what others say before it is judged
 USUAL_PAIR_VAR = 0.1**2  # of a pair's log observed - log predicted, where a correction is told without its jobs
 
 
@@ -131,6 +133,13 @@ class ReporterRecord:
 
     weight_sum: float = 0.0
     window_count: float = 0.0
+    deviation_sum: float = 0.0  # of squared deviations from what other reporters say of the same jobs, bounded
+    compared_count: float = 0.0  # windows of jobs that other reporters see too
+
+    @property
+    def mean_square_deviation(self) -> float:
+        """Mean squared deviation from the other reporters of its jobs; NaN where too few windows could be compared."""
+        return self.deviation_sum / self.compared_count if self.compared_count >= MIN_COMPARED else math.nan
 
     @property
     def trust(self) -> float:
@@ -162,6 +171,8 @@ class BeliefState:
     down_weighted_count: int = 0
     alarm_count: int = 0  # changes of level that were found, of single jobs and of whole domains
     pair_count: int = 0
+    compared_count: int = 0  # windows that were compared with other reporters of their job
+    usual_deviation: float = NAN  # median over reporters of their mean squared deviations; NaN for too few
 
     def workloads(self) -> set[str]:
         """Names of all workloads that anything was learned of, or that pending windows are about."""

@@ -34,10 +34,17 @@ from interfere.records import Progress
 from interfere.records.documents import from_json, to_json
 from interfere.sharing_modes import parse_sharing_mode
 
-FORMAT = 6  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 7  # raised whenever learning or this layout changes: states of an older format are then ignored
 _BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
 _POSTERIOR = ("inverse", "mean", "covariance")  # the others of `DeviceBelief`
-_COUNTS = ("observation_count", "down_weighted_count", "alarm_count", "pair_count")
+_COUNTS = (
+    "observation_count",
+    "down_weighted_count",
+    "alarm_count",
+    "pair_count",
+    "compared_count",
+    "usual_deviation",
+)
 
 
 def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
@@ -73,7 +80,12 @@ def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
         "unprofiled": sorted(state.unprofiled),
         "with_stand_in": sorted(state.with_stand_in),
         "histories": [
-            [key, {name: astuple(test) for name, test in history.tests.items()}, history.window_counts]
+            [
+                key,
+                {name: astuple(test) for name, test in history.tests.items()},
+                history.window_counts,
+                history.levels,
+            ]
             for key, history in state.histories.items()
         ],
         "unseen_devices": list(state.unseen_devices),
@@ -146,8 +158,9 @@ def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
             posterior = (arrays[f"device_{k}_{name}"] for name in _POSTERIOR)
             state.unseen_devices[device_type, mode] = DeviceBelief(basis, *posterior)
     # 5. All else.
-    for key, tests, counts in texts["histories"]:
-        state.histories[_key(key)] = JobHistory({name: LevelTest(*test) for name, test in tests.items()}, counts)
+    for key, tests, counts, levels in texts["histories"]:
+        of_reporters = {name: LevelTest(*test) for name, test in tests.items()}
+        state.histories[_key(key)] = JobHistory(of_reporters, counts, levels)
     for (device_type, mode), document in texts["domains"]:
         state.domains[device_type, mode] = _domain_from_document(document)
     state.reporters.update({name: ReporterRecord(*record) for name, record in texts["reporters"].items()})

@@ -19,12 +19,16 @@ LIES: dict[str, Callable[[int, float], float]] = {
     "by 5": lambda k, progress: -LOG_LIE,
     "alternating": lambda k, progress: LOG_LIE * (-1.0) ** k,
     "growing": lambda k, progress: LOG_LIE * progress,
+    "times 2": lambda k, progress: math.log(2.0),
+    "alternating 2": lambda k, progress: math.log(2.0) * (-1.0) ** k,
+    "growing 2": lambda k, progress: math.log(2.0) * progress,
 }
+ODD_JOBS = "odd jobs 2"  # doubled, but only of every second job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A site with `jobs` jobs, each of which has one reporter, and a table of exact slowdowns."""
+    """A site with a table of exact slowdowns, whose jobs have one reporter each unless they are shared."""
 
     noise: float
     seed: int = 0
@@ -35,6 +39,9 @@ class Stream:
     lie: str = ""
     liars: tuple[int, ...] = ()
     change: float = 1.0  # factor of job 0, from half of the stream on
+    shared: bool = False  # does every reporter see every job?
+    drifted: bool = False  # has the site drifted from the table, by a factor, a constant and effects of jobs?
+    liar_first: int = 0  # windows at the beginning that the first reporter alone sends
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +53,7 @@ class StreamResult:
     truth: np.ndarray
     honest_jobs: list[int]
     learned: list[tuple[int, LearnedWindow]] = field(default_factory=list)  # victim, and what its window taught
+    is_lie: list[bool] = field(default_factory=list)  # of every window
     windows_to_learn_change: int = 0  # windows of job 0 after which its error was at most 10 %; 0: never
 
     def error(self, jobs: list[int]) -> float:
@@ -64,7 +72,15 @@ class StreamResult:
     def honest_outliers(self) -> float:
         """Share of the windows of honest reporters that were told to be outliers."""
         honest = set(self.honest_jobs)
-        return float(np.mean([window.is_outlier for victim, window in self.learned if victim in honest]))
+        return float(np.mean([window.is_outlier for sender, window in self.senders if sender in honest]))
+
+    @property
+    def senders(self) -> list[tuple[int, LearnedWindow]]:
+        """Every window with its victim, or with the job -1 where a liar sent it."""
+        return [
+            (-1 if is_lie else victim, window)
+            for (victim, window), is_lie in zip(self.learned, self.is_lie, strict=True)
+        ]
 
 
 def observation(
@@ -87,8 +103,11 @@ def run_stream(stream: Stream) -> StreamResult:
     effects = 0.3 + rng.normal(0, 0.2, (n, 1)) + rng.normal(0, 0.15, (1, n)) + rng.normal(0, 0.1, (n, n))
     table = np.maximum(effects, 0.02)
     belief = Belief(replace(default_prior(), noise_var=NOISE_OF_TRAINING**2), BeliefState())
-    honest = [job for job in range(n) if job % stream.reporters not in stream.liars]
+    honest = [job for job in range(n) if stream.shared or job % stream.reporters not in stream.liars]
     result = StreamResult(belief=belief, table=table, truth=table.copy(), honest_jobs=honest)
+    if stream.drifted:
+        effects = 0.15 + rng.normal(0, 0.1, (n, 1)) + rng.normal(0, 0.07, (1, n))
+        result.truth = np.maximum(0.7 * table + effects, 0.0)
     counts = np.zeros(n, dtype=int)
     for k in range(stream.windows):
         victim, neighbour = int(rng.integers(n)), int(rng.integers(n))
@@ -96,7 +115,12 @@ def run_stream(stream: Stream) -> StreamResult:
         if stream.change != 1.0 and k == stream.windows // 2:
             result.truth[0] += math.log(stream.change)
         reporter, observed = victim % stream.reporters, result.truth[victim, neighbour] + rng.normal(0, stream.noise)
-        if reporter in stream.liars:
+        if stream.shared:
+            reporter = 0 if k < stream.liar_first else int(rng.integers(stream.reporters))
+        result.is_lie.append(reporter in stream.liars)
+        if reporter in stream.liars and stream.lie == ODD_JOBS:
+            observed += math.log(2.0) * (victim % 2)
+        elif reporter in stream.liars:
             observed += LIES[stream.lie](int(counts[victim]), k / stream.windows)
         counts[victim] += 1
         observed = min(max(observed, math.log(0.2)), math.log(100.0))

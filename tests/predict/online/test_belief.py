@@ -37,6 +37,33 @@ def test_two_colluding_reporters_of_eight_harm_nobody_else() -> None:
     assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
 
 
+@pytest.mark.parametrize("drifted", [False, True])
+@pytest.mark.parametrize("lie", ["times 2", "alternating 2", "growing 2"])
+def test_one_liar_among_four_reporters_who_see_every_job_is_found_out(lie: str, drifted: bool) -> None:
+    """Nobody but the other reporters of its jobs contradicts it: the site may have drifted from the table meanwhile."""
+    jobs = list(range(24))
+    honest, lied = (
+        [
+            run_stream(Stream(noise=0.05, windows=1000, seed=seed, shared=True, drifted=drifted, lie=lie, liars=liars))
+            for seed in range(2)
+        ]
+        for liars in ((), (0,))
+    )
+    error, error_with_liar = (np.mean([result.error(jobs) for result in results]) for results in (honest, lied))
+    assert error_with_liar <= 1.25 * error
+    assert max(result.honest_outliers for result in lied) <= 0.02
+
+
+def test_odd_jobs_told_falsely_and_a_liar_who_reports_first_do_less_harm_than_their_lie() -> None:
+    """Of jobs that only the liar has reported on, nobody knows better; of these, the others correct what it said."""
+    jobs = list(range(24))
+    honest = run_stream(Stream(noise=0.05, windows=1000, shared=True)).error(jobs)
+    odd = run_stream(Stream(noise=0.05, windows=1000, shared=True, lie="odd jobs 2", liars=(0,)))
+    assert odd.error(jobs) <= 1.2 * honest
+    first = run_stream(Stream(noise=0.05, windows=1000, shared=True, lie="times 2", liars=(0,), liar_first=100))
+    assert first.error(jobs) <= 0.06
+
+
 @pytest.mark.parametrize("seed", [11, 1027, 1045])
 def test_noise_of_a_new_site_is_no_change_of_its_software(seed: int) -> None:
     """Eight times the noise of training; the errors of its first windows happen to look like shifts of jobs."""
@@ -87,20 +114,20 @@ def test_equal_windows_give_equal_states_and_a_copy_is_not_reached_by_later_wind
 def test_one_window_never_decides_a_change_and_others_contradict_a_single_reporter() -> None:
     history = JobHistory()
     for _ in range(20):
-        history = history.with_window("honest", 0.0, 1e-4, 1e-3, "n")
-    once = history.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+        history = history.with_window("honest", 0.0, 1e-4, 1e-3, "n", 0.0)
+    once = history.with_window("liar", 1.5, 1e-4, 1e-3, "n", 1.5)
     assert once.agreed_change("liar") is None
     often = history
     for _ in range(40):
-        often = often.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+        often = often.with_window("liar", 1.5, 1e-4, 1e-3, "n", 1.5)
         assert often.agreed_change("liar") is None
     alone = JobHistory()
     for _ in range(4):
-        alone = alone.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+        alone = alone.with_window("liar", 1.5, 1e-4, 1e-3, "n", 1.5)
     assert alone.agreed_change("liar") is not None
     outdated = history
     for _ in range(120):  # the honest reporter has not been heard of for long
-        outdated = outdated.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+        outdated = outdated.with_window("liar", 1.5, 1e-4, 1e-3, "n", 1.5)
     assert outdated.agreed_change("liar") is not None
 
 

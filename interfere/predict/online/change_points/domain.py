@@ -27,7 +27,7 @@ from interfere.predict.online.shifts import (
 
 RECENT_WINDOWS = 64  # that the test reads: one test of 64 takes about 4 ms
 LEFT_OUT = 0.25  # share of the reporters, or of the victims where too few reporters give their names
-MIN_REPORTERS = 4  # with names: a quarter of fewer is none of them
+MIN_REPORTERS = 3  # with names: of fewer, none can be left out
 MIN_VICTIMS = 4  # that remain without the left-out quarter
 MIN_WINDOWS, MIN_CONFIRMING_WINDOWS = 24, 40  # in fewer, noise alone may look like shifts
 LARGE_ERROR = 2.0  # median |error| of a source ÷ its expected deviation: .67 without any change
@@ -74,7 +74,9 @@ def found_change(domain: DomainBelief, *, expected: bool) -> float:
     if len({window.observation.victim for window in kept}) < MIN_VICTIMS:
         return math.nan
     of_all, noise_var = _likelihood_ratio(domain.recent, domain.usual_noise_var)
-    of_kept, _ = _likelihood_ratio(kept, domain.usual_noise_var)
+    of_kept, noise_of_kept = _likelihood_ratio(kept, domain.usual_noise_var)
+    if by_reporter and of_kept > of_all:  # the reporter left out hides a change that all others agree on
+        of_all, noise_var = of_kept, noise_of_kept
     least_of_all, least_of_kept = CONFIRMING_RATIOS if may_be_confirmed(domain) else SUSPECTED_RATIOS
     if expected:
         least_of_all, least_of_kept = EXPECTED_RATIO, -math.inf
