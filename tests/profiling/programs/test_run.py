@@ -18,9 +18,8 @@ import pytest
 
 from interfere.errors import UnfitError
 from interfere.profiling.programs import process_tree
-from interfere.profiling.programs.run import ProgramRun
+from interfere.profiling.programs.run import EVENTS, RUN_FOLDER, LaunchRequest, ProgramRun, Supervisor
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.programs.supervisor import EVENTS, RUN_FOLDER, LaunchRequest, Supervisor
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -153,9 +152,7 @@ def test_a_killed_supervisor_is_reported_and_its_command_ended(tmp_path: Path) -
     forks = "import os, time\nif os.fork() == 0:\n    os.setsid()\nwhile True: time.sleep(1)"
     run = start(program(forks), tmp_path)
     with run:
-        supervisors = [
-            p for p in psutil.Process().children() if "interfere.profiling.programs.supervisor" in p.cmdline()
-        ]
+        supervisors = [p for p in psutil.Process().children() if "interfere.profiling.programs.run" in p.cmdline()]
         until(lambda: len(supervisors[0].children(recursive=True)) == 2, run)
         supervisors[0].kill()
         with pytest.raises(UnfitError, match="supervisor of command job ended by itself"):
