@@ -49,7 +49,7 @@ CONTENTION_COLUMNS = (
 
 
 def fingerprint(column_names: Sequence[str]) -> str:
-    """16 hexadecimal digits over the version and the column names, in their order."""
+    """Return 16 hexadecimal digits: a hash over the encoder's version and the column names in their order."""
     return hashlib.sha256("\n".join([f"interfere-features-{VERSION}", *column_names]).encode()).hexdigest()[:16]
 
 
@@ -142,12 +142,12 @@ _INDICES = [job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS]
 
 
 def _contending_facts(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """float64[c, p]: the columns of p jobs that contention is computed from, each contiguous."""
+    """Return float64[c, p]: the c columns of p jobs from which contention is computed; each column is contiguous."""
     return rows.T[_INDICES].astype(np.float64, order="C")
 
 
 def _contention(victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float64]:
-    """float64[22, p]: the columns of `CONTENTION_COLUMNS`."""
+    """Return float64[22, p]: the values of `CONTENTION_COLUMNS` for p ordered pairs."""
     victim, neighbour = _contending_facts(victims), _contending_facts(neighbours)
     total, product, difference = victim + neighbour, victim * neighbour, victim - neighbour
     excess = np.maximum(0.0, total - 1.0)

@@ -135,7 +135,7 @@ def _gpu(
     l2_mib: float,
     has_mig: bool,
 ) -> DeviceType:
-    """A GPU from a row of figures in the units of datasheets."""
+    """Return the device type of a GPU from a row of figures in the units of datasheets."""
     aliases, source = _SOURCES[name]
     return DeviceType(
         name=name,

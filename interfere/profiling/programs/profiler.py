@@ -33,9 +33,9 @@ from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
 from interfere.profiling.nvidia_smi import GpuSample, GpuSampler, memory_before, with_gpu_facts
-from interfere.profiling.programs.output import last_lines
 from interfere.profiling.programs.run import ProgramRun
 from interfere.profiling.programs.spec import Command
+from interfere.profiling.programs.supervision import last_lines
 from interfere.profiling.slices import (
     CLOCKS_KEPT,
     CPU,
@@ -83,7 +83,7 @@ def run_recording(
     *,
     core: int | None,
 ) -> RunRecording:
-    """Arrange marks and samples as arrays. `end_s` is when the command ended or was told to."""
+    """Arrange the step marks and samples of a run as arrays. `end_s` is when the command ended or was told to end."""
     columns = ("monotonic_s", "cpu_s", "wait_s", "core_busy_s")
     table = np.array(
         [[NAN if row[column] is None else row[column] for column in columns] for row in samples], dtype=np.float64
@@ -104,10 +104,9 @@ def run_recording(
 def solo_measurement(
     runs: Sequence[tuple[RunRecording, Sequence[Slice]]], device_type: str, usual_clock_s: float
 ) -> SoloMeasurement:
-    """Profile of a command from its runs alone, each with the slices of its window.
+    """Return the profile of a command from its runs alone, each with the slices of its window.
 
-    CPU time and memory describe the device only where that is the core to which the command is pinned; elsewhere they
-    are unknown (NaN).
+    CPU time and memory are known only on a CPU core to which the command is pinned; elsewhere they are NaN.
     """
     slices = [each for run, windows in runs for each in side_slices(0, (run.recording,), windows)]
     counted, recording = count_slices(slices, usual_clock_s), runs[0][0].recording
@@ -136,7 +135,7 @@ FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # the j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConditions:
-    """How every command is run."""
+    """The conditions under which every command is run."""
 
     device_type: str
     core: int | None  # pin to this core; None: the environment decides on which device a command runs
@@ -155,7 +154,7 @@ class ProgramRunError(Exception):
 
     @property
     def reason(self) -> str:
-        """One line with the last lines of the log. Ask for it once the run is closed and the log is complete."""
+        """The problem in one line, with the last lines of the log, which is complete once the run is closed."""
         printed = last_lines(self.run.log)
         return f"{self.run.name} {self.problem}; " + (f"its log ends: {printed}" if printed else "it printed nothing")
 
@@ -171,7 +170,7 @@ class ProgramProfiler:
         self._clocks_s = deque[float](maxlen=CLOCKS_KEPT)
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """The profile of one command over `solo_repeats` starts. Raises UnfitError for one that cannot be measured."""
+        """Profile one command over `solo_repeats` starts. Raises UnfitError where it cannot be measured."""
         command = self.commands[workload]
         gpu_samples: list[GpuSample] = []
         before_bytes = memory_before(self.conditions.gpu_uuid)
@@ -183,7 +182,7 @@ class ProgramProfiler:
         return SoloMeasurement(profile=profile, steal_frac=measured.steal_frac)
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
-        """Measure one block A · AB · B. A rejected block holds its reason, and the measurements until then."""
+        """Measure one block: A alone, A and B together, B alone. A rejected block holds the reason."""
         started_at_s = time.time()
         slices: list[Slice] = []
         try:
@@ -218,7 +217,7 @@ class ProgramProfiler:
     def _run_windows(
         self, first_command: Command, second_command: Command, slices: list[Slice]
     ) -> tuple[ProgramRun, ProgramRun]:
-        """Run the block and append its slices as they end; the two closed runs."""
+        """Run a block of two commands, appending its slices as they end. Return the two closed runs."""
         with ExitStack() as stack:
             # 1. The first command alone.
             first = stack.enter_context(self._new_run(first_command))
@@ -297,13 +296,13 @@ class ProgramProfiler:
         return self._clocks_s[-1]
 
     def _recording(self, run: ProgramRun) -> RunRecording:
-        """The arrays of a closed run."""
+        """Return the recording of a closed run as arrays."""
         end_s = run.exit.monotonic_s if run.exit else run.closed_s
         return run_recording(run.name, run.marks, run.samples(), run.started_s, end_s, core=self.conditions.core)
 
 
 def _time_of_success(run: ProgramRun) -> float:
-    """Return when a run ended with exit code 0; 0 where it did not."""
+    """Return the monotonic time at which a run ended with exit code 0; 0 where it did not."""
     return run.exit.monotonic_s if run.exit and run.exit.exit_code == 0 else 0.0
 
 
@@ -341,7 +340,7 @@ START_GUESS_S = 2.0  # of one start, for the time left
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandConfig(MeasuringConfig):
-    """Programs that are not ours, each started anew for every measurement."""
+    """The measurement of commands that are not ours, each started anew for every block."""
 
     commands: tuple[Command, ...]
     max_blocks: int = MAX_BLOCKS
@@ -394,7 +393,7 @@ class CommandConfig(MeasuringConfig):
 
     @property
     def labels(self) -> CampaignLabels:
-        """The columns that are equal in all rows."""
+        """The columns that have the same value in all rows of the table."""
         return CampaignLabels(
             device_type=self.device_type,
             device_name=self.device_name or (affinity.processor_name() if self.on_core else ""),
@@ -405,12 +404,12 @@ class CommandConfig(MeasuringConfig):
 
     @property
     def identity(self) -> dict[str, object]:
-        """Nothing more: commands may join, and other windows measure the same."""
+        """No further settings: commands may join later, and windows of another length measure the same."""
         return {}
 
     @property
     def job_records(self) -> dict[str, dict[str, Any]]:
-        """The command of each name; of its environment the variables only, as values may be secrets."""
+        """The command of each name. Of its environment only the names of variables are kept: values may be secrets."""
         return {
             command.name: {**asdict(command), "argv": list(command.argv), "env": sorted(key for key, _ in command.env)}
             for command in self.commands
@@ -418,7 +417,7 @@ class CommandConfig(MeasuringConfig):
 
     @contextmanager
     def open_profiler(self, raw_folder: Path) -> Iterator[ProgramProfiler]:
-        """Choose the core, and stay away from it until the context is left; commands are started when measured."""
+        """Choose the core, and keep off it until the context is left. Commands are started when they are measured."""
         conditions = RunConditions(
             device_type=self.device_type,
             core=affinity.pick_core(self.core) if self.on_core else None,
@@ -436,13 +435,13 @@ class CommandConfig(MeasuringConfig):
             )
 
     def expected_start_s(self) -> float:
-        """Nothing is started before it is measured."""
+        """Return 0: no command is started before it is measured."""
         return 0.0
 
     def expected_solo_s(self) -> float:
-        """Seconds of one profile."""
+        """Return the seconds that profiling one command alone is expected to take."""
         return self.repeats * (START_GUESS_S + self.window_s)
 
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Seconds of one block: two starts and three windows."""
+        """Return the seconds that one block is expected to take: two starts and three windows."""
         return len(members) * START_GUESS_S + 3 * self.window_s

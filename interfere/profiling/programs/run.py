@@ -29,10 +29,9 @@ import psutil
 
 from interfere import progress
 from interfere.errors import UnfitError
-from interfere.profiling.programs import process_tree
-from interfere.profiling.programs.output import BoundedLog, StepScanner, last_lines
-from interfere.profiling.programs.process_tree import KILL_S
+from interfere.profiling.programs import supervision
 from interfere.profiling.programs.spec import Command
+from interfere.profiling.programs.supervision import KILL_S, BoundedLog, StepScanner, last_lines
 
 SUPERVISOR_S = 60.0  # to start and to end the supervisor's interpreter, beyond the command's own grace; it takes 0.2 s
 SUPERVISOR_LOG = "supervisor.log"
@@ -88,7 +87,7 @@ class ProgramRun:
         return self
 
     def _write_run_file(self) -> None:
-        """Record what is run; of the environment the names only, as values may be secrets."""
+        """Record the command that is run. Of its environment only the names are kept: values may be secrets."""
         record = {**asdict(self.command), "env": [name for name, _ in self.command.env], "core": self.core}
         (self.folder / "run.json").write_text(json.dumps(record, indent=2) + "\n")
 
@@ -137,11 +136,11 @@ class ProgramRun:
 
     @property
     def marks(self) -> list[progress.Mark]:
-        """Marks of the process that marked most steps: of ranks in lockstep one counts, not their sum."""
+        """The step marks of the process that marked most steps: of ranks in lockstep one counts, not their sum."""
         return max(self._marks_by_writer.values(), key=lambda marks: marks[-1].steps, default=[])
 
     def steps_since(self, start_s: float) -> tuple[float, int]:
-        """Steps between the first and the last mark at or after a moment, and the number of these marks."""
+        """Return the steps between the first and the last mark at or after a moment, and the number of these marks."""
         steps = [mark.steps for mark in self.marks if mark.monotonic_s >= start_s]
         return (steps[-1] - steps[0], len(steps)) if steps else (0.0, 0)
 
@@ -155,7 +154,7 @@ class ProgramRun:
             raise self._supervisor_error("ended by itself")
 
     def close(self) -> None:
-        """End the command and its supervisor; log and samples are complete afterwards. May be called twice."""
+        """End the command and its supervisor; log and samples are then complete. A second call does nothing."""
         if self._supervisor is None:
             return
         supervisor, self.closed_s = self._supervisor, time.monotonic()
@@ -274,14 +273,14 @@ class Supervisor:
             if self._start():
                 self._watch()
         finally:
-            surviving_pids = process_tree.end_descendants(self.request.grace_s, self._drain_output)
+            surviving_pids = supervision.end_descendants(self.request.grace_s, self._drain_output)
             self._drain_output()
             self.marks.flush()
             self.log.close()
             self._write_event("gone", left=surviving_pids, dropped_bytes=self.log.dropped_bytes)
 
     def _start(self) -> bool:
-        """Start the command; False when the system cannot."""
+        """Start the command. Return False where the system cannot."""
         self.output_fd, command_end = os.pipe()
         os.set_blocking(self.output_fd, False)
         own_cores = os.sched_getaffinity(0)
@@ -296,7 +295,7 @@ class Supervisor:
                 stdout=command_end,
                 stderr=command_end,
                 start_new_session=True,
-                preexec_fn=process_tree.die_with_parent,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=supervision.die_with_parent,  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
             self._write_event("failed", error=error.strerror or str(error))
@@ -332,17 +331,17 @@ class Supervisor:
                     if not self._read_output():
                         selector.unregister(self.output_fd)
                 # 2. See whether the first process has ended.
-                exit_code = process_tree.reap_children().get(self.pid)
+                exit_code = supervision.reap_children().get(self.pid)
                 if exit_code is not None:
                     self._write_sample(last=True)
-                    remaining_pids = [process.pid for process in process_tree.descendants()]
+                    remaining_pids = [process.pid for process in supervision.descendants()]
                     self._write_event("ended", exit_code=exit_code, left=remaining_pids)
                     return
                 # 3. Take a sample when one is due.
                 self._write_sample()
 
     def _read_output(self) -> bool:
-        """Read and scan some output; False when there will be no more."""
+        """Read and scan some output of the command. Return False when there will be no more."""
         try:
             chunk = os.read(self.output_fd, READ_BYTES)
         except BlockingIOError:
@@ -353,7 +352,7 @@ class Supervisor:
         return bool(chunk)
 
     def _drain_output(self) -> None:
-        """Read the available output. Otherwise a command that prints while it ends would wait for a reader."""
+        """Read the available output, so that a command which prints while it ends does not wait for a reader."""
         if self.output_fd < 0:
             return
         deadline_s = time.monotonic() + WATCH_S
@@ -367,12 +366,12 @@ class Supervisor:
             self.log.add(chunk)
 
     def _write_sample(self, *, last: bool = False) -> None:
-        """Write a sample when one is due; the last one in any case, with all processes."""
+        """Write a sample when one is due, or when it is the `last` one, which lists all processes."""
         start_s, start_cpu_s = time.monotonic(), time.thread_time()
         if start_s < self.next_sample_s and not last:
             return
         list_processes = last or start_s >= self.next_list_s
-        sample = asdict(process_tree.sample_tree(self.request.core, list_processes=list_processes))
+        sample = asdict(supervision.sample_tree(self.request.core, list_processes=list_processes))
         self.samples.write(json.dumps(sample, separators=(",", ":")) + "\n")
         self.samples.flush()
         if list_processes:
@@ -385,7 +384,7 @@ class Supervisor:
 
 
 def _exit_once(*_: object) -> None:
-    """Signal handler: leave through the `finally` of `run`, and ignore further signals while processes are ended."""
+    """Handle a signal: leave through the `finally` of `Supervisor.run`, and ignore further signals meanwhile."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     sys.exit(1)
@@ -398,7 +397,7 @@ def main(arguments: list[str]) -> None:
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # the profiler ended before its request was complete
-    process_tree.adopt_orphans()
+    supervision.adopt_orphans()
     Supervisor(Path(arguments[0]), LaunchRequest(**json.loads(line))).run()
 
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.profiling.programs import process_tree
+from interfere.profiling.programs import supervision
 from interfere.profiling.programs.run import EVENTS, RUN_FOLDER, LaunchRequest, ProgramRun, Supervisor
 from interfere.profiling.programs.spec import Command
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
@@ -100,13 +100,13 @@ def test_a_sample_that_had_to_wait_for_a_core_does_not_delay_the_next(
 ) -> None:
     request = LaunchRequest(argv=("true",), cwd="/", env={}, core=None, step_regex="", grace_s=1.0)
     supervisor = Supervisor(tmp_path, request)
-    take = process_tree.sample_tree
+    take = supervision.sample_tree
 
-    def late(core: int | None, *, list_processes: bool) -> process_tree.TreeSample:
+    def late(core: int | None, *, list_processes: bool) -> supervision.TreeSample:
         time.sleep(0.5)
         return take(core, list_processes=list_processes)
 
-    monkeypatch.setattr(process_tree, "sample_tree", late)
+    monkeypatch.setattr(supervision, "sample_tree", late)
     supervisor._write_sample(last=True)  # the loop around it runs a command
     assert supervisor.next_sample_s - time.monotonic() < 10.0, "25 s if its wait counted as its cost"
 

@@ -181,7 +181,7 @@ def _notices(
 def _profiles(
     site: SiteSamples, solo_windows: Sequence[SampledWindow], given_step_times_s: dict[str, float]
 ) -> tuple[tuple[JobProfile, ...], str]:
-    """The profiles of all workloads that were seen alone, and the source of their step times in words."""
+    """Return the profiles of all workloads that were seen alone on a device, and where their step times are from."""
     samples: dict[tuple[str, str], dict[str, list[float]]] = {}
     progress: dict[tuple[str, str], list[WindowProgress]] = defaultdict(list)
     ends_s: dict[tuple[str, str], float] = defaultdict(float)
@@ -211,7 +211,10 @@ def _profiles(
 def _slowdowns(
     site: SiteSamples, shared_windows: Sequence[SampledWindow], solo_times_s: dict[tuple[str, str], float]
 ) -> tuple[dict[tuple[str, str, str], list[float]], int]:
-    """Slowdowns by (victim, neighbour, device type), one per window and side; and the number of sides without one."""
+    """Return slowdowns by (victim, neighbour, device type), one per shared window and job.
+
+    The second value is the number of jobs in shared windows that have no slowdown.
+    """
     passes: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     without_slowdown = 0
     for window in shared_windows:
@@ -252,7 +255,10 @@ class WindowProgress:
 
 
 def progress_in_window(counter: TimeSeries, window: SampledWindow) -> WindowProgress | None:
-    """The progress of a counter in a window; None where it has under two samples there, restarted, or stood still."""
+    """Return the steps that a counter advanced in a window, and the time they took.
+
+    None where the counter has under two samples in the window, restarted, or stood still.
+    """
     samples = [
         (time_s, value)
         for time_s, value in counter.samples
@@ -265,7 +271,7 @@ def progress_in_window(counter: TimeSeries, window: SampledWindow) -> WindowProg
 
 
 def mean_step_time(windows: Sequence[WindowProgress]) -> tuple[float, float]:
-    """The time of one step over all windows, and its standard deviation between windows; NaN where unknown."""
+    """Return the mean time of one step over all windows, and its standard deviation between windows; NaN if unknown."""
     if not windows:
         return NAN, NAN
     mean_s = math.fsum(window.time_s for window in windows) / math.fsum(window.steps for window in windows)
