@@ -32,6 +32,7 @@ from interfere.errors import UnfitError
 from interfere.profiling.programs import supervision
 from interfere.profiling.programs.spec import Command
 from interfere.profiling.programs.supervision import KILL_S, BoundedLog, StepScanner, last_lines
+from interfere.records.documents import from_document
 
 SUPERVISOR_S = 60.0  # to start and to end the supervisor's interpreter, beyond the command's own grace; it takes 0.2 s
 SUPERVISOR_LOG = "supervisor.log"
@@ -92,14 +93,7 @@ class ProgramRun:
         (self.folder / "run.json").write_text(json.dumps(record, indent=2) + "\n")
 
     def _launch(self) -> None:
-        request = LaunchRequest(
-            argv=self.command.argv,
-            cwd=self.command.cwd,
-            env=dict(self.command.env),
-            core=self.core,
-            step_regex=self.command.step_regex,
-            grace_s=self.grace_s,
-        )
+        request = LaunchRequest(command=self.command, core=self.core, grace_s=self.grace_s)
         with (self.folder / SUPERVISOR_LOG).open("wb") as log:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-P", "-m", "interfere.profiling.programs.run", str(self.folder)],
@@ -246,12 +240,9 @@ class ProgramRun:
 class LaunchRequest:
     """Which command to start and how: one line of JSON on the supervisor's standard input."""
 
-    argv: tuple[str, ...]
-    cwd: str
-    env: dict[str, str]  # on top of the supervisor's own
-    core: int | None
-    step_regex: str
-    grace_s: float
+    command: Command
+    core: int | None = None  # to pin the command to; None: it is not pinned
+    grace_s: float  # between SIGTERM and SIGKILL
 
 
 class Supervisor:
@@ -261,7 +252,7 @@ class Supervisor:
         self.folder, self.request = folder, request
         self.events, self.samples = (folder / EVENTS).open("a"), (folder / SAMPLES).open("a")
         self.log, self.spool = BoundedLog(folder / LOG), folder / SPOOL
-        self.scanner = StepScanner(request.step_regex) if request.step_regex else None
+        self.scanner = StepScanner(request.command.step_regex) if request.command.step_regex else None
         self.marks = progress.Writer(str(self.spool), MARK_EVERY_S)
         self.output_fd, self.pid = -1, 0
         self.next_sample_s = self.next_list_s = 0.0
@@ -288,8 +279,8 @@ class Supervisor:
             os.sched_setaffinity(0, {self.request.core})  # the command inherits it
         try:
             process = subprocess.Popen(
-                self.request.argv,
-                cwd=self.request.cwd or None,
+                self.request.command.argv,
+                cwd=self.request.command.cwd or None,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=command_end,
@@ -308,7 +299,7 @@ class Supervisor:
         return True
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self.request.env, RUN_FOLDER: str(self.folder)}
+        environment = {**os.environ, **dict(self.request.command.env), RUN_FOLDER: str(self.folder)}
         if self.scanner:
             # Python buffers what it prints into a pipe: lines would arrive in bursts, long after their steps.
             environment |= {"PYTHONUNBUFFERED": "1"}
@@ -398,7 +389,7 @@ def main(arguments: list[str]) -> None:
     if not line.endswith(b"\n"):
         return  # the profiler ended before its request was complete
     supervision.adopt_orphans()
-    Supervisor(Path(arguments[0]), LaunchRequest(**json.loads(line))).run()
+    Supervisor(Path(arguments[0]), from_document(LaunchRequest, json.loads(line))).run()
 
 
 if __name__ == "__main__":

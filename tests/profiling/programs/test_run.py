@@ -98,7 +98,7 @@ def test_of_ranks_in_lockstep_one_counts(tmp_path: Path) -> None:
 def test_a_sample_that_had_to_wait_for_a_core_does_not_delay_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = LaunchRequest(argv=("true",), cwd="/", env={}, core=None, step_regex="", grace_s=1.0)
+    request = LaunchRequest(command=Command(name="true", argv=("true",), cwd="/"), grace_s=1.0)
     supervisor = Supervisor(tmp_path, request)
     take = supervision.sample_tree
 
