@@ -68,7 +68,7 @@ def kernel_family(name: str) -> str:
 
 
 def encode(profile: JobProfile) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`; all NaN without a kernel table."""
+    """Return mix, size and concentration of a job's kernels, in the order of `COLUMNS`; NaN without kernels."""
     if not profile.kernels:
         return (math.nan,) * len(COLUMNS)
     kernel_times_s = [k.mean_s * k.count for k in profile.kernels]

@@ -91,7 +91,10 @@ class FeatureEncoder:
         return encoded
 
     def encode_pairs(self, victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Encode p ordered pairs: float32[p, f] of two float32[p, F]. Raises InvalidInputError on other shapes."""
+        """Encode p ordered pairs of encoded victims and neighbours, each float32[p, F], as float32[p, f].
+
+        Raises InvalidInputError for other shapes.
+        """
         width = len(job.COLUMNS)
         if victims.shape != neighbours.shape or victims.ndim != 2 or victims.shape[1] != width:
             raise InvalidInputError(

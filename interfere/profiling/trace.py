@@ -16,7 +16,7 @@ Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
 
 
 class Event(IntEnum):
-    """Kinds of event, the last column of a trace."""
+    """What happened at a moment of a trace: the last column of its rows."""
 
     START = 0  # the loop starts or continues
     STEP = 1  # a step ends

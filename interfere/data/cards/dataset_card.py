@@ -118,7 +118,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
 
 
 def device_notes(table: Table) -> list[Sentence]:
-    """Return the most important notes on the device, for each sharing mode of CPU cores."""
+    """Return one note for each sharing mode of CPU cores in a table; no note for tables of other devices."""
     if all(job.device_type != CPU_CORE.name for job in table.jobs):
         return []
     modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
@@ -177,7 +177,7 @@ def group_quality_section(table: Table) -> list[Section]:
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
-    """Describe how the rows of each source were measured."""
+    """Return how the rows of each source of a table were measured, in words."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))

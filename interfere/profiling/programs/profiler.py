@@ -306,7 +306,7 @@ def _has_enough_steps(run: ProgramRun, start_s: float) -> bool:
 
 
 def _wait_and_refresh(runs: Sequence[ProgramRun]) -> None:
-    """Wait a moment and read what the runs did. Raises ProgramRunError when one has ended."""
+    """Wait a moment and read what the runs recorded. Raises ProgramRunError when a command has ended."""
     time.sleep(POLL_S)
     for run in runs:
         run.refresh()

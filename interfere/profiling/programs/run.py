@@ -139,7 +139,7 @@ class ProgramRun:
         return (steps[-1] - steps[0], len(steps)) if steps else (0.0, 0)
 
     def refresh(self) -> None:
-        """Read what was recorded since the last call. Raises UnfitError when command or supervisor is broken."""
+        """Read what the run recorded since the last call. Raises UnfitError for a broken command or supervisor."""
         self._read_marks()
         assert self._supervisor is not None
         supervisor_runs = self._supervisor.poll() is None

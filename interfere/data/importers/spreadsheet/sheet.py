@@ -57,8 +57,9 @@ class Sheet:
     delimiter: str = ""  # of a CSV file
 
     def with_decimal(self, columns: Sequence[str], given: Decimal | None) -> "Sheet":
-        """Return the sheet with the decimal sign of the numbers in `columns`: the given one, else the one that they
-        have.
+        """Return the sheet with its decimal sign known: the given one, else that of the first number in `columns`.
+
+        Without a given sign, a comma is a decimal sign only where semicolons separate the columns.
         """
         sign = given
         if sign is None and self.delimiter == ";":
