@@ -112,7 +112,7 @@ class Faults:
 
     def raise_all(self) -> None:
         """Raise one TableError with every fault as a violation. Without faults, do nothing."""
-        violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
+        violations = tuple(dict.fromkeys(violation for error in self._errors for violation in _violations(error)))
         if len(violations) > 1:
             lines = "".join(f"\n  {violation}" for violation in violations[:MAX_FAULTS_SHOWN])
             more = f"\n  and {len(violations) - MAX_FAULTS_SHOWN} more" if len(violations) > MAX_FAULTS_SHOWN else ""
@@ -120,6 +120,13 @@ class Faults:
             raise TableError(f"{len(violations)} faults{lines}{more}", remedy=remedy, violations=violations)
         if self._errors:
             raise self._errors[0]
+
+
+def _violations(error: TableError) -> tuple[Violation, ...]:
+    """Return the violations of an error; an error about a whole file is one violation itself."""
+    place, separator, problem = error.what.partition(": ")
+    field, what = (place, problem) if separator else ("file", error.what)
+    return error.violations or (Violation(field=field, what=what, value=str(error.value), remedy=error.remedy),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
