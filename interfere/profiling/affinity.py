@@ -119,8 +119,8 @@ class ForeignProcess:
         return f"{self.name} (process {self.pid}, {self.cpu_frac:.0%} of a core)"
 
 
-def busiest_foreign_processes(count: int = 3) -> list[ForeignProcess]:
-    """Return the processes that use most CPU time now, without this process and its descendants."""
+def busiest_foreign_processes() -> list[ForeignProcess]:
+    """Return the three processes that use most CPU time now, without this process and its descendants."""
     import psutil
 
     own = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
@@ -131,7 +131,7 @@ def busiest_foreign_processes(count: int = 3) -> list[ForeignProcess]:
         used_s = _cpu_s(process) - before.get(process.pid, math.inf)
         if used_s > MIN_FOREIGN * SAMPLE_S:
             foreign.append(ForeignProcess(process.pid, process.info["name"] or "?", used_s / SAMPLE_S))
-    return sorted(foreign, key=lambda process: -process.cpu_frac)[:count]
+    return sorted(foreign, key=lambda process: -process.cpu_frac)[:3]
 
 
 def _cpu_s(process: Any) -> float:

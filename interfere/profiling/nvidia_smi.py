@@ -83,20 +83,17 @@ def list_gpus() -> tuple[Gpu, ...]:
 
     Raises NotFoundError where there is no driver, UnfitError where the driver does not answer.
     """
-    gpus = []
-    for row in _query(f"--query-gpu={','.join(GPU_FIELDS)}"):
-        index, uuid, product, driver, clock, mig = row
-        gpus.append(
-            Gpu(
-                index=int(_number(index)),
-                uuid=uuid,
-                product=product,
-                driver=driver,
-                max_sm_clock_mhz=_number(clock),
-                mig=mig == "Enabled",
-            )
+    return tuple(
+        Gpu(
+            index=int(_number(index)),
+            uuid=uuid,
+            product=product,
+            driver=driver,
+            max_sm_clock_mhz=_number(clock),
+            mig=mig == "Enabled",
         )
-    return tuple(gpus)
+        for index, uuid, product, driver, clock, mig in _query(f"--query-gpu={','.join(GPU_FIELDS)}")
+    )
 
 
 def find_gpu(device_type: str, index: int | None = None) -> Gpu:

@@ -206,30 +206,18 @@ def _key_figures(domain: DomainSummary) -> Tiles:
     spread = f"p90 {format_times(quality.slowdown_p90)}, worst {format_times(quality.slowdown_max)}"
     repeated = f"from {count_noun(quality.icc_rows, 'row')} with two blocks or more"
     rows = f"rows of {count_noun(len(domain.names), 'job')}"
+    fair_share, explained = "2 × is a fair share of two busy jobs", "of log slowdown ~ victim + neighbour"
+    share_with_interval = with_interval / ok if ok else math.nan
+    tiles: tuple[tuple[float, NumberFormat, str, str], ...] = (
+        (quality.slowdown_median, TIMES, "median slowdown", spread),
+        (quality.over_two_frac, percent(), "of rows past 2 ×", fair_share),
+        (quality.icc, PLAIN_NUMBER, "ICC of one block", repeated),
+        (quality.additive_r2, PLAIN_NUMBER, "additive R²", explained),
+        (counts["ok"], COUNT, rows, ", ".join(absent) or "every pair measured"),
+        (share_with_interval, percent(), "of rows with an interval", width or "no row states its uncertainty"),
+    )
     return Tiles(
-        (
-            Tile(value=quality.slowdown_median, form=TIMES, label="median slowdown", detail=spread),
-            Tile(
-                value=quality.over_two_frac,
-                form=percent(),
-                label="of rows past 2 ×",
-                detail="2 × is a fair share of two busy jobs",
-            ),
-            Tile(value=quality.icc, form=PLAIN_NUMBER, label="ICC of one block", detail=repeated),
-            Tile(
-                value=quality.additive_r2,
-                form=PLAIN_NUMBER,
-                label="additive R²",
-                detail="of log slowdown ~ victim + neighbour",
-            ),
-            Tile(value=counts["ok"], form=COUNT, label=rows, detail=", ".join(absent) or "every pair measured"),
-            Tile(
-                value=with_interval / ok if ok else math.nan,
-                form=percent(),
-                label="of rows with an interval",
-                detail=width or "no row states its uncertainty",
-            ),
-        )
+        tuple(Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
     )
 
 

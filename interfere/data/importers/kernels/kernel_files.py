@@ -285,20 +285,18 @@ def build_kernel_table(launches: Sequence[KernelLaunch], *, steps: int = 1) -> t
 def _kernel_stat(launches: list[KernelLaunch], steps: int) -> KernelStat:
     durations_s = [launch.duration_s for launch in launches]
     first = launches[0]
+    measured = ("gap_s", "bytes", "occupancy_frac", "compute_frac", "memory_frac")
+    means = {name: _mean_of_known([getattr(launch, name) for launch in launches]) for name in measured}
     return KernelStat(
         name=bounded_name(first.name),
         mean_s=fmean(durations_s),
-        gap_s=_mean_of_known([launch.gap_s for launch in launches]),
         sd_s=stdev(durations_s) if len(durations_s) > 1 else NAN,
         count=len(launches) / steps,
         grid=first.grid,
         block=first.block,
-        bytes=_mean_of_known([launch.bytes for launch in launches]),
         sm_used=first.sm_used,
-        occupancy_frac=_mean_of_known([launch.occupancy_frac for launch in launches]),
-        compute_frac=_mean_of_known([launch.compute_frac for launch in launches]),
-        memory_frac=_mean_of_known([launch.memory_frac for launch in launches]),
         compute_bound=first.compute_bound,
+        **means,
     )
 
 
