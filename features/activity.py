@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 def encode(profile: JobProfile) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`; NaN where the profile has no timeline."""
+    """Return how a job uses its device over time, in the order of `COLUMNS`; NaN where it has no timeline."""
     busy, idle = sorted(profile.busy_s), sorted(profile.idle_s)
     span_s = math.fsum(busy) + math.fsum(idle)
     busy_frac = profile.busy_frac

@@ -7,5 +7,5 @@ COLUMNS = (*COUNTERS, "log_power_w")
 
 
 def encode(profile: JobProfile) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`; NaN for counters that the profile lacks."""
+    """Return the monitoring counters of a job, in the order of `COLUMNS`; NaN for counters that it lacks."""
     return (*(getattr(profile, name) for name in COUNTERS), log1p(profile.power_w))

@@ -23,7 +23,10 @@ COLUMNS: tuple[str, ...] = (
 
 
 def encode(profile: JobProfile, device_type: str, mode: SharingMode) -> NDArray[np.float32]:
-    """Encode a profile: float32[F], the values of `COLUMNS` with one cast at the end; absent facts are NaN."""
+    """Encode a profile as if it ran on this device type and mode: float32[F], the values of `COLUMNS`.
+
+    All values are computed in float64 and cast once, at the end. Absent facts are NaN.
+    """
     row = (
         *activity.encode(profile),
         *kernels.encode(profile),

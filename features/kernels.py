@@ -62,13 +62,13 @@ COLUMNS = (
 
 @lru_cache(maxsize=10_000)  # the same names recur in most jobs
 def kernel_family(name: str) -> str:
-    """Family of a kernel or operator by its name; `other` where no known spelling matches."""
+    """Return the family of a kernel or operator by its name; `other` where the name matches no known spelling."""
     lower = name.lower()
     return next((family for family, spellings in FAMILIES if any(part in lower for part in spellings)), "other")
 
 
 def encode(profile: JobProfile) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`; all NaN without a kernel table."""
+    """Return mix, size and concentration of a job's kernels, in the order of `COLUMNS`; NaN without kernels."""
     if not profile.kernels:
         return (math.nan,) * len(COLUMNS)
     kernel_times_s = [k.mean_s * k.count for k in profile.kernels]
@@ -95,16 +95,16 @@ def encode(profile: JobProfile) -> tuple[float, ...]:
 
 
 def _duration_sd_s(kernels: tuple[KernelStat, ...], mean_s: float, launches: float) -> float:
-    """Standard deviation of the kernels' mean durations, by launches."""
+    """Return the standard deviation of the kernels' mean durations, each weighted by its number of launches."""
     return math.sqrt(ratio(math.fsum(k.count * (k.mean_s - mean_s) ** 2 for k in kernels), launches))
 
 
 def _launch_cv(kernels: tuple[KernelStat, ...]) -> float:
-    """Coefficient of variation between launches of one kernel, weighted by time."""
+    """Return the coefficient of variation between launches of the same kernel, weighted by time."""
     repeated = [k for k in kernels if k.mean_s > 0 and not math.isnan(k.sd_s)]
     return ratio(math.fsum(k.count * k.sd_s for k in repeated), math.fsum(k.count * k.mean_s for k in repeated))
 
 
 def _mean_gap_s(kernels: tuple[KernelStat, ...]) -> float:
-    """Mean gap after a kernel, over kernels."""
+    """Return the mean idle time after a kernel in seconds, over all kernels whose gap is known."""
     return mean([k.gap_s for k in kernels if not math.isnan(k.gap_s)])

@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`; NaN for sizes that the profile lacks."""
+    """Return the memory that a job holds, in the order of `COLUMNS`; NaN for sizes that its profile lacks."""
     peak_bytes = profile.expected_peak_bytes
     sizes_bytes = (
         peak_bytes,

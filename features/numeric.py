@@ -7,22 +7,22 @@ MIN_DURATION_S = 1e-6  # shorter stretches are scheduler noise; the floor also k
 
 
 def log_s(seconds: float) -> float:
-    """Natural logarithm of a duration, which is floored at `MIN_DURATION_S`; NaN stays NaN."""
+    """Return the natural logarithm of a duration of at least `MIN_DURATION_S`; NaN stays NaN."""
     return math.log(max(seconds, MIN_DURATION_S)) if not math.isnan(seconds) else math.nan
 
 
 def log1p(value: float) -> float:
-    """log(1 + x) of a non-negative count or rate; NaN stays NaN."""
+    """Return log(1 + x) of a non-negative count or rate; NaN stays NaN."""
     return math.log1p(value) if not math.isnan(value) else math.nan
 
 
 def mean(values: Sequence[float]) -> float:
-    """Exactly rounded mean, independent of the order of the values; NaN for no values."""
+    """Return the exactly rounded mean, independent of the order of the values; NaN for no values."""
     return math.fsum(values) / len(values) if values else math.nan
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """Quantile of ascending values by linear interpolation; NaN for no values."""
+    """Return a quantile of ascending values by linear interpolation; NaN for no values."""
     if not ordered:
         return math.nan
     position = q * (len(ordered) - 1)
@@ -32,5 +32,5 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def ratio(numerator: float, denominator: float) -> float:
-    """numerator / denominator; NaN where the denominator is 0 or either is NaN."""
+    """Return numerator / denominator; NaN where the denominator is 0 or either is NaN."""
     return numerator / denominator if denominator and not math.isnan(denominator) else math.nan

@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`, each over the kernels that have the fact; NaN where no kernel has it."""
+    """Return how far a job's kernels fill a device, in the order of `COLUMNS`; NaN where no kernel has the fact."""
     multiprocessors = find_device_type(device_name).multiprocessors
     return (
         _time_mean(profile, lambda k: k.occupancy_frac),
@@ -29,6 +29,6 @@ def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
 
 
 def _time_mean(profile: JobProfile, fact: Callable[[KernelStat], float]) -> float:
-    """Mean of a fact over kernels, weighted by the time spent in each."""
+    """Return the mean of a fact over the kernels that have it, weighted by the time spent in each."""
     weighted = [(k.mean_s * k.count, value) for k in profile.kernels if not math.isnan(value := fact(k))]
     return ratio(math.fsum(time_s * value for time_s, value in weighted), math.fsum(time_s for time_s, _ in weighted))

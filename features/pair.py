@@ -49,7 +49,7 @@ CONTENTION_COLUMNS = (
 
 
 def fingerprint(column_names: Sequence[str]) -> str:
-    """16 hexadecimal digits over the version and the column names, in their order."""
+    """Return 16 hexadecimal digits: a hash over the encoder's version and the column names in their order."""
     return hashlib.sha256("\n".join([f"interfere-features-{VERSION}", *column_names]).encode()).hexdigest()[:16]
 
 
@@ -91,7 +91,10 @@ class FeatureEncoder:
         return encoded
 
     def encode_pairs(self, victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Encode p ordered pairs: float32[p, f] of two float32[p, F]. Raises InvalidInputError on other shapes."""
+        """Encode p ordered pairs of encoded victims and neighbours, each float32[p, F], as float32[p, f].
+
+        Raises InvalidInputError for other shapes.
+        """
         width = len(job.COLUMNS)
         if victims.shape != neighbours.shape or victims.ndim != 2 or victims.shape[1] != width:
             raise InvalidInputError(
@@ -142,12 +145,12 @@ _INDICES = [job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS]
 
 
 def _contending_facts(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """float64[c, p]: the columns of p jobs that contention is computed from, each contiguous."""
+    """Return float64[c, p]: the c columns of p jobs from which contention is computed; each column is contiguous."""
     return rows.T[_INDICES].astype(np.float64, order="C")
 
 
 def _contention(victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float64]:
-    """float64[22, p]: the columns of `CONTENTION_COLUMNS`."""
+    """Return float64[22, p]: the values of `CONTENTION_COLUMNS` for p ordered pairs."""
     victim, neighbour = _contending_facts(victims), _contending_facts(neighbours)
     total, product, difference = victim + neighbour, victim * neighbour, victim - neighbour
     excess = np.maximum(0.0, total - 1.0)

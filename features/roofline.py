@@ -22,7 +22,10 @@ COLUMNS = (
 
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
-    """Return the values of `COLUMNS`; rates are over the whole step, pauses included."""
+    """Return a job's rates and its shares of a device's peaks, in the order of `COLUMNS`.
+
+    Rates are over the whole step, pauses included.
+    """
     device = find_device_type(device_name)
     flops_per_s = ratio(profile.flops_per_step, profile.step_time_s)
     bytes_per_s = ratio(profile.bytes_per_step, profile.step_time_s)

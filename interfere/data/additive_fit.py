@@ -83,7 +83,7 @@ def fit_additive(victims: Sequence[str], neighbours: Sequence[str], log_slowdown
 
 
 def _connected_groups(victims: Sequence[str], neighbours: Sequence[str]) -> list[int]:
-    """The group of each row: the largest group is 0, groups of equal size go by the name of their first victim."""
+    """Return the number of each row's connected group. Group 0 is the largest; ties go by the first victim's name."""
     parent: dict[tuple[bool, str], tuple[bool, str]] = {}
 
     def root(node: tuple[bool, str]) -> tuple[bool, str]:
@@ -101,7 +101,7 @@ def _connected_groups(victims: Sequence[str], neighbours: Sequence[str]) -> list
 
 
 def fit_table(table: Table) -> AdditiveFit:
-    """The additive model of a table's measured rows; residuals are in their order."""
+    """Fit the additive model to the valid pairs of a table. The residuals are in the order of `table.ok_pairs`."""
     pairs = table.ok_pairs
     return fit_additive(
         [pair.victim for pair in pairs],

@@ -28,14 +28,14 @@ class ExtraFact:
 
 
 def write_extras(folder: Path, extras: Sequence[ExtraFact]) -> None:
-    """Write the extras of a table, each once; nothing where there are none."""
+    """Write the extra facts of a table into its folder, duplicates once; without extra facts write no file."""
     if extras:
         rows = [to_document(extra) | {"number": _number(extra.value)} for extra in dict.fromkeys(extras)]
         write_rows(folder / EXTRAS_FILE, rows, record_schema(ExtraFact, number=float))
 
 
 def read_extras(folder: Path) -> tuple[ExtraFact, ...]:
-    """The extras of a table; empty where it has none. Raises TableError for a damaged file."""
+    """Return the extra facts in a table's folder; empty where there are none. Raises TableError for a damaged file."""
     if not (folder / EXTRAS_FILE).is_file():
         return ()
     rows = read_rows(folder / EXTRAS_FILE, record_schema(ExtraFact, number=float))
@@ -43,7 +43,7 @@ def read_extras(folder: Path) -> tuple[ExtraFact, ...]:
 
 
 def _number(text: str) -> float | None:
-    """The finite number that a text is; None where it is none."""
+    """Return the finite number that a text spells; None where the text is no finite number."""
     try:
         return float(text) if math.isfinite(float(text)) else None
     except ValueError:

@@ -97,7 +97,7 @@ class SourceFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedProfiles:
-    """Profiles by workload and device type, and the sources of those that several know."""
+    """One profile per workload and device type, and what each source says of those that several sources know."""
 
     jobs: tuple[JobProfile, ...]  # one of each workload on each device type
     sources: tuple[JobProfile, ...]  # of the jobs that combine several sources: one profile of each
@@ -119,7 +119,7 @@ def source_kind(source: str) -> SourceKind:
 
 
 def combine_profiles(profiles: Iterable[JobProfile]) -> CombinedProfiles:
-    """Combine profiles of any workloads and device types, oldest first."""
+    """Combine the profiles of each workload on each device type into one. `profiles` are ordered oldest first."""
     by_job: dict[tuple[str, str], list[JobProfile]] = {}
     for profile in profiles:
         by_job.setdefault((profile.workload, profile.device_type), []).append(profile)
@@ -134,7 +134,10 @@ def combine_profiles(profiles: Iterable[JobProfile]) -> CombinedProfiles:
 
 
 def combine_facts(profiles: Sequence[JobProfile]) -> JobProfile:
-    """The profile that holds every fact of one workload on one device type; `profiles` not empty, oldest first."""
+    """Combine the profiles of one workload on one device type into one that holds every known fact.
+
+    `profiles` is not empty and ordered oldest first.
+    """
     if len(profiles) == 1:
         return profiles[0]
     parts = current_sources(profiles)
@@ -160,7 +163,10 @@ def combine_facts(profiles: Sequence[JobProfile]) -> JobProfile:
 
 
 def current_sources(profiles: Iterable[JobProfile]) -> tuple[JobProfile, ...]:
-    """The last profile of each source, in the order in which they came; static facts are a source of their own."""
+    """Return the newest profile of each source, in the order in which the sources came.
+
+    Static facts that a profile carries beside measured ones count as a source of their own.
+    """
     by_source: dict[str, JobProfile] = {}
     for profile in profiles:
         for part in split_static(profile):
@@ -170,7 +176,7 @@ def current_sources(profiles: Iterable[JobProfile]) -> tuple[JobProfile, ...]:
 
 
 def current_sources_of_other_kinds(profiles: Iterable[JobProfile], own: Sequence[JobProfile]) -> tuple[JobProfile, ...]:
-    """The last profile of each source whose kind none of `own` has."""
+    """Return the newest profile of each source whose kind (measured, monitored, ...) no profile in `own` has."""
     own_kinds = {source_kind(part.source) for part in current_sources(own)}
     return tuple(part for part in current_sources(profiles) if source_kind(part.source) not in own_kinds)
 
@@ -207,7 +213,10 @@ def known_facts(profiles: Sequence[JobProfile]) -> tuple[SourceFact, ...]:
 
 
 def split_static(profile: JobProfile) -> tuple[JobProfile, ...]:
-    """The measured and the static part of a row that an importer completed by a static trace; else the row itself."""
+    """Split a profile into its measured part and the part that a static trace added.
+
+    A profile without an added static part is returned alone.
+    """
     if not profile.source.endswith(STATIC_SUFFIX) or profile.source.count("+") > 1:
         return (profile,)
     traced = math.isclose(sum(k.mean_s * k.count for k in profile.kernels), profile.static_step_time_s, rel_tol=1e-9)
@@ -224,7 +233,7 @@ def split_static(profile: JobProfile) -> tuple[JobProfile, ...]:
 
 
 def without_static(profile: JobProfile) -> JobProfile:
-    """The row as it was before an importer completed it by a static trace."""
+    """Return a profile without the facts that a static trace added to it."""
     if not profile.source.endswith(STATIC_SUFFIX):
         return profile
     absent: dict[str, Any] = dict.fromkeys(STATIC_FIELDS, NAN)
@@ -232,7 +241,7 @@ def without_static(profile: JobProfile) -> JobProfile:
 
 
 def _by_precedence(parts: Sequence[JobProfile], names: tuple[str, ...]) -> list[JobProfile]:
-    """The profiles that know a fact, the winner first."""
+    """Return the profiles that know a fact, in order of precedence: the first one's value counts."""
     order = _precedence(names)
     known = [(k, part) for k, part in enumerate(parts) if _knows(part, names)]
     dated = all(not math.isnan(part.measured_at_s) for _, part in known)
@@ -253,7 +262,7 @@ def _knows(profile: JobProfile, names: tuple[str, ...]) -> bool:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether a value is one: 0 is, NaN, an empty text or list are not."""
+    """Return whether a fact is known. 0 is a known value; NaN, an empty text and an empty list are not."""
     return not math.isnan(value) if isinstance(value, int | float) else bool(value)
 
 

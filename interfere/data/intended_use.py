@@ -45,7 +45,7 @@ class IntendedUse:
     limitations: tuple[Limitation, ...]
 
     def text(self) -> str:
-        """The statement in one line."""
+        """Return the statement in one line."""
         share = f"{self.measured} of {self.possible} ordered pairs of {self.jobs} jobs"
         if self.limitations:
             return f"{self.domain}: {share}. {'; '.join(self.limitations)}"
@@ -54,7 +54,7 @@ class IntendedUse:
 
 
 def intended_uses(table: Table) -> tuple[IntendedUse, ...]:
-    """The intended use of each domain of a table, by name."""
+    """Return what the pairs of each domain of a table may be used for, in order of the domains' names."""
     return tuple(_of_domain(title, domain_table) for title, domain_table in domain_tables(table))
 
 

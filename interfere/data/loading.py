@@ -72,9 +72,9 @@ def _shipped_names() -> tuple[str, ...]:
 def read_profiles(
     name: str, work: Path, *, mapping: Mapping[str, str], device_type: str = "", source: str = "user"
 ) -> tuple[JobProfile, ...]:
-    """The profiles in a file (.csv, .parquet, .json), or what every source says in a table, by folder or name.
+    """Return the profiles in a file (.csv, .parquet, .json) or, for another name, those of each source in that table.
 
-    Raises TableError with all faults of a broken file, NotFoundError for a table that there is not.
+    Raises TableError with all faults of a broken file, NotFoundError where there is no such table.
     """
     path = Path(name)
     if not path.is_file():

@@ -31,9 +31,9 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
 def records_of_rows(
     path: Path, rows: Iterable[dict[str, Any]], record_type: Any, *, derived: Sequence[str] = ()
 ) -> tuple[Any, ...]:
-    """The record of each row that was read from `path`; `derived` are columns that are no field of it.
+    """Make a record of each row that was read from `path`; `derived` are columns that are no field of the record.
 
-    Null is NaN, or no text, in a record. Raises TableError, which names file, row and column.
+    Null becomes NaN, or an empty text. Raises TableError, which names file, row and column.
     """
     texts = {each.name for each in fields_of(record_type) if each.collection is None and _is_text(each.type)}
     records = []

@@ -46,7 +46,7 @@ def public_tables() -> tuple[PublicTable, ...]:
 
 
 def find_public_table(sha256: str) -> PublicTable | None:
-    """The published file with this checksum; None for any other."""
+    """Return the published file with this checksum; None where there is no such file."""
     return next((table for table in public_tables() if table.sha256 == sha256), None)
 
 
@@ -73,7 +73,7 @@ class FetchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedFile:
-    """One file of a collection after the attempt."""
+    """One file of a collection after the attempt to fetch it."""
 
     table: PublicTable
     path: Path
@@ -134,7 +134,7 @@ def _fetch(table: PublicTable, path: Path, mirror: str, report: Callable[[str], 
 
 
 def _download(address: str) -> bytes:
-    """The bytes at an address. Raises OSError or ValueError."""
+    """Return the bytes at an address. Raises OSError or ValueError."""
     if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
         raise ValueError("not an http or https address")
     with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:  # noqa: S310  the scheme was checked

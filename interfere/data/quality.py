@@ -65,12 +65,10 @@ class GroupQuality(SlowdownFigures):
 
 
 def domain_tables(table: Table) -> tuple[tuple[str, Table], ...]:
-    """(title, pairs and profiles) of each domain: device type, sharing mode and metric; by name.
+    """Split the pairs and profiles of a table by domain: device type, sharing mode and metric. Return (title, table).
 
-    Where one job of a pair was important, victims that were and victims that were not are domains of their own.
-
-    The title leaves out the metric where the table has one metric alone. Figures of a table are those of its domains:
-    over several device types the levels differ, and an additive fit of all rows would explain none of that.
+    Where one job of each pair was important, pairs with an important victim and the others are separate domains. Titles
+    leave the metric out where the table has one metric alone. Slowdowns are comparable only within a domain.
     """
     keys = sorted({_domain_key(pair) for pair in table.pairs})
     metrics = {metric for _, _, metric, _ in keys}
@@ -93,7 +91,10 @@ def _domain_key(pair: PairMeasurement) -> tuple[str, str, str, str]:
 
 
 def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
-    """ICC(1,1) of n rows with k values each (k equal, ≥ 2; n ≥ 2); NaN for fewer, or where nothing varies."""
+    """Return ICC(1,1) of n rows with k values each (k equal and at least 2, n at least 2).
+
+    NaN for fewer values, or where nothing varies.
+    """
     values = np.asarray(passes, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
         return NAN
@@ -133,7 +134,7 @@ def table_quality(table: Table) -> TableQuality:
 
 
 def group_quality(table: Table) -> tuple[GroupQuality, ...]:
-    """The quality figures of the groups of each size, by device type, mode and metric."""
+    """Return the quality figures of the groups of each size, by device type, mode and metric."""
     rows_by_key: dict[tuple[str, SharingMode, str, int], list[GroupMeasurement]] = {}
     for row in table.groups:
         rows_by_key.setdefault((row.device_type, row.mode, row.metric, len(row.members)), []).append(row)
@@ -141,7 +142,7 @@ def group_quality(table: Table) -> tuple[GroupQuality, ...]:
 
 
 def _group_quality(rows: Sequence[GroupMeasurement]) -> GroupQuality:
-    """The quality figures of the rows of groups of one size in one domain."""
+    """Return the quality figures of the rows of groups of one size in one domain."""
     first, ok = rows[0], [row for row in rows if row.status is PairStatus.OK]
     blocks = [len(row.passes) // row.members.count(row.victim) for row in ok if row.passes]
     return GroupQuality(
@@ -157,7 +158,7 @@ def _group_quality(rows: Sequence[GroupMeasurement]) -> GroupQuality:
 
 
 def _figures(rows: Sequence[PairMeasurement | GroupMeasurement]) -> dict[str, Any]:
-    """The fields of SlowdownFigures. The agreement of rows is that of their first two blocks."""
+    """Return the fields of SlowdownFigures; the agreement of repeats (ICC) is that of each row's first two blocks."""
     ok = [row for row in rows if row.status is PairStatus.OK]
     first_two = [np.log(blocks[:2]) for row in ok if len(blocks := block_slowdowns(row)) >= 2]
     slowdowns = [row.slowdown for row in ok]

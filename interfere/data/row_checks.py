@@ -14,7 +14,7 @@ from interfere.records import COUNTERS, GroupMeasurement, JobProfile, PairMeasur
 
 
 def check_profiles(profiles: Sequence[JobProfile], path: Path) -> None:
-    """Check the rows of the jobs' file at `path`: ranges, no key twice. Raises TableError."""
+    """Check that facts are in range and no key occurs twice in the rows of the jobs' file. Raises TableError."""
     rows: dict[tuple[object, ...], int] = {}
     for row, profile in enumerate(profiles):
         raise_violations(path, row, job_range_violations(profile))
@@ -29,7 +29,7 @@ def check_measurements(
     key: Sequence[str],
     profiled: set[tuple[str, str]],
 ) -> None:
-    """Check the rows of the file at `path`: ranges, no key twice, and a profile of every job. Raises TableError.
+    """Check that values are in range, no key occurs twice, and every job has a profile. Raises TableError.
 
     `key` names the columns in which no two rows are equal, `profiled` holds workload and device type of each profile.
     """
@@ -48,7 +48,7 @@ def check_measurements(
 
 
 def _jobs_by_column(measurement: PairMeasurement | GroupMeasurement) -> Iterator[tuple[str, str]]:
-    """(column, workload) of every job of a row."""
+    """Yield column and workload of every job that a row names."""
     yield "victim", measurement.victim
     if isinstance(measurement, GroupMeasurement):
         yield from (("company", workload) for workload in measurement.company)
@@ -69,7 +69,10 @@ def _check_unique(
 
 
 def job_range_violations(job: JobProfile) -> Iterator[Violation]:
-    """Facts that no job has: times of hours, shares above 1. The remedies name the usual mistake of unit."""
+    """Yield the facts of a profile that no job has, such as a step time of hours or a share above 1.
+
+    Their remedies name the usual mistake of unit.
+    """
     limits = (
         ("step_time_s", schema.MAX_STEP_S, "give seconds, not milliseconds"),
         ("busy_frac", 1.05, "give a share of one core or device: at most 1, and 5 % for two clocks that disagree"),

@@ -79,7 +79,7 @@ def raw_schema(*, groups: bool = False) -> Any:
 
 
 def _columns(record_type: Any) -> dict[str, Any]:
-    """The Arrow type of each field of a record, by name."""
+    """Return the Arrow type of each field of a record type, by the field's name."""
     import pyarrow as pa
 
     columns = {}
@@ -90,7 +90,7 @@ def _columns(record_type: Any) -> dict[str, Any]:
 
 
 def _arrow_type(kind: Any) -> Any:
-    """The Arrow type of one value: a struct for a record, text for the members of an enum."""
+    """Return the Arrow type of one value: a struct for a record, text for a member of an enum."""
     import pyarrow as pa
 
     if is_record(kind):

@@ -13,7 +13,7 @@ PACKAGE_FOLDER = Path(interfere.__file__).resolve().parent
 
 
 def datasets_folder() -> Path:
-    """The folder of the shipped tables: in an installed wheel, else beside the package. Raises NotFoundError."""
+    """Return the folder of the shipped tables, in an installed wheel or beside the package. Raises NotFoundError."""
     for folder in (PACKAGE_FOLDER / "_datasets", PACKAGE_FOLDER.parent / "datasets"):
         if (folder / MANIFEST).is_file():  # an unrelated library named `datasets` has none
             return folder
@@ -30,7 +30,7 @@ def shipped_tables() -> tuple[str, ...]:
 
 
 def shipped_table(name: str = "cpu") -> Path:
-    """The folder of a shipped table. Raises NotFoundError."""
+    """Return the folder of a shipped table. Raises NotFoundError."""
     folder = datasets_folder() / name
     if not (folder / "pairs.parquet").is_file():
         raise NotFoundError(
@@ -40,7 +40,7 @@ def shipped_table(name: str = "cpu") -> Path:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """The sha256 of each file of each table, by path relative to `folder`."""
+    """Return the sha256 of each file of each table, by its path relative to `folder`."""
     files = sorted(path for path in folder.glob("*/*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -53,7 +53,7 @@ def write_manifest(folder: Path) -> Path:
 
 
 def check_manifest(folder: Path | None = None) -> int:
-    """Check the files of the shipped tables, or of those in `folder`, against their manifest; returns their number.
+    """Check the files of the shipped tables, or of those in `folder`, against their manifest. Return their number.
 
     Raises TableError for a file that was changed, is missing, or is not listed.
     """

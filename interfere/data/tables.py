@@ -60,7 +60,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """The table in folder `path`. Raises TableError, which names file, row and column."""
+    """Return the table in folder `path`. Raises TableError, which names file, row and column."""
     profiles = records_of_rows(path / JOBS_FILE, read_rows(path / JOBS_FILE, schema.jobs_schema()), JobProfile)
     check_profiles(profiles, path / JOBS_FILE)
     pairs = _read_measurements(path / PAIRS_FILE, PairMeasurement)
@@ -72,7 +72,7 @@ def read_table(path: Path) -> Table:
 
 
 def _read_measurements(path: Path, record_type: Any) -> tuple[Any, ...]:
-    """The measurements in one file, whose column `feasible` must agree with their status. Raises TableError."""
+    """Return the measurements in one file. Raises TableError where the column `feasible` contradicts a row's status."""
     rows = read_rows(path, schema.measurements_schema(record_type))
     measurements = records_of_rows(path, rows, record_type, derived=("feasible",))
     for row, (measurement, written) in enumerate(zip(measurements, rows, strict=True)):
@@ -126,9 +126,9 @@ def add_profiles(path: Path, jobs: Sequence[JobProfile]) -> Table:
 
 
 def table_digest(path: Path) -> str:
-    """The sha256 over the files of a table, in hexadecimal: model cards cite it. Raises TableError.
+    """Return the sha256 over the files of a table in hexadecimal, which model cards cite. Raises TableError.
 
-    Jobs and pairs always count, groups where there are any: a table without groups keeps the digest that it had.
+    The digest of a table without groups is over jobs and pairs alone.
     """
     digest = hashlib.sha256()
     has_groups = (path / GROUPS_FILE).exists()
@@ -145,7 +145,7 @@ def table_digest(path: Path) -> str:
 
 
 def check_table(table: Table, path: Path) -> None:
-    """Check what records do not check themselves: ranges, duplicate keys, rows without profiles. Raises TableError."""
+    """Check ranges, duplicate keys, and that every measured job has a profile. Raises TableError."""
     check_profiles(table.profiles, path / JOBS_FILE)
     profiled = {(job.workload, job.device_type) for job in table.jobs}
     if len(profiled) < len(table.jobs):
@@ -160,10 +160,10 @@ def check_table(table: Table, path: Path) -> None:
 
 
 def merge_roles(pairs: Iterable[PairMeasurement]) -> tuple[PairMeasurement, ...]:
-    """Return one row per ordered pair: the geometric mean over both roles, with an interval that covers both roles'
-    intervals.
+    """Merge the two rows of each ordered pair that was measured with either job as the important one.
 
-    Rows without roles stay the same objects. A pair that is valid in one role alone gets no slowdown.
+    The slowdown is the geometric mean of both rows, the interval covers both intervals. A pair that is valid in one row
+    alone gets no slowdown. Rows without an important job stay the same objects.
     """
     rows: list[PairMeasurement] = []
     place_of_pair: dict[tuple[str, ...], int] = {}

@@ -24,7 +24,7 @@ TRACE_FILE, CLUSTERS_FILE = "trace.parquet", "clusters.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One submission. `duration_s` is the run time alone on its devices, without queueing."""
+    """One job that was submitted to a cluster. `duration_s` is its run time alone on its devices, without queueing."""
 
     job_id: str
     workload: str  # its name in measurement tables; empty where the source does not say
@@ -104,12 +104,12 @@ def write_trace(folder: Path, trace: JobTrace) -> None:
 
 
 def trace_schema() -> Any:
-    """The schema of `trace.parquet`: one row per TraceJob; `start_s` is that of the whole trace."""
+    """Return the schema of `trace.parquet`: one row per TraceJob, and `start_s` of the whole trace in every row."""
     return record_schema(TraceJob, start_s=float)
 
 
 def read_trace(folder: Path) -> JobTrace:
-    """The trace in `folder`. Raises TableError, which names file and row."""
+    """Return the trace in `folder`. Raises TableError, which names file and row."""
     if not (folder / TRACE_FILE).exists():
         raise TableError(
             f"no trace: {TRACE_FILE} is missing",

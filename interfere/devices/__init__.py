@@ -53,7 +53,7 @@ def has_peak_rates(device_type: DeviceType) -> bool:
 
 
 def require_peak_rates(name: str) -> DeviceType:
-    """The device type of that name. Raises NotFoundError where the figures of a roofline model are not known."""
+    """Return the device type of that name. Raises NotFoundError where the figures of a roofline model are unknown."""
     device_type = find_device_type(name)
     if not has_peak_rates(device_type):
         raise NotFoundError(
@@ -63,7 +63,7 @@ def require_peak_rates(name: str) -> DeviceType:
 
 
 def possible_modes(device_type: str) -> tuple[SharingMode, ...]:
-    """The sharing modes that a device of this type can have.
+    """Return the sharing modes that a device of this type can have.
 
     A device type that is not in the catalogue may have every mode: nothing is guessed of it.
     """

@@ -1,13 +1,10 @@
-"""The record of a device type, built from the units in which datasheets state its figures."""
+"""The record of a device type."""
 
 from dataclasses import dataclass
 
 from interfere.records import NAN
 
-GB_S = 1e9
 GIB = float(2**30)
-MIB = float(2**20)
-TFLOPS = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,33 +22,3 @@ class DeviceType:
     has_mig: bool = False  # can be divided into MIG slices: "Supported GPUs" of the NVIDIA MIG user guide
     aliases: tuple[str, ...] = ()  # product names that NVML reports, in lower case
     source: str = ""  # where the figures come from
-
-
-def gpu(
-    *,
-    name: str,
-    fp32_tflops: float,
-    half_tflops: float,
-    tf32_tflops: float = NAN,
-    bandwidth_gb_s: float,
-    memory_gib: float,
-    multiprocessors: int,
-    l2_mib: float,
-    has_mig: bool = False,
-    aliases: tuple[str, ...],
-    source: str,
-) -> DeviceType:
-    """A GPU from the units in which datasheets state its figures."""
-    return DeviceType(
-        name=name,
-        peak_flops=fp32_tflops * TFLOPS,
-        half_flops=half_tflops * TFLOPS,
-        tf32_flops=tf32_tflops * TFLOPS,
-        memory_bandwidth_bytes_s=bandwidth_gb_s * GB_S,
-        memory_bytes=memory_gib * GIB,
-        multiprocessors=float(multiprocessors),
-        l2_bytes=l2_mib * MIB,
-        has_mig=has_mig,
-        aliases=aliases,
-        source=source,
-    )

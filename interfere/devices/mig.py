@@ -19,12 +19,12 @@ MIG_COMPUTE_SLICES = tuple(_MEMORY_EIGHTHS)
 
 
 def mig_memory_eighths(compute_slices: int) -> int:
-    """Eighths of the memory that a slice of a size takes. Raises KeyError for a size that MIG has not."""
+    """Return the eighths of a GPU's memory that a MIG slice takes. Raises KeyError for a size that MIG has not."""
     return _MEMORY_EIGHTHS[compute_slices]
 
 
 def mig_slice_name(gpu: str, compute_slices: int) -> str:
-    """The device type of a slice, such as a100-80gb-3g.40gb. Raises KeyError for a GPU or size that MIG has not."""
+    """Return the device type of a MIG slice, such as a100-80gb-3g.40gb. Raises KeyError for an unknown GPU or size."""
     memory_gb = _MEMORY_OF_EIGHTH_GB[gpu] * _MEMORY_EIGHTHS[compute_slices]
     return f"{gpu}-{compute_slices}g.{memory_gb}gb"
 
@@ -58,9 +58,9 @@ MIG_SLICES = tuple(
 
 
 def slices_within(device_type: str) -> tuple[tuple[str, float], ...]:
-    """Return (slice type, its share of the compute of `device_type`) of every smaller MIG slice of the same GPU.
+    """Return every smaller MIG slice of the same GPU, with its share of the compute of `device_type`.
 
-    `device_type` is a MIG slice or a whole GPU. Empty for a device type of another kind.
+    `device_type` is a MIG slice or a whole GPU. The result is empty for a device type of another kind.
     """
     for gpu in (gpu for gpu in DATA_CENTER_GPUS if gpu.name in _MEMORY_OF_EIGHTH_GB):
         multiprocessors = {

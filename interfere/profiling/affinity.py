@@ -42,7 +42,7 @@ def allowed_cores() -> tuple[int, ...]:
 
 
 def pick_core(core: int | None = None) -> int:
-    """`core`, or the idlest allowed one for None, after a proof that this thread can be pinned to it.
+    """Return `core`, or the idlest allowed core for None, after a proof that this thread can be pinned to it.
 
     Raises UnfitError when the core is not allowed or the system refuses to pin.
     """
@@ -85,7 +85,7 @@ def pin_process(core: int, *, yields: bool = False) -> None:
 
 
 def spin_s() -> float:
-    """CPU seconds of a short piece of fixed work on this core: the median of its later repeats."""
+    """Return the CPU seconds that a short piece of fixed work takes on this core: the median of its later repeats."""
     durations_s = []
     for _ in range(SPINS):
         start_s = time.thread_time()
@@ -119,8 +119,8 @@ class ForeignProcess:
         return f"{self.name} (process {self.pid}, {self.cpu_frac:.0%} of a core)"
 
 
-def busiest_foreign_processes(count: int = 3) -> list[ForeignProcess]:
-    """The processes that use most CPU time now, without this one and its descendants."""
+def busiest_foreign_processes() -> list[ForeignProcess]:
+    """Return the three processes that use most CPU time now, without this process and its descendants."""
     import psutil
 
     own = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
@@ -131,7 +131,7 @@ def busiest_foreign_processes(count: int = 3) -> list[ForeignProcess]:
         used_s = _cpu_s(process) - before.get(process.pid, math.inf)
         if used_s > MIN_FOREIGN * SAMPLE_S:
             foreign.append(ForeignProcess(process.pid, process.info["name"] or "?", used_s / SAMPLE_S))
-    return sorted(foreign, key=lambda process: -process.cpu_frac)[:count]
+    return sorted(foreign, key=lambda process: -process.cpu_frac)[:3]
 
 
 def _cpu_s(process: Any) -> float:
@@ -145,7 +145,7 @@ def _cpu_s(process: Any) -> float:
 
 
 def processor_name() -> str:
-    """The processor's model as the system names it."""
+    """Return the processor's model as the system names it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(errors="replace").splitlines():
@@ -156,7 +156,7 @@ def processor_name() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """How one worker process runs."""
+    """The core on which one worker process runs, and whether it yields to other processes."""
 
     core: int
     yields: bool = False  # runs only while no other process of the core wants to
@@ -164,7 +164,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The placement of the jobs of a group. `seats[k]` is for the k-th job; the last seat is for all further jobs."""
+    """The cores of the jobs of a group: `seats[k]` is the place of the k-th job, the last seat that of further jobs."""
 
     mode: SharingMode
     seats: tuple[Placement, ...]
@@ -176,11 +176,11 @@ class Layout:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the jobs matters: the first job is then the important one."""
+        """Whether the order of the jobs matters, because the first one is the important one."""
         return self.mode.properties.orders_jobs
 
     def placement(self, instance: int) -> Placement:
-        """The placement of one instance of a workload: that of the seat it takes."""
+        """Return the placement of one instance of a workload: that of the seat with the instance's number."""
         return self.seats[min(instance, len(self.seats) - 1)]
 
     def instances(self, members: Sequence[str]) -> tuple[int, ...]:
@@ -195,7 +195,7 @@ class Layout:
 
 
 def choose_layout(mode: SharingMode, core: int | None) -> Layout:
-    """The layout of a mode on `core`, or on the idlest one for None. Raises UnfitError where cores are missing."""
+    """Return the layout of a mode on `core`, or the idlest one for None. Raises UnfitError where cores are missing."""
     if mode not in CPU_MODES:
         raise InvalidInputError(
             f"mode {mode} is not measured on CPU cores", value=mode, remedy=f"one of {', '.join(CPU_MODES)}"

@@ -41,7 +41,7 @@ STARVED = f"made too few steps beside the important job to tell a slowdown up to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignLabels:
-    """The columns that are equal in all rows of a campaign."""
+    """The columns that have the same value in all rows of one measured table."""
 
     device_type: str
     device_name: str
@@ -104,7 +104,7 @@ def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> lis
 
 
 def _meaningful(sides: Iterable[Sequence[BlockEstimate]]) -> list[Sequence[BlockEstimate]]:
-    """Return the sides with a slowdown in every block. A job that an important job starved has none."""
+    """Return the sides that have a slowdown in every block. A job starved by an important job has none."""
     return [blocks for blocks in sides if all(_in_range(block.slowdown) for block in blocks)]
 
 
@@ -115,9 +115,10 @@ def _in_range(slowdown: float) -> bool:
 def pair_rows(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, scale: float = 1.0
 ) -> tuple[PairMeasurement, ...]:
-    """The rows of one pair from its blocks: one for each direction, a single one for a self pair.
+    """Return the rows of one pair from its blocks: one row for each direction, a single row for a self pair.
 
-    In mode `priority` the two jobs of a self pair differ, and each has a row. `scale` is that of the table's errors.
+    In mode `priority` the two jobs of a self pair differ, and each has a row. `scale` is the factor by which the blocks
+    of the table differ more than their errors predict.
     """
     names = [side.workload for side in blocks[0].sides]
     if labels.mode.properties.orders_jobs:

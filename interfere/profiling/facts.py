@@ -20,7 +20,7 @@ REFERENCED_BITS, HIGH_WATER_MARK = "1", "5"  # codes of /proc/self/clear_refs (m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """Private memory in bytes, over what the process had before the workload was built."""
+    """Private memory of a workload in bytes, beyond what its process had before the workload was built."""
 
     peak_bytes: float = NAN
     working_set_bytes: float = NAN  # private pages that one step touches, without those of libraries
@@ -40,7 +40,7 @@ class StepFacts:
 
 
 def _status_bytes(*fields: str) -> dict[str, float]:
-    """Named fields of /proc/self/status in bytes; NaN where the system has none."""
+    """Return named fields of /proc/self/status in bytes; NaN where the system has none."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -50,12 +50,12 @@ def _status_bytes(*fields: str) -> dict[str, float]:
 
 
 def resident_bytes() -> float:
-    """Private memory in use now. Pages of libraries do not count: they come and go with the page cache."""
+    """Return the private memory in use now, in bytes. Pages of libraries do not count."""
     return _status_bytes("RssAnon")["RssAnon"]
 
 
 def _reset_counter(code: str) -> bool:
-    """Reset a memory counter that the kernel keeps for this process; False where the system refuses."""
+    """Reset a memory counter that the kernel keeps for this process. Return False where the system refuses."""
     try:
         Path("/proc/self/clear_refs").write_text(code)
     except OSError:
@@ -64,7 +64,7 @@ def _reset_counter(code: str) -> bool:
 
 
 def _referenced_anonymous_bytes() -> float:
-    """Bytes of the anonymous pages that were touched since the referenced bits were reset."""
+    """Return the bytes of the anonymous pages that were touched since the kernel's marks were reset."""
     total, anonymous = 0.0, False
     try:
         for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -79,7 +79,7 @@ def _referenced_anonymous_bytes() -> float:
 
 
 def memory_facts(step: Step, baseline_bytes: float) -> MemoryFacts:
-    """Peak memory over some steps beyond `baseline_bytes`, and the pages that one step touches."""
+    """Return the peak memory over some steps beyond `baseline_bytes`, and the memory that one step touches."""
     peak_bytes = NAN
     if _reset_counter(HIGH_WATER_MARK):
         before = _status_bytes("VmRSS", "RssAnon")
@@ -98,7 +98,7 @@ def memory_facts(step: Step, baseline_bytes: float) -> MemoryFacts:
 
 
 def step_facts(workload: Workload, step: Step, memory: MemoryFacts) -> StepFacts:
-    """All facts of one step: FLOPs, bytes and operators are counted for torch, and as declared for everything else."""
+    """Return the cost of one step: counted for torch workloads, as the workload declares it for all others."""
     declared = StepFacts(
         framework=workload.framework,
         flops=workload.flops_per_step,
@@ -114,7 +114,7 @@ def step_facts(workload: Workload, step: Step, memory: MemoryFacts) -> StepFacts
 
 
 def _count_flops_and_bytes(step: Step) -> tuple[float, float]:
-    """FLOPs of one step by torch's own counter; bytes as the sizes of every operator's operands and results."""
+    """Return the FLOPs of one step by torch's counter, and the bytes of all operands and results of its operators."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -140,7 +140,7 @@ def _count_flops_and_bytes(step: Step) -> tuple[float, float]:
 
 
 def _operator_table(step: Step) -> tuple[KernelStat, ...]:
-    """The operators with the most CPU time of their own: mean time of a call, and calls in a step."""
+    """Return the operators with the most CPU time of their own: mean time of a call, and calls in a step."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:

@@ -33,17 +33,17 @@ class BlockEstimate:
 
     @property
     def weight(self) -> float:
-        """Weight in a mean over blocks: the inverse variance."""
+        """The weight of the block in a mean over blocks: the inverse of its variance."""
         return 1.0 / (self.log_error**2 + BLOCK_ERROR**2)
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Exponential of the mean logarithm; NaN for no values."""
+    """Return the exponential of the mean logarithm; NaN for no values."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def mean_slowdown(blocks: Sequence[BlockEstimate]) -> float:
-    """Geometric mean over blocks, weighted by how well each knows its slowdown; NaN for none."""
+    """Return the geometric mean of the blocks' slowdowns, weighted by inverse variance; NaN for no blocks."""
     total = sum(block.weight for block in blocks)
     if not total:
         return math.nan
@@ -51,7 +51,7 @@ def mean_slowdown(blocks: Sequence[BlockEstimate]) -> float:
 
 
 def _squared_deviations(blocks: Sequence[BlockEstimate]) -> float:
-    """Sum of squared deviations of the blocks from their mean, in units of their errors (chi square)."""
+    """Return the sum of squared deviations of the blocks from their mean in units of their errors (chi square)."""
     centre = math.log(mean_slowdown(blocks)) if blocks else 0.0
     return sum(block.weight * (math.log(block.slowdown) - centre) ** 2 for block in blocks)
 
@@ -65,7 +65,7 @@ def scale_factor(rows: Iterable[Sequence[BlockEstimate]]) -> float:
 
 
 def log_half_width(blocks: Sequence[BlockEstimate], scale: float = 1.0) -> float:
-    """Half the width of the 95 % interval of the mean logarithm; infinite for no blocks."""
+    """Return half the width of the 95 % interval of the mean log slowdown; infinite for no blocks."""
     if not blocks:
         return math.inf
     degrees = PRIOR_BLOCKS + len(blocks) - 1

@@ -25,7 +25,7 @@ OLDER_IDENTITY = {"mode": DEFAULT_MODE, "protocol": "windows"}
 
 
 class MeasurementLog:
-    """The raw folder of one campaign: `campaign.json`, `commands.json`, `blocks.jsonl`, `solo.jsonl`."""
+    """The files in the raw folder of a measurement: settings, commands, measured blocks and solo profiles."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class MeasurementLog:
                 )
 
     def check_jobs(self, jobs: dict[str, dict[str, Any]]) -> None:
-        """Raise ConflictError when a name was measured as another job, whose record differs."""
+        """Raise ConflictError when a name stands for another job than in earlier measurements of this folder."""
         known = self._recorded_jobs()
         for name, record in jobs.items():
             earlier = known.get(name, record)
@@ -70,7 +70,7 @@ class MeasurementLog:
                 )
 
     def record_job(self, name: str, record: dict[str, Any]) -> None:
-        """Keep what a measured name stands for; a job that failed is not kept and may be corrected."""
+        """Record what a measured name stands for. A job that failed is not recorded and may be corrected."""
         if not record:
             return
         text = json.dumps({**self._recorded_jobs(), name: record}, indent=2) + "\n"
@@ -106,7 +106,7 @@ class MeasurementLog:
         return blocks_by_group
 
     def profiles(self) -> dict[str, JobProfile]:
-        """Solo profiles by workload; of two for one workload the later counts."""
+        """Return the solo profiles by workload. Of two profiles of one workload the later one counts."""
         path = self.profiles_path
         profiles = [from_document(JobProfile, _parse_object(path, line)) for line in _complete_lines(path)]
         return {profile.workload: profile for profile in profiles}
@@ -114,9 +114,9 @@ class MeasurementLog:
 
 @contextmanager
 def lock_log(folder: Path) -> Iterator[MeasurementLog]:
-    """Open the log in `folder`, made if needed, and hold it alone until the block ends.
+    """Open the log in `folder`, which is made if needed, and lock it until the `with` block ends.
 
-    Raises UnfitError when the folder cannot be written or another profiler holds it.
+    Raises UnfitError when the folder cannot be written or another profiler holds the lock.
     """
     import fcntl  # here, so that a system without it is first told that it cannot pin processes
 
@@ -160,7 +160,7 @@ def _append_line(path: Path, record: dict[str, Any]) -> None:
 
 
 def _drop_incomplete_end(path: Path) -> None:
-    """Cut what follows the last newline: a line that a kill cut short."""
+    """Cut off what follows the last newline of a file: a line that was not written to its end."""
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:

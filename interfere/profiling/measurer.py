@@ -48,7 +48,7 @@ COST_LEARNING_RATE = 0.2  # of the ratio of actual to expected seconds, for the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringConfig(ABC):
-    """The groups to measure, the number of repetitions, and the output folder. Subclasses state how a job is run."""
+    """Which groups are measured, how often, and into which folder. Subclasses state how a job is run."""
 
     out: Path
     pairs: tuple[WorkloadPair, ...] | None = None  # None: all with self pairs, in mode priority both ways; (): none
@@ -64,12 +64,12 @@ class MeasuringConfig(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The jobs to measure."""
+        """The names of the jobs to measure."""
 
     @property
     @abstractmethod
     def labels(self) -> CampaignLabels:
-        """The columns that are equal in all rows."""
+        """The columns that have the same value in all rows of the table."""
 
     @property
     @abstractmethod
@@ -78,7 +78,7 @@ class MeasuringConfig(ABC):
 
     @property
     def command(self) -> str:
-        """The command line that measures the same again; empty: not told."""
+        """The command line that measures the same again; empty where there is none."""
         return ""
 
     @property
@@ -91,19 +91,19 @@ class MeasuringConfig(ABC):
 
     @abstractmethod
     def open_profiler(self, raw_folder: Path) -> AbstractContextManager[Profiler]:
-        """Make the jobs ready to run; leaving the context ends all their processes."""
+        """Make the jobs ready to run. Leaving the context ends all their processes."""
 
     @abstractmethod
     def expected_start_s(self) -> float:
-        """Seconds until the profiler is open."""
+        """Return the seconds that opening the profiler is expected to take."""
 
     @abstractmethod
     def expected_solo_s(self) -> float:
-        """Seconds of one profile."""
+        """Return the seconds that profiling one job alone is expected to take."""
 
     @abstractmethod
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Seconds of one block."""
+        """Return the seconds that measuring one block of a group is expected to take."""
 
     def schedule(self, names: Sequence[str]) -> BlockSchedule:
         """The groups of these jobs, and how often each is measured."""
@@ -115,7 +115,10 @@ class MeasuringConfig(ABC):
 
 
 def check_distinct_pairs(pairs: tuple[WorkloadPair, ...], mode: SharingMode = DEFAULT_MODE) -> None:
-    """Raise InvalidInputError when a pair is listed twice; in whichever order, unless the first has priority."""
+    """Raise InvalidInputError when a pair is listed twice.
+
+    The order of the two jobs makes a difference only in a mode in which the first one has priority.
+    """
     if len({group_key(pair, mode) for pair in pairs}) != len(pairs):
         raise InvalidInputError("a pair is listed twice", value=pairs, remedy="list it once; its order does not matter")
 
@@ -129,7 +132,7 @@ def check_minimums(*settings: tuple[str, float, float]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringProgress:
-    """How far measuring is. `total` may grow while intervals are wide; `warning` is empty when all is well."""
+    """The progress of a measurement. `total` may grow while intervals are wide; `warning` is empty if all is well."""
 
     done: int
     total: int
@@ -151,7 +154,7 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """The table of the folder, the jobs of this call that are missing from it, and the disturbance of each block."""
+    """The measured table, the jobs that could not be measured, and all blocks with their disturbance."""
 
     table: Table
     failures: tuple[JobFailure, ...]
@@ -188,7 +191,7 @@ def measure(config: MeasuringConfig, report: Report) -> MeasuredTable:
 
 
 class _Measurement:
-    """The state of one call: the blocks in the log so far, and the measurement of the missing ones."""
+    """The state of one measurement: the blocks in the log so far, and the jobs that have no profile yet."""
 
     def __init__(self, config: MeasuringConfig, log: MeasurementLog, report: Report) -> None:
         self.config, self.log, self.report = config, log, report
@@ -207,7 +210,7 @@ class _Measurement:
         )
 
     def run(self) -> list[JobFailure]:
-        """Open the profiler, profile the missing jobs, measure the missing blocks; the jobs that failed."""
+        """Open the profiler, profile the missing jobs, and measure the missing blocks. Return the jobs that failed."""
         if not self.unprofiled and next(pending_blocks(self.schedule, self.blocks_by_group), None) is None:
             return []
         self._report_progress(f"starting {len(self.config.names)} jobs", start_s=self.config.expected_start_s())
@@ -263,7 +266,7 @@ class _Measurement:
         self.cost_ratio += COST_LEARNING_RATE * (actual_s / expected_s - self.cost_ratio)
 
     def _warn_of_others(self, text: str, steal_frac: float, where: str) -> None:
-        """Say once what to close: at the first measurement in which other programs took part of the core."""
+        """Warn once of other programs, at the first measurement in which they took part of the core."""
         if self.was_warned or not steal_frac > MIN_DISTURBANCE:
             return
         self.was_warned = True
@@ -291,7 +294,7 @@ class _Measurement:
 
 
 def _write_table(config: MeasuringConfig, measurement: _Measurement) -> Table:
-    """Write every pair and group that the folder holds, those of earlier calls included."""
+    """Write every pair and group that the folder holds into the table, those of earlier calls included."""
     blocks_by_group = measurement.blocks_by_group
     order = {name: k for k, name in enumerate(measurement.profiles)}
     measured = sorted(

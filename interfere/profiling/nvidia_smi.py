@@ -53,7 +53,7 @@ class Gpu:
 
     @property
     def provenance(self) -> str:
-        """Product, driver and highest clock, as a table keeps them."""
+        """Product, driver and highest clock of the GPU, as a table's rows name their device."""
         clock = "" if math.isnan(self.max_sm_clock_mhz) else f", SM clock up to {self.max_sm_clock_mhz:g} MHz"
         return f"{self.product}, driver {self.driver or 'unknown'}{clock}"
 
@@ -79,21 +79,21 @@ class GpuProcess:
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine. Raises NotFoundError where there is no driver, UnfitError where it does not answer."""
-    gpus = []
-    for row in _query(f"--query-gpu={','.join(GPU_FIELDS)}"):
-        index, uuid, product, driver, clock, mig = row
-        gpus.append(
-            Gpu(
-                index=int(_number(index)),
-                uuid=uuid,
-                product=product,
-                driver=driver,
-                max_sm_clock_mhz=_number(clock),
-                mig=mig == "Enabled",
-            )
+    """Return the GPUs of this machine.
+
+    Raises NotFoundError where there is no driver, UnfitError where the driver does not answer.
+    """
+    return tuple(
+        Gpu(
+            index=int(_number(index)),
+            uuid=uuid,
+            product=product,
+            driver=driver,
+            max_sm_clock_mhz=_number(clock),
+            mig=mig == "Enabled",
         )
-    return tuple(gpus)
+        for index, uuid, product, driver, clock, mig in _query(f"--query-gpu={','.join(GPU_FIELDS)}")
+    )
 
 
 def find_gpu(device_type: str, index: int | None = None) -> Gpu:
@@ -113,7 +113,7 @@ def find_gpu(device_type: str, index: int | None = None) -> Gpu:
 
 
 def gpu_processes(gpu: Gpu) -> tuple[GpuProcess, ...]:
-    """The processes that compute on a GPU now."""
+    """Return the processes that compute on a GPU now."""
     rows = _query(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", f"--id={gpu.uuid}")
     return tuple(
         GpuProcess(pid=int(_number(pid)), name=name, memory_bytes=_number(memory) * MIB) for pid, name, memory in rows
@@ -127,13 +127,13 @@ def sample_gpu(gpu_uuid: str) -> GpuSample:
 
 
 def sample_command(gpu_uuid: str, period_s: float) -> tuple[str, ...]:
-    """The command that prints a sample every period until it is ended."""
+    """Return the command line that prints a sample of a GPU every period until it is ended."""
     query = f"--query-gpu={','.join(SAMPLE_FIELDS)}"
     return (_program(), query, FORMAT, f"--id={gpu_uuid}", f"--loop-ms={round(period_s * 1e3)}")
 
 
 def parse_sample(row: Sequence[str]) -> GpuSample:
-    """The sample of one line of `sample_command`."""
+    """Return the sample in one line that `sample_command` printed."""
     gpu, memory, used, power, clock = map(_number, row)
     return GpuSample(
         gpu_util_frac=gpu / 100,
@@ -145,7 +145,7 @@ def parse_sample(row: Sequence[str]) -> GpuSample:
 
 
 def parse_rows(text: str) -> list[list[str]]:
-    """The lines of CSV output, each cell without the spaces around it."""
+    """Return the rows of CSV output, each cell without the spaces around it."""
     return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
 
 
@@ -176,7 +176,7 @@ def _query(*arguments: str) -> list[list[str]]:
 
 
 def _number(text: str) -> float:
-    """The number in a cell; NaN for "[N/A]", "[Not Supported]" and the like."""
+    """Return the number in a cell; NaN for "[N/A]", "[Not Supported]" and the like."""
     try:
         return float(text)
     except ValueError:
@@ -189,7 +189,7 @@ END_S = 5.0
 
 @dataclass(slots=True)
 class GpuSampler:
-    """Samples a GPU from entering to leaving; without a GPU it does nothing."""
+    """A context manager that samples a GPU while its block runs; without a GPU it does nothing."""
 
     gpu_uuid: str
     samples: list[GpuSample] = field(default_factory=list)
@@ -215,12 +215,14 @@ class GpuSampler:
 
 
 def memory_before(gpu_uuid: str) -> float:
-    """Bytes in use on the GPU now; NaN without a GPU."""
+    """Return the bytes in use on the GPU now; NaN without a GPU."""
     return sample_gpu(gpu_uuid).memory_used_bytes if gpu_uuid else NAN
 
 
 def with_gpu_facts(profile: JobProfile, samples: Sequence[GpuSample], memory_before_bytes: float) -> JobProfile:
-    """The profile with mean utilisation and power, and the peak of memory above what was in use before."""
+    """Return the profile with mean utilisation and power of the GPU, and the peak of its memory beyond that in use
+    before.
+    """
     if not samples:
         return profile
     used = [each.memory_used_bytes - memory_before_bytes for each in samples]

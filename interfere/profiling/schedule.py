@@ -33,7 +33,7 @@ MAX_RETRIES = 2  # of a rejected block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSchedule:
-    """Which groups of two or more, and how often: `passes` blocks, up to `max_blocks` while the interval is wide."""
+    """The groups to measure, and how often: `passes` blocks, up to `max_blocks` while an interval is wide."""
 
     groups: tuple[WorkloadGroup, ...]
     passes: int
@@ -43,7 +43,7 @@ class BlockSchedule:
 
 
 def all_pairs(workloads: Sequence[str], mode: SharingMode = DEFAULT_MODE) -> tuple[WorkloadPair, ...]:
-    """Every unordered pair, self pairs included; in mode `priority` every ordered one, the important job first."""
+    """Return every unordered pair, self pairs included; in mode `priority` every ordered one, important job first."""
     if mode.properties.orders_jobs:
         return tuple((important, other) for important in workloads for other in workloads)
     return tuple(combinations_with_replacement(workloads, 2))
@@ -52,7 +52,7 @@ def all_pairs(workloads: Sequence[str], mode: SharingMode = DEFAULT_MODE) -> tup
 def pending_blocks(
     schedule: BlockSchedule, blocks_by_group: Mapping[WorkloadGroup, Sequence[MeasuredBlock]]
 ) -> Iterator[BlockRequest]:
-    """The blocks to measure, one after the other, pass by pass.
+    """Yield the next block to measure until none is missing, pass by pass.
 
     `blocks_by_group` is read anew before each request, so append every measured block to it.
     """
@@ -77,7 +77,7 @@ def pass_order(schedule: BlockSchedule, pass_index: int) -> list[WorkloadGroup]:
 
 
 def next_attempt(schedule: BlockSchedule, blocks: Sequence[MeasuredBlock], pass_index: int) -> int | None:
-    """Attempt number of the block that a group still needs in a pass; None when it needs none."""
+    """Return the attempt number of the block that a group still needs in a pass; None when it needs none."""
     if pass_index >= schedule.max_blocks or lost_passes(blocks):
         return None
     attempts = [block for block in blocks if block.pass_index == pass_index]
@@ -91,7 +91,7 @@ def next_attempt(schedule: BlockSchedule, blocks: Sequence[MeasuredBlock], pass_
 def remaining_blocks(
     schedule: BlockSchedule, blocks_by_group: Mapping[WorkloadGroup, Sequence[MeasuredBlock]]
 ) -> dict[WorkloadGroup, int]:
-    """Number of blocks still to measure of each group: the certain ones, and all that a wide interval may yet take."""
+    """Return how many blocks of each group are still to be measured, with all that a wide interval may yet need."""
     remaining: dict[WorkloadGroup, int] = {}
     for members in schedule.groups:
         blocks = blocks_by_group.get(group_key(members, schedule.mode), ())
@@ -105,9 +105,9 @@ def remaining_blocks(
 
 
 def estimates_per_side(blocks: Sequence[MeasuredBlock]) -> tuple[tuple[BlockEstimate, ...], ...]:
-    """The slowdown of each distinct job of a group, sorted by name, in each accepted block.
+    """Return the slowdown of each distinct job of a group in each accepted block; jobs are sorted by name.
 
-    In mode `priority` each job is a side, the important one first.
+    In mode `priority` each job counts by itself, the important one first.
     """
     accepted = [block for block in blocks if block.accepted]
     if not accepted:
@@ -118,7 +118,7 @@ def estimates_per_side(blocks: Sequence[MeasuredBlock]) -> tuple[tuple[BlockEsti
 
 
 def block_estimates(blocks: Sequence[MeasuredBlock], job: str | tuple[int, ...]) -> tuple[BlockEstimate, ...]:
-    """The slowdown of one job, by its name or its places in the group, in each accepted block.
+    """Return the slowdown of one job, given by its name or its places in the group, in each accepted block.
 
     Copies of a job are one estimate, as disturbances hit them together.
     """
@@ -133,13 +133,13 @@ def block_estimates(blocks: Sequence[MeasuredBlock], job: str | tuple[int, ...])
 
 
 def lost_passes(blocks: Sequence[MeasuredBlock]) -> tuple[int, ...]:
-    """Passes in which the block of a group was rejected at every one of its attempts."""
+    """Return the passes in which every attempt at the block of a group was rejected."""
     rejected = [block.pass_index for block in blocks if not block.accepted]
     return tuple(sorted(index for index in set(rejected) if rejected.count(index) > MAX_RETRIES))
 
 
 def is_unstable(blocks: Sequence[MeasuredBlock]) -> bool:
-    """Whether a group was given up without one accepted block."""
+    """Return whether the measuring of a group was given up without one accepted block."""
     return bool(lost_passes(blocks)) and not any(block.accepted for block in blocks)
 
 
@@ -148,7 +148,10 @@ MAX_CANDIDATES = 6_000  # groups that are compared in a step; of more, a random 
 
 
 def balanced_groups(workloads: Sequence[str], *, size: int, count: int, seed: int) -> tuple[WorkloadGroup, ...]:
-    """`count` distinct groups of `size` jobs; a job may take part several times. Raises InvalidInputError."""
+    """Choose `count` distinct groups of `size` jobs in which all jobs and pairs are measured alike often.
+
+    A job may take part in a group several times. Raises InvalidInputError.
+    """
     possible = comb(len(workloads) + size - 1, size)
     if size < 3:
         raise InvalidInputError("a group has three jobs or more", value=size, remedy="two jobs are a pair")
@@ -176,7 +179,7 @@ def balanced_groups(workloads: Sequence[str], *, size: int, count: int, seed: in
 
 
 def _candidates(jobs: int, size: int, taken: set[tuple[int, ...]], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return groups that are not taken yet, as int64[c, size] with sorted rows.
+    """Return groups that were not chosen yet, as int64[c, size] with sorted rows.
 
     They are all such groups where there are at most `MAX_CANDIDATES`, else a random part of them.
     """
@@ -191,7 +194,7 @@ def _candidates(jobs: int, size: int, taken: set[tuple[int, ...]], rng: np.rando
 def _increase(
     groups: NDArray[np.int64], job_counts: NDArray[np.float64], pair_counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """float64[c]: how much each group would raise the weighted sum of squared counts."""
+    """Return float64[c]: by how much each group would raise the weighted sum of squared counts."""
     jobs = len(job_counts)
     members = np.zeros((len(groups), jobs))
     np.add.at(members, (np.arange(len(groups))[:, None], groups), 1.0)

@@ -64,7 +64,7 @@ TIME, CPU, WAIT, CORE_BUSY = range(4)  # columns of Recording.samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """One slice of a block, from the controller's monotonic clock."""
+    """One slice of a block: the jobs that ran, and its start and end on the controller's monotonic clock."""
 
     running: frozenset[int]  # positions in the group of the jobs whose loops run
     start_s: float
@@ -93,7 +93,7 @@ class Recording:
         return float(np.diff(np.interp((start_s, end_s), self.samples[:, TIME], self.samples[:, column]))[0])
 
     def used_s(self, start_s: float, end_s: float) -> float:
-        """CPU seconds in a time span."""
+        """Return the CPU seconds that the job used in a time span."""
         if self.samples is None:
             return cpu_time_s(self.trace, start_s, end_s)
         return self.sampled(CPU, start_s, end_s)
@@ -169,7 +169,10 @@ def _core_use(own: Recording, sharing: Sequence[Recording], span: StepSpan) -> t
 
 
 def usual_clock_s(clocks_s: Collection[float]) -> float:
-    """The usual clock of a core: the median of its newest measurements; NaN for none."""
+    """Return the usual time of the fixed piece of work on a core: the median of the newest measurements.
+
+    NaN for no measurements.
+    """
     return float(np.median(list(clocks_s))) if clocks_s else NAN
 
 
@@ -180,7 +183,10 @@ def clock_factor(clock_s: float, usual_s: float) -> float:
 
 
 def undisturbed_s(each: SideSlice, usual_clock_s: float) -> float:
-    """Wall time without what third processes took, at the usual clock of the core; pauses do not follow the clock."""
+    """Return the wall time of a slice without what third processes took, at the usual clock of the core.
+
+    The job's own pauses do not depend on the clock.
+    """
     return _undisturbed_s(each, clock_factor((each.clock_before + each.clock_after) / 2, usual_clock_s))
 
 
@@ -220,7 +226,7 @@ def countable(slices: Sequence[SideSlice], usual_clock_s: float) -> list[SideSli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedSlices:
-    """Sums over the slices of one kind that count."""
+    """Sums over the valid slices of one kind (alone, or with neighbours)."""
 
     slices: int
     steps: int
@@ -231,7 +237,7 @@ class CountedSlices:
 
 
 def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSlices:
-    """Sum the slices of one kind that count."""
+    """Sum the valid slices among slices of one kind (alone, or with neighbours)."""
     kept = countable(slices, usual_clock_s)
     walls_s = np.array([undisturbed_s(each, usual_clock_s) for each in kept])
     steps = np.array([each.steps for each in kept])
@@ -275,8 +281,7 @@ def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockAnalysis:
-    """The measurements of all jobs in a block, its disturbance, and the reason why its slowdowns are invalid; empty if
-    valid."""
+    """The measurements of all jobs in a block, and the reason why they are invalid; empty if they are valid."""
 
     sides: tuple[BlockSide, ...]
     steal_frac: float  # of the core that lost most; NaN: no CPU core
@@ -286,7 +291,7 @@ class BlockAnalysis:
     def block(
         self, request: BlockRequest, *, started_at_s: float, slice_s: float, mode: SharingMode = DEFAULT_MODE
     ) -> MeasuredBlock:
-        """The measured block that answers a request."""
+        """Return the measured block that answers a request."""
         return MeasuredBlock(
             pass_index=request.pass_index,
             attempt=request.attempt,
@@ -307,7 +312,10 @@ def analyse_block(
     usual_clocks_s: Sequence[float] = (),
     mode: SharingMode = DEFAULT_MODE,
 ) -> BlockAnalysis:
-    """Slowdowns of one block; `usual_clocks_s`: how long the fixed piece of work usually takes on each job's core."""
+    """Compute the slowdowns of one block from the recordings of its jobs.
+
+    `usual_clocks_s` says how long the fixed piece of work usually takes on each job's core.
+    """
     usual_clocks_s = usual_clocks_s or (NAN,) * len(recordings)
     sides = []
     for k, recording in enumerate(recordings):
@@ -323,14 +331,14 @@ def analyse_block(
 
 
 def failed_analysis(names: Sequence[str], reason: str) -> BlockAnalysis:
-    """The analysis of a block that was broken off."""
+    """Return the analysis of a block that was broken off for a reason, without slowdowns."""
     return BlockAnalysis(
         sides=tuple(block_side(name, (), NAN) for name in names), steal_frac=NAN, drift_frac=NAN, reason=reason
     )
 
 
 def _steal_frac(sides: Sequence[BlockSide]) -> float:
-    """Share of the time that third processes took from the job that lost most."""
+    """Return the share of the time that third processes took from the job that lost most."""
     shares = [
         sum(each.taken_s for each in side.slices) / sum(each.wall_s for each in side.slices)
         for side in sides

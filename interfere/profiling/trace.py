@@ -16,7 +16,7 @@ Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
 
 
 class Event(IntEnum):
-    """Kinds of event, the last column of a trace."""
+    """What happened at a moment of a trace: the last column of its rows."""
 
     START = 0  # the loop starts or continues
     STEP = 1  # a step ends
@@ -27,7 +27,7 @@ class Event(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
-    """Consecutive whole steps of one worker."""
+    """Consecutive whole steps of one worker, with their wall time and CPU time."""
 
     start_s: float
     end_s: float
@@ -41,12 +41,12 @@ class StepSpan:
 
     @property
     def step_time_s(self) -> float:
-        """Mean wall time of a step."""
+        """The mean wall time of one step."""
         return self.wall_s / self.steps
 
 
 def whole_steps(trace: Trace, start_s: float, end_s: float) -> StepSpan | None:
-    """The longest run of whole steps inside a time window; None when not even one fits."""
+    """Return the longest run of whole steps inside a time window; None when not even one step fits."""
     step_ends = trace[(trace[:, 3] == Event.STEP) | (trace[:, 3] == Event.START)]
     inside = step_ends[(step_ends[:, 0] >= start_s) & (step_ends[:, 0] <= end_s)]
     if len(inside) < 2:
@@ -59,7 +59,7 @@ def whole_steps(trace: Trace, start_s: float, end_s: float) -> StepSpan | None:
 
 
 def cpu_time_s(trace: Trace, start_s: float, end_s: float) -> float:
-    """CPU seconds that the worker used in a time window, interpolated linearly between events."""
+    """Return the CPU seconds that the worker used in a time window, interpolated linearly between events."""
     if not len(trace):
         return 0.0
     cpu_at_edges = np.interp((start_s, end_s), trace[:, 0], trace[:, 1])
@@ -75,17 +75,17 @@ def _intervals(trace: Trace, opening: tuple[Event, ...], closing: tuple[Event, .
 
 
 def busy_intervals(trace: Trace) -> Intervals:
-    """Intervals in which the job wanted the device: the loop ran and did not wait."""
+    """Return the intervals in which the job wanted the device: its loop ran and did not pause."""
     return _intervals(trace, (Event.START, Event.RESUME), (Event.PAUSE, Event.STOP))
 
 
 def running_intervals(trace: Trace) -> Intervals:
-    """Intervals in which the loop ran, the job's own pauses included."""
+    """Return the intervals in which the job's loop ran, its own pauses included."""
     return _intervals(trace, (Event.START,), (Event.STOP,))
 
 
 def covered_s(intervals: Intervals, start_s: float, end_s: float) -> float:
-    """Seconds of a time window that lie inside the union of the intervals."""
+    """Return the seconds of a time window that lie inside the union of the intervals."""
     clipped = np.clip(intervals, start_s, end_s)
     clipped = clipped[np.argsort(clipped[:, 0])]
     total_s, covered_until_s = 0.0, start_s

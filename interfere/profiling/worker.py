@@ -42,7 +42,7 @@ class WorkerCommand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSlot:
-    """The workload and the core of a worker, and whether it runs only while no other process wants the core."""
+    """Workload, pipe and core of a worker, and whether it runs only while no other process wants the core."""
 
     pipe_fd: int
     core: int
@@ -50,12 +50,12 @@ class WorkerSlot:
     name: str
 
     def to_argument(self) -> str:
-        """The slot as an argument of the process that forks the workers."""
+        """Write the slot as a command-line argument of the process that forks the workers."""
         return f"{self.pipe_fd},{self.core},{int(self.yields)}={self.name}"
 
     @classmethod
     def from_argument(cls, text: str) -> Self:
-        """The inverse of `to_argument`."""
+        """Read the slot from the argument that `to_argument` wrote."""
         numbers, _, name = text.partition("=")
         pipe_fd, core, yields = map(int, numbers.split(","))
         return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name)
@@ -73,19 +73,19 @@ class SharedState:
         return 16 * workers
 
     def set_running(self, index: int, running: bool) -> None:
-        """Let a worker's loop run on, or end with its present step."""
+        """Let a worker's step loop go on, or end after its present step."""
         self._cells[2 * index] = int(running)
 
     def is_running(self, index: int) -> bool:
-        """Whether a worker's loop shall run on."""
+        """Return whether a worker's step loop shall go on."""
         return bool(self._cells[2 * index])
 
     def publish_steps(self, index: int, steps: int) -> None:
-        """Tell the controller how many steps were finished in all."""
+        """Tell the controller how many steps a worker has finished in all."""
         self._cells[2 * index + 1] = steps
 
     def steps(self, index: int) -> int:
-        """Steps that a worker has finished in all."""
+        """Return the number of steps that a worker has finished in all."""
         return self._cells[2 * index + 1]
 
 
@@ -102,7 +102,7 @@ class Worker:
         self.memory = facts.MemoryFacts()
 
     def record(self, event: Event, latest_s: float = math.inf) -> None:
-        """Append an event to the trace, now or at `latest_s` if that was before."""
+        """Append an event to the trace with the present time, or with `latest_s` if that was earlier."""
         now_s = min(time.monotonic(), latest_s)
         self.events.append((now_s, time.process_time(), float(self.steps), float(event)))
 
@@ -143,7 +143,7 @@ class Worker:
         gc.freeze()
 
     def run(self) -> None:
-        """Run steps until the flag is cleared."""
+        """Run steps until the controller clears the flag."""
         assert self.step is not None
         self.record(Event.START)
         orphan_checked_s = time.monotonic()
@@ -179,7 +179,10 @@ class Worker:
                 return facts.step_facts(self.workload, self.step, self.memory)
 
     def serve(self) -> None:
-        """Answer commands until the controller is gone: (True, answer) or (False, what the workload raised)."""
+        """Answer commands until the controller is gone.
+
+        An answer is (True, result), or (False, the error that the workload raised).
+        """
         while True:
             try:
                 command = self.pipe.recv()
@@ -196,7 +199,7 @@ class Worker:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """`FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...`: fork a worker for each pipe, then wait for all of them."""
+    """Fork a worker for each argument `PIPE_FD,CORE,YIELDS=NAME` after the first, and wait for all of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's; it closes the pipes
     flags_fd, *texts = arguments
     slots = [WorkerSlot.from_argument(text) for text in texts]

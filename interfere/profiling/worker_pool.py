@@ -39,7 +39,7 @@ MAX_SLICE_S = 10.0  # a slice in which a job made too few steps ends here
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedRun:
-    """The recording of each job over consecutive slices, and the usual clock rate of each job's core."""
+    """The recording of each job over consecutive slices, and the usual clock of each job's core."""
 
     recordings: tuple[Recording, ...]
     slices: tuple[Slice, ...]
@@ -48,7 +48,7 @@ class SlicedRun:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceKey:
-    """The key of a worker: the `instance`-th worker of its workload, from 0."""
+    """The key of a worker: the name of its workload, and its number among the workers of that workload, from 0."""
 
     name: str
     instance: int
@@ -70,7 +70,7 @@ class WorkerHandle:
             raise self._ended_error() from None
 
     def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """The answer to the last command. Raises UnfitError when the workload raised, died, or took too long."""
+        """Return the answer to the last command. Raises UnfitError when the workload raised, died, or took too long."""
         try:
             if not self.pipe.poll(timeout_s):
                 raise UnfitError(
@@ -94,26 +94,26 @@ class WorkerHandle:
         return self.receive()
 
     def build(self) -> None:
-        """Make the workload resident; does nothing the second time."""
+        """Make the workload resident. A second call does nothing."""
         if not self.pid:
             self.pid = int(self.ask(WorkerCommand.BUILD))
 
     def start_loop(self) -> None:
-        """Start or continue the step loop; returns at once."""
+        """Start or continue the step loop, and return at once."""
         self.shared.set_running(self.index, True)
         self.send(WorkerCommand.RUN)
 
     def ask_to_stop(self) -> None:
-        """Let the step loop end with its present step; returns at once."""
+        """Ask the step loop to end after its present step, and return at once."""
         self.shared.set_running(self.index, False)
 
     @property
     def steps(self) -> int:
-        """Steps that the loop has finished in all."""
+        """The number of steps that the loop has finished in all."""
         return self.shared.steps(self.index)
 
     def collect_trace(self) -> Trace:
-        """The trace since the last call."""
+        """Return the events since the last call."""
         return np.asarray(self.ask(WorkerCommand.COLLECT))
 
     def step_facts(self) -> StepFacts:
@@ -197,7 +197,7 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """End every worker: stop its loop, close its pipe, and kill it where it has not ended after a while."""
+        """End every worker: stop its loop, close its pipe, and kill it where it does not end in time."""
         for worker in self.workers.values():
             worker.ask_to_stop()
             worker.pipe.close()
@@ -216,7 +216,7 @@ class WorkerPool:
         self.process = None
 
     def group_workers(self, members: Sequence[str]) -> list[WorkerHandle]:
-        """The workers of a group; an instance beyond the first is built when it is first needed."""
+        """Return the workers of a group. An instance beyond the first of its workload is built when first needed."""
         workers = [self.workers[key] for key in map(InstanceKey, members, self.layout.instances(members))]
         for worker in workers:
             worker.build()
@@ -225,10 +225,11 @@ class WorkerPool:
     def run_slices(
         self, members: Sequence[str], rounds: Sequence[Sequence[frozenset[int]]], alone_s: float, limit_s: float
     ) -> SlicedRun:
-        """Run a group slice by slice: `rounds` say which of its jobs run in each; after `limit_s` no round begins.
+        """Run a group slice by slice.
 
-        A slice lasts `alone_s`, longer in proportion to its jobs where several share the device, and until every job
-        has made enough steps. The clock of every core is measured between slices.
+        `rounds` say which of its jobs run in each slice; after `limit_s` no further round begins. A slice with one job
+        lasts `alone_s`, longer in proportion to the jobs that share it, and until every job has made enough steps. The
+        clock of every core is measured between slices.
         """
         workers = self.group_workers(members)
         slices: list[Slice] = []
@@ -254,7 +255,7 @@ class WorkerPool:
         )
 
     def _measure_clocks(self, workers: Sequence[WorkerHandle]) -> dict[int, float]:
-        """CPU seconds of a fixed piece of work on each core, measured at the same time."""
+        """Measure the CPU seconds of a fixed piece of work on each core, on all cores at the same time."""
         one_per_core = {worker.core: worker for worker in reversed(workers)}
         for worker in one_per_core.values():
             worker.send(WorkerCommand.SPIN)
@@ -265,7 +266,10 @@ class WorkerPool:
 
 
 def _run_slice(workers: Sequence[WorkerHandle], counted: Sequence[WorkerHandle], seconds: float) -> tuple[float, float]:
-    """Run some loops for a while, and until each of `counted` has made enough steps; when that began and ended."""
+    """Run the loops of some workers for a while, and until each of `counted` has made enough steps.
+
+    Return when the slice began and ended.
+    """
     steps_before = [worker.steps for worker in counted]
     for worker in workers:
         worker.start_loop()

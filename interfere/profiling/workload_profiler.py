@@ -71,7 +71,7 @@ class WorkloadProfiler:
         return SoloMeasurement(profile=profile, steal_frac=min(1.0, taken_s / wall_s))
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
-        """Measure one block in slices of random order, more than one round of them where the block is long enough."""
+        """Measure one block in slices of random order, over several rounds where the block is long enough."""
         started_at_s = time.time()
         slice_s = min(SLICE_S, self.block_s / PAIR_ROUND)
         rounds = max(1, round(self.block_s / PAIR_ROUND / (SLICE_S + SLICE_OVERHEAD_S)))
@@ -118,7 +118,7 @@ BLOCK_OVERHEAD_S = 0.15  # last steps and collecting of traces; measured on the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadConfig(MeasuringConfig):
-    """Workloads of interfere's own kind, each resident in a process of its own on one core, or on two."""
+    """The measurement of interfere's own workloads, each resident in a process of its own on one core or two."""
 
     workloads: tuple[str, ...]  # built-in names or module:factory
     block_s: float = BLOCK_S
@@ -157,7 +157,7 @@ class WorkloadConfig(MeasuringConfig):
 
     @property
     def labels(self) -> CampaignLabels:
-        """The columns that are equal in all rows."""
+        """The columns that have the same value in all rows of the table."""
         return CampaignLabels(
             device_type=CPU_CORE.name,
             device_name=affinity.processor_name(),
@@ -186,7 +186,7 @@ class WorkloadConfig(MeasuringConfig):
 
     @contextmanager
     def open_profiler(self, raw_folder: Path) -> Iterator[WorkloadProfiler]:
-        """Start a worker for each workload, and stay away from the measured cores until the context is left."""
+        """Start a worker for each workload, and keep off the measured cores until the context is left."""
         layout, log = choose_layout(self.mode, self.core), raw_folder / "workers.log"
         groups = self.schedule(self.workloads).groups
         with (
@@ -196,13 +196,13 @@ class WorkloadConfig(MeasuringConfig):
             yield WorkloadProfiler(pool, CPU_CORE.name, solo_s=self.solo_s, block_s=self.block_s, seed=self.seed)
 
     def expected_start_s(self) -> float:
-        """Seconds until all workloads are resident."""
+        """Return the seconds until all workloads are expected to be resident."""
         return START_S + BUILD_S * len(self.workloads)
 
     def expected_solo_s(self) -> float:
-        """Seconds of one profile."""
+        """Return the seconds that profiling one workload alone is expected to take."""
         return self.solo_s + FACTS_S
 
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Seconds of one block: a round of slices grows with the jobs, since all together run as much longer."""
+        """Return the seconds that one block is expected to take; it grows with the number of jobs."""
         return self.block_s * len(members) / 2 + BLOCK_OVERHEAD_S

@@ -16,7 +16,7 @@ import pytest
 from interfere.errors import InterfereError
 from interfere.profiling import affinity
 from interfere.profiling.affinity import choose_layout
-from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
+from interfere.profiling.programs.profiler import CommandConfig, ProgramProfiler
 from interfere.profiling.static.profiler import StaticProfiler
 from interfere.profiling.worker_pool import WorkerPool
 from interfere.profiling.workload_profiler import WorkloadProfiler
@@ -61,9 +61,10 @@ PROGRAMS = {
 @contextmanager
 def open_program_profiler(folder: Path, names: tuple[str, ...]) -> Iterator[ProgramProfiler]:
     core = affinity.pick_core()
-    conditions = RunConditions(device_type="cpu-core", core=core, window_s=0.5, limit_s=20.0, grace_s=0.5)
+    commands = tuple(PROGRAMS[name] for name in names)
+    config = CommandConfig(out=folder, commands=commands, core=core, window_s=0.5, repeats=1, limit_s=20.0, grace_s=0.5)
     with affinity.avoid_cores(core):
-        yield ProgramProfiler(folder / "runs", conditions, {name: PROGRAMS[name] for name in names}, solo_repeats=1)
+        yield ProgramProfiler(folder / "runs", config, core)
 
 
 @contextmanager

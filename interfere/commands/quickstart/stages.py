@@ -41,7 +41,7 @@ MIN_DISK_BYTES = 300 * 2**20  # for tables, MLflow's database and artifacts, mod
 PROGRAM = """
 import sys
 if sys.platform == "linux":
-    from interfere.profiling.programs.process_tree import die_with_parent
+    from interfere.profiling.programs.supervision import die_with_parent
     die_with_parent()
 from interfere.cli import console_script
 console_script()

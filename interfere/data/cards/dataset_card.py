@@ -62,7 +62,10 @@ ICC, SHARE = fixed(3), percent(1)
 
 
 def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document:
-    """The card. `command` measures the table again; `note` is a line on how the measurement went."""
+    """Return the dataset card of a table.
+
+    `command` is the command line that measures the table again, `note` a remark on how the measurement went.
+    """
     rows = table.measurements
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
     modes = ", ".join(sorted({row.mode for row in rows}))
@@ -115,7 +118,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
 
 
 def device_notes(table: Table) -> list[Sentence]:
-    """Return the most important notes on the device, for each sharing mode of CPU cores."""
+    """Return one note for each sharing mode of CPU cores in a table; no note for tables of other devices."""
     if all(job.device_type != CPU_CORE.name for job in table.jobs):
         return []
     modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
@@ -129,7 +132,7 @@ class _DomainQuality(NamedTuple):
 
 
 def quality_table(table: Table) -> doc.Table:
-    """The figures of each domain."""
+    """Return a table with the quality figures of each domain (device type, sharing mode and metric)."""
     domains = domain_tables(table) or (("all rows", table),)
     return table_of(
         "Quality",
@@ -157,7 +160,7 @@ def group_counts(table: Table) -> list[str]:
 
 
 def group_quality_section(table: Table) -> list[Section]:
-    """The quality of the groups of each size; nothing where there are none."""
+    """Return a section on the quality of measured groups by their size; no section where there are none."""
     title, figures = "Groups of three and more", group_quality(table)
     grid = table_of(
         title,
@@ -174,7 +177,7 @@ def group_quality_section(table: Table) -> list[Section]:
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
-    """Describe how the rows of each source were measured."""
+    """Return how the rows of each source of a table were measured, in words."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))
@@ -194,7 +197,10 @@ def _files(table: Table, *, measured_here: bool) -> Sentence:
 
 
 def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
-    """Return machine and date of the pair measurements and, where they differ, of the group measurements."""
+    """Return lines that name the machine and the date of the pair measurements.
+
+    Where group measurements are of another machine or date, a further line names those.
+    """
     pairs_on, pairs_day = _machines(table.pairs or table.groups), _day(table.pairs or table.groups)
     lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(sources)}"]
     groups_on, groups_day = _machines(table.groups), _day(table.groups)
@@ -208,7 +214,7 @@ def _machines(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
 
 
 def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
-    """The day of the newest row, in UTC."""
+    """Return the date of the newest measurement in UTC; `unknown` where no row has a time."""
     times_s = [row.measured_at_s for row in rows if row.measured_at_s == row.measured_at_s]
     return format_date(max(times_s)) if times_s else "unknown"
 

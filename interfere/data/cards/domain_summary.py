@@ -24,7 +24,7 @@ FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A row that differs from the additive fit, and by how much."""
+    """A measured row, the slowdown that the additive fit expects of it, and the distance between the two."""
 
     pair: PairMeasurement
     expected: float  # slowdown of the fit
@@ -51,22 +51,22 @@ class DomainSummary:
 
     @property
     def names(self) -> frozenset[str]:
-        """All jobs of the domain."""
+        """The names of all jobs of the domain."""
         return frozenset((*self.victims, *self.neighbours))
 
     @property
     def missing(self) -> int:
-        """Number of cells without a row."""
+        """The number of ordered pairs of the domain's jobs that have no row."""
         return len(self.victims) * len(self.neighbours) - len(self.cells)
 
     @property
     def pairs_with_interval(self) -> tuple[PairMeasurement, ...]:
-        """The ok rows that have an interval."""
+        """The valid rows whose confidence interval is known."""
         return tuple(pair for pair in self.table.ok_pairs if math.isfinite(pair.lower) and math.isfinite(pair.upper))
 
 
 def domain_summaries(table: Table) -> tuple[DomainSummary, ...]:
-    """A summary of each domain of the table, by name."""
+    """Return a summary of each domain of a table, ordered by device type, sharing mode and metric."""
     return tuple(_domain_summary(domain_table) for _, domain_table in domain_tables(table))
 
 
@@ -92,13 +92,16 @@ def _domain_summary(domain_table: Table) -> DomainSummary:
 
 
 def _by_effect(names: set[str], effects: tuple[JobEffect, ...]) -> tuple[str, ...]:
-    """Names by group, then by decreasing effect; those without an effect last."""
+    """Order names by connected group, then by decreasing effect; names without an effect come last."""
     rank = {effect.name: (effect.group, -effect.log_slowdown) for effect in effects}
     return tuple(sorted(names, key=lambda name: (rank.get(name, (len(names), 0.0)), name)))
 
 
 def _noise_sd(table: Table, fit: AdditiveFit) -> tuple[float, bool]:
-    """The noise of the log slowdown of one block, and whether it is computed from replicates."""
+    """Return the standard deviation of one block's log slowdown, and whether repeated measurements gave it.
+
+    Without repeats, the residuals of the additive fit give it.
+    """
     from_replicates = replicate_sd(table.ok_pairs)
     if from_replicates > 0:
         return from_replicates, True
@@ -124,7 +127,7 @@ def _outliers(table: Table, fit: AdditiveFit, noise_sd: float) -> tuple[Outlier,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMemory:
-    """The sum of the peak memory of two jobs, in either order."""
+    """The sum of the peak memory of two jobs, whichever of them is the victim."""
 
     first: str
     second: str
@@ -134,14 +137,14 @@ class PairMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """The known memory facts of one domain."""
+    """The peak memory of the pairs of one domain, beside the memory of the device."""
 
     capacity_bytes: float  # NaN for an unknown device type
     static_jobs: int  # jobs without a measured peak, whose peak is that of a static trace
     sums: tuple[PairMemory, ...]  # pairs with two known peaks, largest first
 
     def count(self, *, fits: bool, feasible: bool) -> int:
-        """Number of pairs whose sum fits the capacity (or not), and that could share the device (or not)."""
+        """Count the pairs that fit into the device's memory (or do not) and could share the device (or could not)."""
         return sum(
             (pair.bytes <= self.capacity_bytes) is fits and (pair.status is not PairStatus.INFEASIBLE) is feasible
             for pair in self.sums
@@ -149,12 +152,12 @@ class MemorySummary:
 
 
 def peak_bytes(job: JobProfile) -> float:
-    """The measured peak memory of a job, else that of its static trace."""
+    """Return the measured peak memory of a job; without a measurement, the peak that a static trace computed."""
     return job.static_memory_peak_bytes if math.isnan(job.memory_peak_bytes) else job.memory_peak_bytes
 
 
 def memory_summary(domain: DomainSummary) -> MemorySummary:
-    """The sums of peak memory of all pairs, and the capacity of the device type."""
+    """Return the summed peak memory of each pair of jobs, and the memory of the device type."""
     peaks = {job.workload: peak_bytes(job) for job in domain.table.jobs}
     sums: dict[tuple[str, str], PairMemory] = {}
     for pair in domain.table.pairs:
@@ -177,7 +180,7 @@ def memory_summary(domain: DomainSummary) -> MemorySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonCount:
-    """The number of rows of one status with the same reason, apart from the numbers in it."""
+    """The number of rows of one status whose reasons are equal but for the numbers in them."""
 
     status: PairStatus
     reason: str  # of the first such row
@@ -185,7 +188,7 @@ class ReasonCount:
 
 
 def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
-    """Rows by status and reason, the most frequent first within a status."""
+    """Count the rows of a table by status and reason, the most frequent reason of each status first."""
     first_reason: dict[tuple[PairStatus, str], str] = {}
     counts: Counter[tuple[PairStatus, str]] = Counter()
     for row in with_sorted_rows(table).measurements:

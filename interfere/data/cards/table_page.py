@@ -99,7 +99,10 @@ OPTIONAL_COLUMNS: tuple[tuple[str, str, NumberFormat], ...] = (
 
 
 def table_document(table: Table, *, sha256: str = "", notes: str = "") -> Document:
-    """The page. `sha256` is the checksum of the table, `notes` the text of its dataset card."""
+    """Return the page of a table as a document.
+
+    `sha256` is the checksum of the table, `notes` the text of its dataset card.
+    """
     table = with_sorted_rows(table)
     domains = domain_summaries(table)
     parts: list[Part] = [Sentence(_summary(table), tone=Tone.LEAD), *device_notes(table)]
@@ -160,7 +163,7 @@ def _slowdown_columns(path: str = "") -> list[Column]:
 
 
 def domain_title(domain: DomainSummary) -> str:
-    """Device type and sharing mode, and the metric where it is not the default one."""
+    """Return the title of a domain: device type, sharing mode, and the metric where it is not the default one."""
     metric = () if domain.metric == "step_time_mean" else (domain.metric,)
     role = (f"{domain.important} important",) if domain.important else ()
     return " · ".join((domain.device_type, domain.mode, *metric, *role))
@@ -203,30 +206,18 @@ def _key_figures(domain: DomainSummary) -> Tiles:
     spread = f"p90 {format_times(quality.slowdown_p90)}, worst {format_times(quality.slowdown_max)}"
     repeated = f"from {count_noun(quality.icc_rows, 'row')} with two blocks or more"
     rows = f"rows of {count_noun(len(domain.names), 'job')}"
+    fair_share, explained = "2 × is a fair share of two busy jobs", "of log slowdown ~ victim + neighbour"
+    share_with_interval = with_interval / ok if ok else math.nan
+    tiles: tuple[tuple[float, NumberFormat, str, str], ...] = (
+        (quality.slowdown_median, TIMES, "median slowdown", spread),
+        (quality.over_two_frac, percent(), "of rows past 2 ×", fair_share),
+        (quality.icc, PLAIN_NUMBER, "ICC of one block", repeated),
+        (quality.additive_r2, PLAIN_NUMBER, "additive R²", explained),
+        (counts["ok"], COUNT, rows, ", ".join(absent) or "every pair measured"),
+        (share_with_interval, percent(), "of rows with an interval", width or "no row states its uncertainty"),
+    )
     return Tiles(
-        (
-            Tile(value=quality.slowdown_median, form=TIMES, label="median slowdown", detail=spread),
-            Tile(
-                value=quality.over_two_frac,
-                form=percent(),
-                label="of rows past 2 ×",
-                detail="2 × is a fair share of two busy jobs",
-            ),
-            Tile(value=quality.icc, form=PLAIN_NUMBER, label="ICC of one block", detail=repeated),
-            Tile(
-                value=quality.additive_r2,
-                form=PLAIN_NUMBER,
-                label="additive R²",
-                detail="of log slowdown ~ victim + neighbour",
-            ),
-            Tile(value=counts["ok"], form=COUNT, label=rows, detail=", ".join(absent) or "every pair measured"),
-            Tile(
-                value=with_interval / ok if ok else math.nan,
-                form=percent(),
-                label="of rows with an interval",
-                detail=width or "no row states its uncertainty",
-            ),
-        )
+        tuple(Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
     )
 
 
@@ -254,7 +245,7 @@ def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
 
 
 def describe_pair(pair: PairMeasurement) -> str:
-    """Describe one row in words, shown when the pointer is over it."""
+    """Describe one measured pair in words; the page shows them when the pointer is over its cell."""
     jobs = f"{pair.victim} beside {pair.neighbour}: "
     if pair.status is not PairStatus.OK:
         return f"{jobs}{pair.status.value} ({pair.reason})"
@@ -380,7 +371,7 @@ def _feasibility(domain: DomainSummary) -> Section:
 
 
 def _memory_plot(memory: MemorySummary) -> doc.RowPlot:
-    """Each pair at the sum of its peaks: one row for the feasible pairs, one for the infeasible ones."""
+    """Return a plot of the summed peak memory of each pair: a row of feasible pairs, and one of infeasible pairs."""
     capacity = memory.capacity_bytes
     lines = ((capacity, f"capacity {format_bytes(capacity)}"),) if math.isfinite(capacity) else ()
 
@@ -399,7 +390,7 @@ def _memory_plot(memory: MemorySummary) -> doc.RowPlot:
 
 
 def _misfits(memory: MemorySummary) -> list[doc.Table]:
-    """The pairs whose memory and measurement disagree."""
+    """Return a table of the pairs that fit by memory but could not share the device, or the other way round."""
 
     def fits(pair: PairMemory) -> bool:
         return pair.bytes <= memory.capacity_bytes
@@ -417,7 +408,7 @@ def _misfits(memory: MemorySummary) -> list[doc.Table]:
 
 
 def _groups(table: Table) -> list[Section]:
-    """Measured groups: figures of each size, and the slowdown of every victim in its company."""
+    """Return a section on measured groups: figures of each size, and the slowdown of every victim."""
     if not table.groups:
         return []
     sizes = table_of(
@@ -456,13 +447,13 @@ def _groups(table: Table) -> list[Section]:
 
 
 def _most_slowed_first(row: GroupMeasurement) -> tuple[object, ...]:
-    """The most slowed first, those without a slowdown last; equal tables give equal orders."""
+    """Return the sort key of a victim: the largest slowdown first, victims without a slowdown last."""
     slowdown = math.inf if math.isnan(row.slowdown) else -row.slowdown
     return slowdown, row.victim, row.company, row.device_type, row.mode, row.metric
 
 
 def _profiles(table: Table) -> Part:
-    """The profiles of all jobs; facts that no job has get no column."""
+    """Return a table of the profiles of all jobs. A fact that no job has gets no column."""
     if not table.jobs:
         return Sentence("No profiles.", tone=Tone.NOTE)
     optional = [
@@ -490,7 +481,7 @@ def _profiles(table: Table) -> Part:
 
 
 def _provenance(table: Table, sha256: str, notes: str) -> tuple[Part, ...]:
-    """Sources, machines and dates; rows by status and reason; the dataset card of the table."""
+    """Return where a table is from: sources, machines and dates, rows by status and reason, and its dataset card."""
     rows, censored = table.measurements, count_censored(table)
     beyond = f"{count_noun(censored, 'row')}: the true slowdown lies beyond the one given" if censored else "no row"
     facts = (
@@ -525,7 +516,7 @@ def _names(values: Iterable[str]) -> str:
 
 
 def _dates(table: Table) -> str:
-    """The first and the last day of the measurements, in UTC."""
+    """Return the first and the last day of the measurements in UTC, in words."""
     times_s = [row.measured_at_s for row in table.measurements if math.isfinite(row.measured_at_s)]
     if not times_s:
         return "at an unknown time"

@@ -13,7 +13,10 @@ BRANDS = ("nvidia", "tesla", "geforce", "quadro")
 
 
 def device_type_of_product(product: str) -> str:
-    """The name of the known device type, else the words of the product name without the brand; "" for an empty name."""
+    """Return the device type of a product name, such as a100-80gb for "NVIDIA A100-SXM4-80GB".
+
+    An unknown product gives its own words in lower case without the brand; an empty name gives "".
+    """
     device_type = find_device_type(product)
     if device_type.name in KNOWN_DEVICE_TYPES:
         return device_type.name

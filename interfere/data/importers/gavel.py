@@ -107,7 +107,7 @@ def _read_job(path: Path, device_type: str, key: str, entries: dict[str, Any], r
 
 
 def _job_name(path: Path, keys: tuple[str, ...], key: str) -> tuple[str, int]:
-    """The name of a job and its number of devices."""
+    """Return the name of a job and its number of devices from a key of the file. Raises TableError."""
     with_gpus = JOB_WITH_GPUS.fullmatch(key)
     name = with_gpus["job"] if with_gpus else key
     if not name.strip() or not name.isprintable() or len(name) > 256 or (not with_gpus and key.startswith("(")):
@@ -216,7 +216,7 @@ def _measurement(
 
 
 def _copied_profiles(jobs: tuple[JobProfile, ...]) -> list[str]:
-    """Jobs with exactly the same step time on several device types, in words."""
+    """Name the jobs that have exactly the same step time on several device types: one of them was copied."""
     device_types: dict[tuple[str, float], list[str]] = {}
     for job in jobs:
         device_types.setdefault((job.workload, job.step_time_s), []).append(job.device_type)
@@ -259,7 +259,7 @@ def import_philly(
 
 
 def _steps_per_s(read: Throughputs, device_type: str) -> dict[tuple[str, int], float]:
-    """Positive solo throughputs of a device type in steps/s, by job type and number of devices."""
+    """Return the positive solo throughputs of a device type in steps/s, by job type and number of devices."""
     known = sorted({each for each, _, _ in read.solo})
     if device_type not in known:
         raise InvalidInputError(

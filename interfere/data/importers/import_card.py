@@ -21,14 +21,14 @@ DIFFERENT = "differs from every published file that this release knows"
 
 
 def compare_with_published(file: SourceFile, source_format: str) -> str:
-    """Whether a file has exactly the bytes of a published one of this format, in words."""
+    """Say in words whether a file has exactly the bytes of a published file of this format."""
     if not any(table.kind == source_format for table in public_tables()):
         return OWN
     return IDENTICAL if find_public_table(file.sha256) else DIFFERENT
 
 
 def import_card(name: str, imported: ImportResult) -> Document:
-    """The card; `name` is that of the folder."""
+    """Return the dataset card of an import; `name` is the name of its folder."""
     files = (
         (
             Code(file.path.name),

@@ -66,7 +66,7 @@ class SourceFile:
 
     @property
     def campaign(self) -> str:
-        """File name and the first digits of the checksum: identifies the content."""
+        """The file's name and the first digits of its checksum, which together identify its content."""
         return f"{self.path.name}@{self.sha256[:12]}"
 
 
@@ -89,11 +89,11 @@ class ImportResult:
 
     @property
     def measurements(self) -> tuple[PairMeasurement | GroupMeasurement, ...]:
-        """The rows of pairs, then those of groups."""
+        """The measured pairs, followed by the measured groups."""
         return (*self.pairs, *self.groups)
 
 
 def out_of_order_notice(arrivals_s: Sequence[float]) -> Notice:
-    """The notice that counts the jobs of a trace whose rows are out of order; arrivals are in the order of the file."""
+    """Count the jobs of a trace that a file lists after a later one. `arrivals_s` are in the order of the file."""
     count = sum(after < before for before, after in pairwise(arrivals_s))
     return repaired(count, "jobs listed after a later one", "sorted by arrival")

@@ -23,9 +23,10 @@ IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, GROUPS_FILE, EXTRAS_FILE, TRACE_FILE, CLU
 
 
 def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
-    """Write jobs, pairs and groups, or the trace, and the card; returns the files.
+    """Write jobs, pairs and groups, or the trace, and the card into `out`. Return the paths of the files.
 
-    Raises ConflictError where the target is no earlier import, UnfitError where it cannot be written, and TableError.
+    Raises ConflictError where `out` holds anything but an earlier import, UnfitError where it cannot be written, and
+    TableError.
     """
     check_target(out)
     target = out.resolve()
@@ -59,7 +60,7 @@ def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
 
 
 def _with_earlier_facts(target: Path, imported: ImportResult) -> Table:
-    """The imported table with what other sources had said in the target."""
+    """Return the imported table together with what other sources had said in the target folder."""
     earlier = read_table(target) if (target / JOBS_FILE).exists() else Table(name=target.name, jobs=(), pairs=())
     replaced = {row.source for row in imported.measurements}
     profiles = [each for each in earlier.profiles if each.source.removesuffix(STATIC_SUFFIX) not in replaced]
@@ -76,7 +77,7 @@ def _with_earlier_facts(target: Path, imported: ImportResult) -> Table:
 
 
 def _with_earlier_extras(target: Path, imported: ImportResult) -> tuple[ExtraFact, ...]:
-    """The extras of the import, after those that the target has from other sources."""
+    """Return the extra facts that the target folder has from other sources, then those of the import."""
     replaced = {job.source for job in imported.jobs} | {row.source for row in imported.measurements}
     return (*(extra for extra in read_extras(target) if extra.source not in replaced), *imported.extras)
 

@@ -39,7 +39,7 @@ FORMAT_NOTES = (
 
 @dataclass(slots=True)
 class _PairRows:
-    """Sums over the rows of `colocate_info.csv` for one pair."""
+    """What was read of the rows of `colocate_info.csv`: slowdowns by ordered pair, and counts of what was left out."""
 
     above_one: int = 0
     default_speeds: int = 0
@@ -114,7 +114,7 @@ def _find_file(folder: Path, name: str) -> Path:
 
 
 def _profiles(solo: CsvFile) -> dict[str, JobProfile]:
-    """The profile of each configuration, by its name."""
+    """Return the profile of each configuration in `single_data.csv`, by the configuration's name."""
     jobs: dict[str, JobProfile] = {}
     for row in solo.rows:
         name = configuration_name(row)
@@ -155,7 +155,7 @@ def _add_row(row: CsvRow, jobs: dict[str, JobProfile], pair_rows: _PairRows) -> 
 
 
 def _speed(row: CsvRow, column: str) -> float:
-    """A relative speed whose slowdown is in the range of a record."""
+    """Return a speed relative to the job alone. Raises TableError where 1 / speed is no possible slowdown."""
     return row.number(column, low=1 / MAX_SLOWDOWN, high=1 / MIN_SLOWDOWN)
 
 

@@ -39,7 +39,7 @@ FOREIGN_SIGNATURES = (  # first bytes of files that are not UTF-8 text
 
 
 def read_bytes(path: Path) -> tuple[bytes, SourceFile]:
-    """The content of a file, and the file with its checksum. Raises TableError."""
+    """Return the content of a file, and the file with its checksum. Raises TableError."""
     if path.is_dir():
         raise TableError("a file expected, not a folder", value=path, remedy="give one file of the folder")
     try:
@@ -52,7 +52,7 @@ def read_bytes(path: Path) -> tuple[bytes, SourceFile]:
 
 
 def read_text(path: Path) -> tuple[str, SourceFile]:
-    """The content of a UTF-8 file, and the file with its checksum. Raises TableError."""
+    """Return the content of a UTF-8 file, and the file with its checksum. Raises TableError."""
     content, source = read_bytes(path)
     for signature, problem, remedy in FOREIGN_SIGNATURES:
         if content.startswith(signature):
@@ -80,7 +80,7 @@ def read_text(path: Path) -> tuple[str, SourceFile]:
 
 
 def fault(place: str, problem: str, value: object, remedy: str) -> TableError:
-    """The error of one place in a file, such as "pairs.csv, row 3, column slowdown"."""
+    """Make the error of one place in a file, such as "pairs.csv, row 3, column slowdown"."""
     violation = Violation(field=place, what=problem, value=str(value), remedy=remedy)
     return TableError(f"{place}: {problem}", value=value, remedy=remedy, violations=(violation,))
 
@@ -112,7 +112,7 @@ class Faults:
 
     def raise_all(self) -> None:
         """Raise one TableError with every fault as a violation. Without faults, do nothing."""
-        violations = tuple(dict.fromkeys(violation for error in self._errors for violation in error.violations))
+        violations = tuple(dict.fromkeys(violation for error in self._errors for violation in _violations(error)))
         if len(violations) > 1:
             lines = "".join(f"\n  {violation}" for violation in violations[:MAX_FAULTS_SHOWN])
             more = f"\n  and {len(violations) - MAX_FAULTS_SHOWN} more" if len(violations) > MAX_FAULTS_SHOWN else ""
@@ -120,6 +120,13 @@ class Faults:
             raise TableError(f"{len(violations)} faults{lines}{more}", remedy=remedy, violations=violations)
         if self._errors:
             raise self._errors[0]
+
+
+def _violations(error: TableError) -> tuple[Violation, ...]:
+    """Return the violations of an error; an error about a whole file is one violation itself."""
+    place, separator, problem = error.what.partition(": ")
+    field, what = (place, problem) if separator else ("file", error.what)
+    return error.violations or (Violation(field=field, what=what, value=str(error.value), remedy=error.remedy),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +139,17 @@ class CsvRow:
     decimal: str = "."  # the sign before the fraction of a number
 
     def fault(self, column: str, problem: str, remedy: str) -> TableError:
-        """The error of one field."""
+        """Make the error of one field of the row."""
         place = f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}"
         value = f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path
         return fault(place, problem, value, remedy)
 
     def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
-        """Raise the TableError of one field."""
+        """Raise the error of one field of the row, a TableError."""
         raise self.fault(column, problem, remedy)
 
     def text(self, column: str) -> str:
-        """A name: not empty, printable, at most 256 characters."""
+        """Return a name: not empty, printable, at most 256 characters. Raises TableError."""
         value = self.fields[column]
         if not value or value != value.strip() or not value.isprintable() or len(value) > 256:
             self.fail(column, "a name expected", "give 1-256 printable characters without spaces around them")
@@ -151,7 +158,7 @@ class CsvRow:
     def number(
         self, column: str, *, low: float = -math.inf, high: float = math.inf, exclude_low: bool = False
     ) -> float:
-        """A finite number in [low, high], or in (low, high] where `exclude_low`."""
+        """Return a finite number in [low, high], or in (low, high] with `exclude_low`. Raises TableError."""
         text = self.fields[column]
         if not NUMBER.fullmatch(text):
             self.fail(column, "a number expected", "write digits with a decimal point, such as 0.97")
@@ -163,14 +170,14 @@ class CsvRow:
         return value
 
     def integer(self, column: str, *, low: int = 0, high: int = MAX_INT32) -> int:
-        """A whole number in [low, high]."""
+        """Return a whole number in [low, high]. Raises TableError."""
         value = self.number(column, low=low, high=high)
         if value != int(value):
             self.fail(column, "a whole number expected", FETCH_AGAIN)
         return int(value)
 
     def time_s(self, column: str, form: str, remedy: str) -> float:
-        """The unix time of a date and time in UTC, written in the `form` of strptime."""
+        """Return the unix time of a date and time in UTC, written in the `form` of strptime. Raises TableError."""
         try:
             return datetime.strptime(self.fields[column], form).replace(tzinfo=UTC).timestamp()
         except ValueError:
@@ -257,7 +264,7 @@ def parse_csv(
 
 
 def csv_row(path: Path, number: int, fields: Sequence[str], columns: Sequence[str]) -> CsvRow:
-    """The row with these fields. Raises TableError where there are more or fewer of them than columns."""
+    """Make a row of its fields. Raises TableError where there are more or fewer fields than columns."""
     check_width(path, number, fields, columns)
     return CsvRow(path=path, row_number=number, fields=dict(zip(columns, fields, strict=True)))
 
@@ -301,7 +308,10 @@ def check_width(path: Path, row: int, fields: Sequence[str], columns: Sequence[s
 def _joined_free_text(
     path: Path, row: int, fields: list[str], columns: Sequence[str], delimiter: str, column: str
 ) -> list[str]:
-    """The fields of a row whose last column holds the delimiter. Raises TableError where another column does."""
+    """Return the fields of a row whose last column holds the delimiter, with the parts of that column joined.
+
+    Raises TableError where another column is the one with free text.
+    """
     if columns[-1] != column:
         raise TableError(
             f"{path.name}, row {row}, column {column}: holds the delimiter {delimiter!r}",
@@ -317,7 +327,10 @@ class _KeyValuePairs(list[tuple[str, Any]]):
 
 
 def read_json(path: Path) -> tuple[Any, SourceFile]:
-    """The content of a JSON file without duplicate keys, and the file with its checksum. Raises TableError."""
+    """Return the content of a JSON file, and the file with its checksum.
+
+    Raises TableError for text that is no JSON and for a key that occurs twice in an object.
+    """
     text, source = read_text(path)
     try:
         return _without_duplicate_keys(path, json.loads(text, object_pairs_hook=_KeyValuePairs), ()), source
@@ -354,14 +367,14 @@ def fail_at_key(path: Path, keys: Sequence[str], problem: str, value: object, re
 
 
 def require_object(path: Path, keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return `value`, which must be a JSON object. Raises TableError."""
+    """Return `value`, which must be a JSON object. Raises TableError where it is none."""
     if not isinstance(value, dict):
         fail_at_key(path, keys, "an object expected", value, FETCH_AGAIN)
     return value
 
 
 def require_number(path: Path, keys: Sequence[str], value: Any, *, low: float = -math.inf) -> float:
-    """`value` as a float, which must be finite and at least `low`. Raises TableError."""
+    """Return `value` as a float, which must be finite and at least `low`. Raises TableError where it is not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         fail_at_key(path, keys, "a number expected", value, FETCH_AGAIN)
     number = float(value) if abs(value) < 1e308 else math.inf
@@ -404,7 +417,7 @@ def refuse_other_format(path: Path, text: str, columns: Sequence[str], *, delimi
 
 
 def _seen_in_json(text: str) -> str:
-    """The keys of a JSON document, or of its first object, in words; empty where it is none."""
+    """Name the keys of a JSON document, or of the first object in it; empty where the text is no JSON."""
     for candidate in (text, text.splitlines()[0]):  # the whole document, or one a line
         try:
             return _keys_in_words(json.loads(candidate))

@@ -46,7 +46,10 @@ LUCID_MODELS: dict[tuple[str, str], Architecture] = {
 
 
 def find_factory(name: str) -> "Factory | None":
-    """Factory of a published name, "ResNet-50 (batch size 32)" or "ResNet50 ImageNet bs32 amp1"; None if unknown."""
+    """Return the factory of a published model name; None where the name is unknown.
+
+    Names are such as "ResNet-50 (batch size 32)" or "ResNet50 ImageNet bs32 amp1".
+    """
     if match := _LUCID.fullmatch(name):
         return _factory(LUCID_MODELS.get((match["model"], match["data"])), int(match["batch"]), match["amp"] == "1")
     if match := _GAVEL.fullmatch(name):
@@ -57,7 +60,7 @@ def find_factory(name: str) -> "Factory | None":
 
 
 def _factory(architecture: Architecture | None, *sizes: Any) -> "Factory | None":
-    """The function of an architecture with its options and `sizes`; its module is imported here."""
+    """Return a factory that calls an architecture's function with `sizes` and options; its module is imported here."""
     if architecture is None:
         return None
     module, _, function = architecture[0].partition(":")
@@ -65,7 +68,7 @@ def _factory(architecture: Architecture | None, *sizes: Any) -> "Factory | None"
 
 
 def name_patterns() -> tuple[str, ...]:
-    """The names that are known, as people read them: N stands for a batch size."""
+    """Return the patterns of all known model names, in which N stands for a batch size."""
     with_batch = (f"{model} (batch size N)" for model in GAVEL_MODELS)
     lucid = (f"{model} {data} bsN amp0|1" for model, data in LUCID_MODELS)
     return (*with_batch, *GAVEL_MODELS_WITHOUT_BATCH, *lucid)

@@ -36,7 +36,7 @@ def dcgan(batch: int, amp: bool = False, width: int = 64) -> Traceable:
 
 
 def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
-    """Two generators of nine residual blocks, two patch critics, cycle and identity losses."""
+    """A training step of CycleGAN: two generators of nine residual blocks, two critics, cycle and identity losses."""
     a_to_b, b_to_a, critic_a, critic_b = _translator(), _translator(), _patch_critic(), _patch_critic()
     image_a, image_b = torch.randn(batch, 3, pixels, pixels), torch.randn(batch, 3, pixels, pixels)
     generator_optimizer = torch.optim.Adam([*a_to_b.parameters(), *b_to_a.parameters()])
@@ -72,7 +72,7 @@ def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
 
 
 def adversarial(generator: nn.Module, critic: nn.Module, noise: Tensor, real: Tensor, *, amp: bool) -> Traceable:
-    """A step of the critic on real and generated images, then one of the generator against the critic."""
+    """A training step of the critic on real and generated images, then one of the generator against the critic."""
     generator_optimizer = torch.optim.Adam(generator.parameters())
     critic_optimizer = torch.optim.Adam(critic.parameters())
 

@@ -37,7 +37,7 @@ class LstmModel(nn.Module):
 
 
 def lstm_wikitext(batch: int, amp: bool = False, clip_norm: float | None = None) -> Traceable:
-    """Truncated backpropagation over 35 words; Gavel's script clips the gradient, Lucid's does not."""
+    """A training step of an LSTM over 35 words of Wikitext-2; Gavel's script clips the gradient, Lucid's does not."""
     model = LstmModel()
     words, next_words = (torch.randint(WIKITEXT_WORDS, (35, batch)) for _ in range(2))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -67,7 +67,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention, in a decoder also attention to the source, then two dense layers; a norm after each sum."""
+    """A Transformer layer: self-attention, in a decoder also attention to the source, then two dense layers."""
 
     def __init__(self, width: int, heads: int, act: nn.Module, *, decodes: bool = False) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class TranslationModel(nn.Module):
 
 
 def transformer_multi30k(batch: int, amp: bool = False, tied: bool = True) -> Traceable:
-    """Teacher-forced translation; Gavel's command ties the output matrix, Lucid's does not."""
+    """A training step of translation with a Transformer. Gavel's command ties the output matrix, Lucid's does not."""
     model = TranslationModel(tied=tied)
 
     def loss(length: int = USUAL_LENGTH) -> Tensor:
@@ -141,7 +141,7 @@ class BertModel(nn.Module):
 
 
 def bert_squad(batch: int, amp: bool = False) -> Traceable:
-    """BERT-base fine-tuned on SQuAD, 384 tokens a sample."""
+    """A training step of BERT-base on SQuAD, 384 tokens a sample."""
     model = BertModel()
     words, start, end = (
         torch.randint(BERT_WORDS, (batch, SQUAD_LENGTH)),

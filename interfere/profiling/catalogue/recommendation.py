@@ -16,7 +16,7 @@ MOVIES, VIEWERS = 3_706, 6_040  # ML-1M
 
 
 def autoencoder(batch: int, amp: bool = False, hidden: int = 200) -> Traceable:
-    """A step is one pass over all users, as Gavel's script reports it; item vectors are taken as dense."""
+    """Training of an autoencoder over items; one step is a pass over all users, as Gavel's script reports it."""
     model = nn.Sequential(nn.Linear(ITEMS, hidden), nn.Tanh(), nn.Linear(hidden, ITEMS))
     ratings = torch.rand(batch, ITEMS)
 
@@ -28,7 +28,7 @@ def autoencoder(batch: int, amp: bool = False, hidden: int = 200) -> Traceable:
 
 
 class NeuMf(nn.Module):
-    """Embeddings of width w multiplied, beside embeddings of width 4 w through an MLP that halves three times."""
+    """NeuMF: embeddings of width w multiplied, beside embeddings of width 4 w through dense layers that halve."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class NeuMf(nn.Module):
 
 
 def neumf(batch: int, amp: bool = False) -> Traceable:
-    """Predicts clicks; Lucid's script trains it by SGD with momentum."""
+    """A training step of NeuMF, which predicts clicks; Lucid's script trains it by SGD with momentum."""
     model = NeuMf()
     user, item, click = torch.randint(VIEWERS, (batch,)), torch.randint(MOVIES, (batch,)), torch.rand(batch, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)

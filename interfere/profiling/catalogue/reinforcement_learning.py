@@ -16,7 +16,7 @@ COLLECTED, EPOCHS = 2048, 10  # PPO: steps before an update, passes over them (S
 
 
 class ActorCritic(nn.Module):
-    """Four convolutions with pooling, an LSTM cell, two heads."""
+    """The network of A3C: four convolutions with pooling, an LSTM cell, and two heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ActorCritic(nn.Module):
 
 
 def a3c() -> Traceable:
-    """A rollout and an update of one worker, repeated for each: a reported step is one step of every worker."""
+    """A rollout and an update of each A3C worker: a reported step is one step of every worker."""
     model = ActorCritic()
     frames, returns = torch.randn(ROLLOUT, 1, 1, FRAME, FRAME), torch.randn(ROLLOUT, 1, 1)
     optimizer = torch.optim.Adam(model.parameters(), amsgrad=True)

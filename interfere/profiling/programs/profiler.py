@@ -33,9 +33,9 @@ from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
 from interfere.profiling.nvidia_smi import GpuSample, GpuSampler, memory_before, with_gpu_facts
-from interfere.profiling.programs.output import last_lines
 from interfere.profiling.programs.run import ProgramRun
 from interfere.profiling.programs.spec import Command
+from interfere.profiling.programs.supervision import last_lines
 from interfere.profiling.slices import (
     CLOCKS_KEPT,
     CPU,
@@ -83,7 +83,7 @@ def run_recording(
     *,
     core: int | None,
 ) -> RunRecording:
-    """Arrange marks and samples as arrays. `end_s` is when the command ended or was told to."""
+    """Arrange the step marks and samples of a run as arrays. `end_s` is when the command ended or was told to end."""
     columns = ("monotonic_s", "cpu_s", "wait_s", "core_busy_s")
     table = np.array(
         [[NAN if row[column] is None else row[column] for column in columns] for row in samples], dtype=np.float64
@@ -104,10 +104,9 @@ def run_recording(
 def solo_measurement(
     runs: Sequence[tuple[RunRecording, Sequence[Slice]]], device_type: str, usual_clock_s: float
 ) -> SoloMeasurement:
-    """Profile of a command from its runs alone, each with the slices of its window.
+    """Return the profile of a command from its runs alone, each with the slices of its window.
 
-    CPU time and memory describe the device only where that is the core to which the command is pinned; elsewhere they
-    are unknown (NaN).
+    CPU time and memory are known only on a CPU core to which the command is pinned; elsewhere they are NaN.
     """
     slices = [each for run, windows in runs for each in side_slices(0, (run.recording,), windows)]
     counted, recording = count_slices(slices, usual_clock_s), runs[0][0].recording
@@ -134,18 +133,6 @@ SPARE_STEPS = 2  # of a window: one is cut at either end
 FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # the jobs that run in a window of a block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConditions:
-    """How every command is run."""
-
-    device_type: str
-    core: int | None  # pin to this core; None: the environment decides on which device a command runs
-    window_s: float  # shortest window; it lasts until there are enough steps
-    limit_s: float  # longest start with its warm-up, and longest window
-    grace_s: float  # between SIGTERM and SIGKILL
-    gpu_uuid: str = ""  # sample this GPU while a command runs alone
-
-
 class ProgramRunError(Exception):
     """A command did not do what a measurement needs."""
 
@@ -155,7 +142,7 @@ class ProgramRunError(Exception):
 
     @property
     def reason(self) -> str:
-        """One line with the last lines of the log. Ask for it once the run is closed and the log is complete."""
+        """The problem in one line, with the last lines of the log, which is complete once the run is closed."""
         printed = last_lines(self.run.log)
         return f"{self.run.name} {self.problem}; " + (f"its log ends: {printed}" if printed else "it printed nothing")
 
@@ -163,27 +150,26 @@ class ProgramRunError(Exception):
 class ProgramProfiler:
     """Profiles commands by their names, all under the same conditions, in numbered folders below `folder`."""
 
-    def __init__(
-        self, folder: Path, conditions: RunConditions, commands: Mapping[str, Command], *, solo_repeats: int
-    ) -> None:
-        self.folder, self.conditions, self.commands = folder, conditions, commands
-        self.solo_repeats = solo_repeats  # starts of a command alone
+    def __init__(self, folder: Path, config: "CommandConfig", core: int | None) -> None:
+        """`core` is the CPU core to which commands are pinned; None: the environment decides where they run."""
+        self.folder, self.config, self.core = folder, config, core
+        self.commands = {command.name: command for command in config.commands}
         self._clocks_s = deque[float](maxlen=CLOCKS_KEPT)
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """The profile of one command over `solo_repeats` starts. Raises UnfitError for one that cannot be measured."""
+        """Profile one command over several starts. Raises UnfitError where it cannot be measured."""
         command = self.commands[workload]
         gpu_samples: list[GpuSample] = []
-        before_bytes = memory_before(self.conditions.gpu_uuid)
-        runs = [self._run_alone(command, gpu_samples) for _ in range(self.solo_repeats)]
+        before_bytes = memory_before(self.config.gpu_uuid)
+        runs = [self._run_alone(command, gpu_samples) for _ in range(self.config.repeats)]
         if problem := next((run.pinning_problem for run, _ in runs if run.pinning_problem), ""):
             raise UnfitError(f"command {workload} cannot be measured", value=problem, remedy=f"see {self.folder}")
-        measured = solo_measurement(runs, self.conditions.device_type, usual_clock_s(self._clocks_s))
+        measured = solo_measurement(runs, self.config.device_type, usual_clock_s(self._clocks_s))
         profile = with_gpu_facts(measured.profile, gpu_samples, before_bytes)
         return SoloMeasurement(profile=profile, steal_frac=measured.steal_frac)
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
-        """Measure one block A · AB · B. A rejected block holds its reason, and the measurements until then."""
+        """Measure one block: A alone, A and B together, B alone. A rejected block holds the reason."""
         started_at_s = time.time()
         slices: list[Slice] = []
         try:
@@ -204,7 +190,7 @@ class ProgramProfiler:
         try:
             with self._new_run(command) as run:
                 self._warm_up(run)
-                with GpuSampler(self.conditions.gpu_uuid) as sampler:
+                with GpuSampler(self.config.gpu_uuid) as sampler:
                     self._measure_window(slices, FIRST, run, may_end=True)
                 gpu_samples += sampler.samples
         except ProgramRunError as failure:
@@ -218,7 +204,7 @@ class ProgramProfiler:
     def _run_windows(
         self, first_command: Command, second_command: Command, slices: list[Slice]
     ) -> tuple[ProgramRun, ProgramRun]:
-        """Run the block and append its slices as they end; the two closed runs."""
+        """Run a block of two commands, appending its slices as they end. Return the two closed runs."""
         with ExitStack() as stack:
             # 1. The first command alone.
             first = stack.enter_context(self._new_run(first_command))
@@ -237,7 +223,7 @@ class ProgramProfiler:
         number = sum(1 for _ in self.folder.glob("*")) if self.folder.is_dir() else 0
         file_name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in command.name)[:64]
         folder = self.folder / f"{number:04d}-{file_name}"
-        return ProgramRun(command, folder, core=self.conditions.core, grace_s=self.conditions.grace_s)
+        return ProgramRun(command, folder, core=self.core, grace_s=self.config.grace_s)
 
     def _warm_up(self, run: ProgramRun, *neighbours: ProgramRun) -> None:
         """Wait until the start-up and the first steps of `run` are over."""
@@ -248,8 +234,8 @@ class ProgramProfiler:
             since_first_mark_s = time.monotonic() - run.marks[0].monotonic_s if run.marks else -math.inf
             if steps >= run.command.warm_steps and since_first_mark_s >= run.command.warm_s:
                 return
-            if time.monotonic() - start_s > self.conditions.limit_s:
-                raise ProgramRunError(run, _warm_up_problem(run, steps, self.conditions.limit_s))
+            if time.monotonic() - start_s > self.config.limit_s:
+                raise ProgramRunError(run, _warm_up_problem(run, steps, self.config.limit_s))
 
     def _measure_window(
         self, slices: list[Slice], running: frozenset[int], *runs: ProgramRun, may_end: bool = False
@@ -258,7 +244,7 @@ class ProgramProfiler:
 
         With `may_end` a run may end within the window, when it did its work and made enough steps in it.
         """
-        start_s, limit_s = time.monotonic(), max(self.conditions.limit_s, self.conditions.window_s)
+        start_s, limit_s = time.monotonic(), max(self.config.limit_s, self.config.window_s)
         slice_start_s, clock_s = start_s, self._measure_clock()
         while True:
             ended_s = 0.0
@@ -270,7 +256,7 @@ class ProgramProfiler:
                     raise
             now_s = ended_s or time.monotonic()
             unfinished = [run for run in runs if not _has_enough_steps(run, start_s)]
-            is_over = bool(ended_s) or (now_s - start_s >= self.conditions.window_s and not unfinished)
+            is_over = bool(ended_s) or (now_s - start_s >= self.config.window_s and not unfinished)
             marks = min(run.steps_since(slice_start_s)[1] for run in runs)
             if is_over or (now_s - slice_start_s >= SLICE_S and marks >= MIN_SLICE_MARKS):
                 before_s, clock_s = clock_s, self._measure_clock()
@@ -286,10 +272,10 @@ class ProgramProfiler:
 
     def _measure_clock(self) -> float:
         """CPU seconds of a short piece of fixed work on the measured core; NaN without a core."""
-        if self.conditions.core is None:
+        if self.core is None:
             return NAN
         own_cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self.conditions.core})
+        os.sched_setaffinity(0, {self.core})
         try:
             self._clocks_s.append(affinity.spin_s())
         finally:
@@ -297,13 +283,13 @@ class ProgramProfiler:
         return self._clocks_s[-1]
 
     def _recording(self, run: ProgramRun) -> RunRecording:
-        """The arrays of a closed run."""
+        """Return the recording of a closed run as arrays."""
         end_s = run.exit.monotonic_s if run.exit else run.closed_s
-        return run_recording(run.name, run.marks, run.samples(), run.started_s, end_s, core=self.conditions.core)
+        return run_recording(run.name, run.marks, run.samples(), run.started_s, end_s, core=self.core)
 
 
 def _time_of_success(run: ProgramRun) -> float:
-    """Return when a run ended with exit code 0; 0 where it did not."""
+    """Return the monotonic time at which a run ended with exit code 0; 0 where it did not."""
     return run.exit.monotonic_s if run.exit and run.exit.exit_code == 0 else 0.0
 
 
@@ -320,7 +306,7 @@ def _has_enough_steps(run: ProgramRun, start_s: float) -> bool:
 
 
 def _wait_and_refresh(runs: Sequence[ProgramRun]) -> None:
-    """Wait a moment and read what the runs did. Raises ProgramRunError when one has ended."""
+    """Wait a moment and read what the runs recorded. Raises ProgramRunError when a command has ended."""
     time.sleep(POLL_S)
     for run in runs:
         run.refresh()
@@ -341,17 +327,17 @@ START_GUESS_S = 2.0  # of one start, for the time left
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandConfig(MeasuringConfig):
-    """Programs that are not ours, each started anew for every measurement."""
+    """The measurement of commands that are not ours, each started anew for every block."""
 
     commands: tuple[Command, ...]
     max_blocks: int = MAX_BLOCKS
     device_type: str = CPU_CORE.name  # any other: nothing is pinned, the environment decides where commands run
     device_name: str = ""  # empty on a CPU core: the processor
     gpu_uuid: str = ""  # of the GPU to which the commands are pinned: sampled while each runs alone
-    window_s: float = WINDOW_S
+    window_s: float = WINDOW_S  # shortest window; it lasts until there are enough steps
     repeats: int = REPEATS  # starts of each command alone
-    limit_s: float = LIMIT_S
-    grace_s: float = GRACE_S
+    limit_s: float = LIMIT_S  # longest start with its warm-up, and longest window
+    grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
 
     def __post_init__(self) -> None:
         names = self.names
@@ -394,7 +380,7 @@ class CommandConfig(MeasuringConfig):
 
     @property
     def labels(self) -> CampaignLabels:
-        """The columns that are equal in all rows."""
+        """The columns that have the same value in all rows of the table."""
         return CampaignLabels(
             device_type=self.device_type,
             device_name=self.device_name or (affinity.processor_name() if self.on_core else ""),
@@ -405,12 +391,12 @@ class CommandConfig(MeasuringConfig):
 
     @property
     def identity(self) -> dict[str, object]:
-        """Nothing more: commands may join, and other windows measure the same."""
+        """No further settings: commands may join later, and windows of another length measure the same."""
         return {}
 
     @property
     def job_records(self) -> dict[str, dict[str, Any]]:
-        """The command of each name; of its environment the variables only, as values may be secrets."""
+        """The command of each name. Of its environment only the names of variables are kept: values may be secrets."""
         return {
             command.name: {**asdict(command), "argv": list(command.argv), "env": sorted(key for key, _ in command.env)}
             for command in self.commands
@@ -418,31 +404,19 @@ class CommandConfig(MeasuringConfig):
 
     @contextmanager
     def open_profiler(self, raw_folder: Path) -> Iterator[ProgramProfiler]:
-        """Choose the core, and stay away from it until the context is left; commands are started when measured."""
-        conditions = RunConditions(
-            device_type=self.device_type,
-            core=affinity.pick_core(self.core) if self.on_core else None,
-            window_s=self.window_s,
-            limit_s=self.limit_s,
-            grace_s=self.grace_s,
-            gpu_uuid=self.gpu_uuid,
-        )
-        with nullcontext() if conditions.core is None else affinity.avoid_cores(conditions.core):
-            yield ProgramProfiler(
-                raw_folder / "runs",
-                conditions,
-                {command.name: command for command in self.commands},
-                solo_repeats=self.repeats,
-            )
+        """Choose the core, and keep off it until the context is left. Commands are started when they are measured."""
+        core = affinity.pick_core(self.core) if self.on_core else None
+        with nullcontext() if core is None else affinity.avoid_cores(core):
+            yield ProgramProfiler(raw_folder / "runs", self, core)
 
     def expected_start_s(self) -> float:
-        """Nothing is started before it is measured."""
+        """Return 0: no command is started before it is measured."""
         return 0.0
 
     def expected_solo_s(self) -> float:
-        """Seconds of one profile."""
+        """Return the seconds that profiling one command alone is expected to take."""
         return self.repeats * (START_GUESS_S + self.window_s)
 
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Seconds of one block: two starts and three windows."""
+        """Return the seconds that one block is expected to take: two starts and three windows."""
         return len(members) * START_GUESS_S + 3 * self.window_s

@@ -28,7 +28,7 @@ PAIR_SEPARATOR = "+"  # between two names on the command line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program to run, under the name that the table gives it. Raises InvalidInputError naming every bad field."""
+    """A program to run, and the name that it has in a table. Raises InvalidInputError, which names every bad field."""
 
     name: str
     argv: tuple[str, ...]
@@ -79,7 +79,10 @@ GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def pinned_to_gpu(command: Command, gpu_uuid: str) -> Command:
-    """The command with CUDA_VISIBLE_DEVICES naming one GPU. Raises InvalidInputError where it names another itself."""
+    """Return the command with CUDA_VISIBLE_DEVICES set to one GPU.
+
+    Raises InvalidInputError where the command's own environment names another GPU.
+    """
     named = dict(command.env).get(GPU_VARIABLE, gpu_uuid)
     if named != gpu_uuid:
         raise InvalidInputError(
@@ -95,7 +98,7 @@ def _violation(field: str, what: str, value: object, remedy: str) -> Violation:
 
 
 def read_commands(path: Path) -> tuple[Command, ...]:
-    """The commands of a TOML file, in its order. Raises InvalidInputError naming the command and the key."""
+    """Return the commands in a TOML file, in its order. Raises InvalidInputError, which names command and key."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

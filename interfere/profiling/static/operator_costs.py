@@ -71,7 +71,7 @@ class OperatorCost:
 
 
 def operator_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost | None:
-    """Cost of one dispatched operator; None for one that moves and computes nothing."""
+    """Return the cost of one operator call; None for an operator that moves and computes nothing."""
     packet = func._overloadpacket
     namespace, _, name = str(packet).partition(".")
     if namespace == "prim" or name in _WITHOUT_COST or func.is_view:
@@ -100,7 +100,10 @@ def operator_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out:
 def _flops(
     name: str, packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, inputs: list[Any]
 ) -> tuple[float, bool]:
-    """FLOPs of a matrix product, convolution, attention or recurrent layer and True; (0, False) for other operators."""
+    """Return the FLOPs of a matrix product, convolution, attention or recurrent layer, and True.
+
+    All other operators give (0, False).
+    """
     from torch.utils.flop_counter import flop_registry
 
     if packet in flop_registry:
@@ -118,7 +121,7 @@ def _flops(
 
 
 def _product_blocks(flops: float, out: Any) -> float:
-    """Number of output tiles, times the parts into which the inner dimension is split."""
+    """Return the number of output tiles, times the parts into which the inner dimension is split."""
     columns = out.shape[1] if out.dim() == 4 else out.shape[-1] if out.dim() else 1
     rows = max(1.0, out.numel() / max(1, columns))
     inner = flops / (2.0 * max(1, out.numel()))
@@ -126,7 +129,7 @@ def _product_blocks(flops: float, out: Any) -> float:
 
 
 def iter_tensors(tree: Any) -> Iterable[Any]:
-    """Every tensor in a nest of tuples, lists and dictionaries."""
+    """Yield every tensor in a nest of tuples, lists and dictionaries."""
     import torch
 
     if isinstance(tree, torch.Tensor):
@@ -143,5 +146,5 @@ def _distinct(tensors: list[Any]) -> list[Any]:
 
 
 def _traffic_bytes(tensor: Any) -> int:
-    """Bytes that a kernel must fetch: of an expanded tensor no more than its storage."""
+    """Return the bytes that a kernel must fetch for a tensor: for an expanded tensor at most its storage."""
     return min(int(tensor.numel()) * int(tensor.element_size()), int(tensor.untyped_storage().nbytes()))

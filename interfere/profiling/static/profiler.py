@@ -24,7 +24,7 @@ LIMIT_S = 600.0  # seven billion parameters take half a minute; a trace that tak
 
 
 class StaticProfiler:
-    """Profiles jobs alone on a device type that need not be there: nothing of a job runs."""
+    """Profiles jobs alone on a device type by tracing them. Nothing runs, and the device need not be there."""
 
     def __init__(self, device_type: str, *, limit_s: float = LIMIT_S) -> None:
         """Raises NotFoundError for a device type whose peak rates are unknown."""
@@ -77,7 +77,7 @@ class StaticProfiler:
 
 
 def main(name: str, device_type: str) -> None:
-    """Print the profile, or the error, as JSON."""
+    """Trace the named job on a device type, and print its profile, or the error, as JSON."""
     answer_file = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
@@ -98,7 +98,7 @@ def _traced_profile(name: str, device_type: str) -> JobProfile:
 
 
 def _import_factory(name: str) -> Factory:
-    """The factory of a user, `module:factory`."""
+    """Import the factory that a user names as `module:factory`. Raises NotFoundError or InvalidInputError."""
     module, colon, attribute = name.partition(":")
     if not colon:
         raise NotFoundError(

@@ -33,31 +33,31 @@ LAUNCH_S = 2e-6  # shortest time between two kernels of one stream
 
 
 def operator_time_s(cost: OperatorCost, device: DeviceType) -> float:
-    """Seconds of one call on a device whose ceilings are known."""
+    """Return the seconds of one operator call on a device whose peak rates are known."""
     return max(compute_time_s(cost, device), memory_time_s(cost, device)) + LAUNCH_S * cost.serial
 
 
 def compute_time_s(cost: OperatorCost, device: DeviceType) -> float:
-    """Seconds that the arithmetic takes when memory is infinitely fast."""
+    """Return the seconds that the arithmetic of an operator takes, without waiting for memory."""
     fill_frac = min(1.0, cost.blocks / device.multiprocessors)
     return cost.flops / (COMPUTE_SHARE * peak_flops(cost, device) * fill_frac)
 
 
 def peak_flops(cost: OperatorCost, device: DeviceType) -> float:
-    """Peak FLOP/s of the widest unit that the operator's precision may use; TF32 as PyTorch's defaults have it."""
+    """Return the peak FLOP/s of the widest unit that the operator's precision may use; TF32 as PyTorch's defaults."""
     if cost.half and cost.product:
         return device.half_flops
     return device.tf32_flops if cost.convolution and not math.isnan(device.tf32_flops) else device.peak_flops
 
 
 def memory_time_s(cost: OperatorCost, device: DeviceType) -> float:
-    """Seconds that the memory traffic takes when arithmetic is infinitely fast."""
+    """Return the seconds that the memory traffic of an operator takes, without waiting for arithmetic."""
     return cost.bytes / (BANDWIDTH_SHARE * device.memory_bandwidth_bytes_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedProfiles:
-    """The result of `attach_static`."""
+    """Profiles after static facts were added, and the workloads that got some or got none."""
 
     jobs: tuple[JobProfile, ...]
     traced: tuple[str, ...]  # workloads with static facts
@@ -65,7 +65,7 @@ class AttachedProfiles:
 
 
 def static_profile(trace: StaticTrace, workload: str, device: str) -> JobProfile:
-    """Profile of a traced job on a device type, with nothing measured.
+    """Return the profile of a traced job on a device type, with nothing measured.
 
     Raises NotFoundError for a device whose peak rates are unknown.
     """
@@ -141,7 +141,7 @@ def _with_static_facts(job: JobProfile, static: JobProfile) -> JobProfile:
 
 
 def add_static(folder: Path, static: JobProfile) -> JobProfile:
-    """Write a static profile into the table in `folder`, made if needed; the job as the table now knows it.
+    """Write a static profile into the table in `folder`, which is made if needed. Return the job's combined profile.
 
     Raises UnfitError when another profiler works in the folder, and TableError for a table that cannot be read.
     """

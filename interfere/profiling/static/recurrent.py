@@ -28,14 +28,18 @@ torch.library.define(
 def _shapes(
     x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, reserved: int
 ) -> tuple[Tensor, ...]:
-    """float[t, n, i] → outputs float[t, n, out], last states, and float[stacked, t, n, reserved] for the backward."""
+    """Return empty tensors in the shapes of a recurrent stack's results.
+
+    For an input float[t, n, i] they are: outputs float[t, n, out], last states, and float[stacked, t, n, reserved] kept
+    for the backward pass.
+    """
     steps, samples, _ = x.shape
     last, cell = (torch.empty_like(states[k], dtype=x.dtype) for k in (0, -1))
     return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, reserved)
 
 
 def _gradient_shapes(x: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor], *_: Any) -> list[Tensor]:
-    """Gradients of input, weights and states, in this order."""
+    """Return empty tensors in the shapes of the gradients of input, weights and states, in this order."""
     return [torch.empty_like(tensor) for tensor in (x, *weights, *states)]
 
 
@@ -69,7 +73,7 @@ def fused_layer(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, ...]:
-    """The result of `torch.lstm`, `gru`, `rnn_tanh` or `rnn_relu` for inputs of one length, from the one operator."""
+    """Compute `torch.lstm`, `gru`, `rnn_tanh` or `rnn_relu` by one operator, for inputs of one length."""
     states = list(state) if isinstance(state, tuple | list) else [state]
     if torch.is_autocast_enabled(x.device.type):
         half = torch.get_autocast_dtype(x.device.type)

@@ -90,7 +90,7 @@ class MemoryUse(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticTrace:
-    """One step of a job that has run before, on any device."""
+    """The operators and the memory of one step of a job, after a first step; the same for any device."""
 
     calls: tuple[tuple[OperatorCost, int], ...]  # distinct operators with their calls in one step, in order
     model_bytes: float
@@ -113,7 +113,7 @@ class StaticTrace:
 
 
 def trace_step(factory: Factory, name: str = "the factory") -> StaticTrace:
-    """Trace the second step of a job: the first one makes gradients and optimizer state.
+    """Trace the second step of a job, after the first one has made gradients and optimizer state.
 
     `name` is what an error calls the job. Raises InvalidInputError for a job that cannot be traced.
     """
@@ -195,7 +195,7 @@ def _fake_tensor_mode() -> Any:
 
 
 class _StorageTracker:
-    """Tracks the storages that are alive, by use, and the largest sums there ever were."""
+    """Tracks the memory that is alive, by its use, and the largest sums so far."""
 
     def __init__(self) -> None:
         self._storages: dict[int, tuple[Any, int, MemoryUse]] = {}  # weak reference, bytes, use
@@ -210,7 +210,7 @@ class _StorageTracker:
         self._touched.clear()
 
     def hold(self, tensor: Any, use: MemoryUse) -> None:
-        """Count the storage of a tensor under a use; a storage that was counted before moves there."""
+        """Count the memory of a tensor under a use. Memory that was counted under another use moves there."""
         if tensor is None:
             return
         storage = tensor.untyped_storage()
@@ -233,7 +233,7 @@ class _StorageTracker:
         self._grow(use, size_bytes)
 
     def touch(self, operands: Any) -> None:
-        """Count the storages that an operator reads or writes; those not known yet are activations."""
+        """Count the memory that an operator reads or writes; memory that is not known yet is an activation."""
         for tensor in iter_tensors(operands):
             key = tensor.untyped_storage()._cdata
             if key not in self._storages:
@@ -250,7 +250,7 @@ class _StorageTracker:
 
 @contextmanager
 def _gradients_counted(modules: Any, memory: _StorageTracker) -> Iterator[None]:
-    """Until the block ends, count every gradient of a parameter as such once it is accumulated."""
+    """Count every gradient of a parameter as gradient memory once it is accumulated, until the `with` block ends."""
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda p: memory.hold(p.grad, MemoryUse.GRADIENT))
         for module in modules
@@ -265,7 +265,7 @@ def _gradients_counted(modules: Any, memory: _StorageTracker) -> Iterator[None]:
 
 
 def _record_step(step: Callable[[], None], memory: _StorageTracker) -> Counter[OperatorCost]:
-    """Run a step on fake tensors; the calls of every operator that reaches the dispatcher."""
+    """Run a step on fake tensors. Return how often each operator was called, by its cost."""
     import torch
     from torch._decomp import decomposition_table
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -78,7 +78,7 @@ def inference(model: "nn.Module", forward: "Callable[[], torch.Tensor]", *, amp:
 
 
 def build_traceable(factory: object, name: str) -> Traceable:
-    """The job that `factory` builds. Raises InvalidInputError when that is no Traceable."""
+    """Return the job that `factory` builds. Raises InvalidInputError when the result is no Traceable."""
     job = factory() if callable(factory) else factory
     if not isinstance(job, Traceable):
         raise InvalidInputError(

@@ -26,7 +26,7 @@ TWELVE = (*EIGHT, "dlrm-train", "lstm-train", "gemm", "spectrogram")
 
 
 def expand_names(spec: str) -> tuple[str, ...]:
-    """The names in a comma-separated list, in which `all`, `eight` and `twelve` stand for their sets.
+    """Return the names in a comma-separated list, in which `all`, `eight` and `twelve` stand for their sets.
 
     Raises InvalidInputError for an empty list.
     """
@@ -44,9 +44,9 @@ def needs_torch(name: str) -> bool:
 
 
 def check_names(workloads: tuple[str, ...]) -> None:
-    """Raise an error for duplicates and for names that are neither built in nor `module:factory`.
+    """Refuse duplicates, and names that are neither built in nor `module:factory`. Imports nothing of the user's.
 
-    Imports nothing of the user's.
+    Raises InvalidInputError or NotFoundError.
     """
     if len(set(workloads)) != len(workloads):
         duplicates = sorted({name for name in workloads if workloads.count(name) > 1})
@@ -61,9 +61,10 @@ def check_names(workloads: tuple[str, ...]) -> None:
 
 
 def find_workload(name: str) -> Workload:
-    """The built-in workload of this name, or the user's: `module:attribute`, a Workload or a callable that returns one.
+    """Return the built-in workload of this name, or the user's own, named `module:attribute`.
 
-    Raises NotFoundError for an unknown name and InvalidInputError for an attribute that gives no Workload.
+    The attribute is a Workload or a callable that returns one. Raises NotFoundError for an unknown name and
+    InvalidInputError for an attribute that gives no Workload.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]

@@ -22,7 +22,7 @@ SORT_N = 500_000
     operator_count=GEMM_CALLS,
 )
 def build_gemm() -> Step:
-    """Dense float32 products that stay in cache: compute-bound."""
+    """Build products of dense float32 matrices that stay in cache: compute-bound."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def build_gemm() -> Step:
     operator="numpy::add",
 )
 def build_stream() -> Step:
-    """STREAM's add (McCalpin 1995): bandwidth-bound."""
+    """Build STREAM's add (McCalpin 1995): bandwidth-bound."""
     import numpy as np
 
     left, right = np.ones(STREAM_N), np.ones(STREAM_N)
@@ -67,7 +67,7 @@ def build_stream() -> Step:
     operator_count=4,
 )
 def build_gather() -> Step:
-    """Random look-ups in a table of 32 MB, then 4 ms until the next query."""
+    """Build random look-ups in a table of 32 MB, then 4 ms until the next query."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def build_gather() -> Step:
     operator_count=3,
 )
 def build_spectrogram() -> Step:
-    """Windowed FFTs of three audio packets, 2 ms apart."""
+    """Build windowed FFTs of three audio packets, 2 ms apart."""
     import numpy as np
 
     sound = np.random.default_rng(0).standard_normal((FRAMES, FRAME_N))
@@ -114,7 +114,7 @@ def build_spectrogram() -> Step:
     operator_count=4,
 )
 def build_request_server() -> Step:
-    """Four small requests (parse, hash, answer), gaps of 0.5-4 ms: light and latency-bound."""
+    """Build a server of four small requests (parse, hash, answer) a step, with gaps of 0.5-4 ms."""
     import hashlib
     import json
 
@@ -137,7 +137,7 @@ def build_request_server() -> Step:
     operator="numpy::argsort",
 )
 def build_analytics() -> Step:
-    """A long query that sorts and aggregates, then 8 ms until the next: long burst, long pause."""
+    """Build a long query that sorts and aggregates, then 8 ms until the next: long burst, long pause."""
     import numpy as np
 
     rng = np.random.default_rng(0)

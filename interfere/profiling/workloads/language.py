@@ -27,7 +27,7 @@ def _encoder(batch: int, tokens: int) -> Callable[[], Any]:
 
 @built_in("bert-infer", "BERT-like encoder scoring batches offline: always busy", "torch")
 def build_bert_infer() -> Step:
-    """Build offline scoring of one batch after another, which keeps the device always busy."""
+    """Build offline scoring of one batch after another by a small BERT, which keeps the device always busy."""
     infer = _encoder(batch=8, tokens=64)
 
     def step(pause: Pause) -> None:
@@ -38,7 +38,7 @@ def build_bert_infer() -> Step:
 
 @built_in("bert-serve", "BERT-like encoder behind requests, gaps of 1-8 ms", "torch")
 def build_bert_serve() -> Step:
-    """Four requests of two sentences each; the gaps between them differ, but every step has the same four."""
+    """Build four requests of two sentences each to a small BERT; every step has the same four gaps between them."""
     infer = _encoder(batch=2, tokens=64)
 
     def step(pause: Pause) -> None:
@@ -51,7 +51,7 @@ def build_bert_serve() -> Step:
 
 @built_in("gpt-decode", "GPT-like decoding with cached keys and values, each token streamed out (1 ms)", "torch")
 def build_gpt_decode() -> Step:
-    """Eight tokens with a ring of cached keys and values; each token is streamed out (1 ms on the wire)."""
+    """Build the decoding of eight tokens with cached keys and values; each token is streamed out in 1 ms."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -92,7 +92,7 @@ def build_gpt_decode() -> Step:
 
 @built_in("lstm-train", "character LSTM training: always busy, many small operators", "torch")
 def build_lstm_train() -> Step:
-    """A next-character model: always busy, many small operators."""
+    """Build the training of a next-character LSTM: always busy, many small operators."""
     import torch
     from torch import nn
     from torch.nn import functional

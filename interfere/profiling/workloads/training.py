@@ -5,7 +5,7 @@ from interfere.profiling.workloads.workload import Pause, Step, built_in
 
 @built_in("dlrm-train", "recommendation with embeddings (DLRM-like), 3 ms wait for features before each batch", "torch")
 def build_dlrm_train() -> Step:
-    """Sparse embeddings, a dot interaction, a small MLP (Naumov et al. 2019); waits 3 ms for the feature store."""
+    """Build the training of a recommender (Naumov et al. 2019) that waits 3 ms for the feature store in each step."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -36,7 +36,7 @@ def build_dlrm_train() -> Step:
 
 @built_in("vae-train", "variational autoencoder training, 2 ms of logging after each step", "torch")
 def build_vae_train() -> Step:
-    """A variational autoencoder on MNIST shapes (Kingma and Welling 2014); 2 ms of logging after each step."""
+    """Build the training of a variational autoencoder on MNIST shapes, with 2 ms of logging after each step."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -60,7 +60,7 @@ def build_vae_train() -> Step:
 
 @built_in("gnn-train", "graph network training, gather and scatter along edges: always busy", "torch")
 def build_gnn_train() -> Step:
-    """Two rounds of messages along random edges, gathered and scattered: always busy, memory-bound."""
+    """Build the training of a graph network: two rounds of messages along random edges, memory-bound."""
     import torch
     from torch import nn
 
@@ -84,7 +84,7 @@ def build_gnn_train() -> Step:
 
 @built_in("rl-rollout", "policy rollout: ten tiny inferences, 0.5 ms of simulator after each", "torch")
 def build_rl_rollout() -> Step:
-    """A policy picks ten actions; a simulator in another process takes 0.5 ms for each: very short bursts."""
+    """Build a rollout of ten actions of a policy; a simulator in another process takes 0.5 ms for each."""
     import torch
     from torch import nn
 

@@ -9,7 +9,7 @@ SIDE, CLASSES = 32, 10  # images of CIFAR-10's shape
 
 
 def _resnet(widths: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
-    """Parameters and forward pass of a residual network, one block a width (He et al. 2016, section 4.2, narrowed)."""
+    """Return parameters and forward pass of a residual network (He et al. 2016, section 4.2), one block a width."""
     from torch import nn
 
     stem = nn.Conv2d(3, widths[0], 3, padding=1)
@@ -54,7 +54,7 @@ def _trainer(widths: tuple[int, ...]) -> Callable[[Any, Any], None]:
 
 @built_in("resnet-train", "small ResNet training, CIFAR shapes, batch in memory: always busy", "torch")
 def build_resnet_train() -> Step:
-    """Training on a batch that is already in memory: always busy."""
+    """Build the training of a small ResNet on a batch that is already in memory: always busy."""
     import torch
 
     train = _trainer((16, 32, 64))
@@ -72,7 +72,7 @@ def build_resnet_train() -> Step:
     "torch",
 )
 def build_resnet_input() -> Step:
-    """The usual input-bound loop: read (wait for the storage), decompress, augment, train."""
+    """Build an input-bound training loop: read (wait for the storage), decompress, augment, train."""
     import zlib
 
     import numpy as np

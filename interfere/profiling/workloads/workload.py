@@ -16,7 +16,7 @@ Step = Callable[[Pause], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One repeatable job. `build` is called once in the worker process and returns the step."""
+    """A job of repeated steps. `build` is called once in the worker process and returns the function of one step."""
 
     name: str
     description: str

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 
+from interfere.profiling.programs.run import RUN_FOLDER
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.programs.supervisor import RUN_FOLDER
 
 # Steps of 3 ms of work, and of 1 ms of work with a wait of 4 ms.
 BUSY = """

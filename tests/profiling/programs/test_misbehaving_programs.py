@@ -9,9 +9,9 @@ import pytest
 
 from interfere.errors import UnfitError
 from interfere.profiling.measurer import measure
-from interfere.profiling.programs.output import HEAD_BYTES, TAIL_BYTES
 from interfere.profiling.programs.profiler import CommandConfig
 from interfere.profiling.programs.spec import Command
+from interfere.profiling.programs.supervision import HEAD_BYTES, TAIL_BYTES
 from interfere.records import PairStatus
 from tests.profiling.programs.sample_programs import BUSY, WAITING, leftovers, program
 from tests.waiting import PATIENCE_S

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.profiling.programs.output import HEAD_BYTES, LINE_BYTES, TAIL_BYTES, BoundedLog, StepScanner, last_lines
+from interfere.profiling.programs.supervision import (
+    HEAD_BYTES,
+    LINE_BYTES,
+    TAIL_BYTES,
+    BoundedLog,
+    StepScanner,
+    last_lines,
+)
 
 
 @pytest.mark.parametrize("size", [0, 10, HEAD_BYTES, HEAD_BYTES + 7, HEAD_BYTES + TAIL_BYTES, 9 * HEAD_BYTES + 1])

@@ -17,10 +17,9 @@ import psutil
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.profiling.programs import process_tree
-from interfere.profiling.programs.run import ProgramRun
+from interfere.profiling.programs import supervision
+from interfere.profiling.programs.run import EVENTS, RUN_FOLDER, LaunchRequest, ProgramRun, Supervisor
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.programs.supervisor import EVENTS, RUN_FOLDER, LaunchRequest, Supervisor
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -99,15 +98,15 @@ def test_of_ranks_in_lockstep_one_counts(tmp_path: Path) -> None:
 def test_a_sample_that_had_to_wait_for_a_core_does_not_delay_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = LaunchRequest(argv=("true",), cwd="/", env={}, core=None, step_regex="", grace_s=1.0)
+    request = LaunchRequest(command=Command(name="true", argv=("true",), cwd="/"), grace_s=1.0)
     supervisor = Supervisor(tmp_path, request)
-    take = process_tree.sample_tree
+    take = supervision.sample_tree
 
-    def late(core: int | None, *, list_processes: bool) -> process_tree.TreeSample:
+    def late(core: int | None, *, list_processes: bool) -> supervision.TreeSample:
         time.sleep(0.5)
         return take(core, list_processes=list_processes)
 
-    monkeypatch.setattr(process_tree, "sample_tree", late)
+    monkeypatch.setattr(supervision, "sample_tree", late)
     supervisor._write_sample(last=True)  # the loop around it runs a command
     assert supervisor.next_sample_s - time.monotonic() < 10.0, "25 s if its wait counted as its cost"
 
@@ -153,9 +152,7 @@ def test_a_killed_supervisor_is_reported_and_its_command_ended(tmp_path: Path) -
     forks = "import os, time\nif os.fork() == 0:\n    os.setsid()\nwhile True: time.sleep(1)"
     run = start(program(forks), tmp_path)
     with run:
-        supervisors = [
-            p for p in psutil.Process().children() if "interfere.profiling.programs.supervisor" in p.cmdline()
-        ]
+        supervisors = [p for p in psutil.Process().children() if "interfere.profiling.programs.run" in p.cmdline()]
         until(lambda: len(supervisors[0].children(recursive=True)) == 2, run)
         supervisors[0].kill()
         with pytest.raises(UnfitError, match="supervisor of command job ended by itself"):

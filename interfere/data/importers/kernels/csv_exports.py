@@ -74,7 +74,7 @@ class LaunchColumns:
     how_to_export: str
 
     def field_of_name(self) -> dict[str, str]:
-        """The field that a column, or a metric of a details page, fills, by its name in lower case."""
+        """Return the field that each column, or each metric of a details page, fills; by its name in lower case."""
         return {name.lower(): field for field, column in self.of_field.items() for name in column.names}
 
 
@@ -123,7 +123,7 @@ NSIGHT_COLUMNS = LaunchColumns(
 
 
 def _read_export(columns: LaunchColumns, path: Path, _step_range: str = "") -> KernelFile:
-    """Read one file. Raises TableError, which names file, row and column."""
+    """Read the launches in one CSV export. Raises TableError, which names file, row and column."""
     # 1. Find the table between the lines of the program and of the profiler.
     text, source = read_text(path)
     lines = io.StringIO(text.replace("\r\n", "\n"), newline="").readlines()
@@ -186,7 +186,7 @@ def _notice_of_unread_columns(path: Path, columns: LaunchColumns, header: Sequen
 
 
 def _table_lines(path: Path, lines: list[str], columns: LaunchColumns) -> tuple[int, int]:
-    """(index of the header, index after the last row) of the table. Raises TableError where there is none."""
+    """Return the index of the header line, and that after the last row of the table. Raises TableError."""
     name = columns.name
     start = next((k for k, line in enumerate(lines) if name in line and name in next(csv.reader([line]))), None)
     if start is None:
@@ -210,7 +210,10 @@ def _table_lines(path: Path, lines: list[str], columns: LaunchColumns) -> tuple[
 def _row_values(
     rows: list[CsvRow], columns: LaunchColumns, header: tuple[str, ...], units: Mapping[str, str]
 ) -> Iterator[tuple[CsvRow, dict[str, float]]]:
-    """Each row with the values of its launch by field. Of several columns for a field the first counts."""
+    """Yield each row with the values of its launch by field.
+
+    Where several columns of the file fill the same field, the first one counts.
+    """
     field_of, column_of = columns.field_of_name(), dict[str, str]()
     for name in header:
         column_of.setdefault(field_of.get(name.lower(), ""), name)
@@ -229,7 +232,10 @@ def _row_values(
 
 
 def _details_page_values(rows: list[CsvRow], columns: LaunchColumns) -> Iterator[tuple[CsvRow, dict[str, float]]]:
-    """The first row of each launch with its values, from consecutive rows of one ID (and process, if given)."""
+    """Yield the first row of each launch with the values of the launch by field.
+
+    The rows of a launch follow each other and have the same ID (and the same process, if given).
+    """
     check_columns(rows[0].path, tuple(rows[0].fields), ("ID", METRIC, UNIT, VALUE), row=rows[0].row_number - 1)
     field_of, launch_key = columns.field_of_name(), tuple[str, ...]()
     first_row, values = rows[0], dict[str, float]()
@@ -280,7 +286,7 @@ def _launch(row: CsvRow, columns: LaunchColumns, values: Mapping[str, float]) ->
 
 
 def _value(row: CsvRow, name: str, column: LaunchColumn, unit: str) -> float:
-    """The value of a metric in SI units, or as a share; NaN where the file has none."""
+    """Return the number in a cell in SI units, or as a share of 1; NaN where the cell has none."""
     text = row.fields[name].strip()
     if column.words:
         if text not in column.words:
@@ -306,7 +312,7 @@ def _value(row: CsvRow, name: str, column: LaunchColumn, unit: str) -> float:
 
 
 def _dimensions(row: CsvRow, column: str) -> tuple[int, ...]:
-    """The three dimensions of a grid or block; empty where the column is missing or empty."""
+    """Return the three dimensions of a grid or block; an empty tuple where the file does not give them."""
     text = row.fields.get(column, "").strip()
     if not text:
         return ()

@@ -57,7 +57,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFile:
-    """The content of one export."""
+    """The content of one profiler export: kernel launches, device and marked steps."""
 
     source: SourceFile
     launches: tuple[KernelLaunch, ...]
@@ -69,7 +69,10 @@ class KernelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFormat:
-    """A format of profiler exports. `read` takes a file and the text of the range that marks a step, or ""."""
+    """A format of profiler exports.
+
+    `read` takes a file and the text of the NVTX range that marks a step (or ""), and returns the content of the file.
+    """
 
     name: str  # of its import command, and the source of its profiles
     read: Callable[[Path, str], KernelFile]
@@ -91,7 +94,7 @@ FORMATS = {  # module of this package, and the attribute that holds the KernelFo
 
 
 def find_format(name: str) -> KernelFormat:
-    """The format of that name in `FORMATS`; only its own module is imported."""
+    """Return the format of that name in `FORMATS`. Only the module of this format is imported."""
     module, _, attribute = FORMATS[name].partition(":")
     found: KernelFormat = getattr(import_module(f"{__package__}.{module}"), attribute)
     return found
@@ -205,7 +208,7 @@ def _notices(
 
 
 def _profile_of_sum(file: KernelFile, blank: JobProfile, steps: int) -> JobProfile:
-    """The profile of launches whose times are unknown."""
+    """Return the profile of launches of which only durations are known, not when they ran."""
     kernel_sum_s = math.fsum(launch.duration_s for launch in file.launches) / steps
     is_measured = not math.isnan(blank.step_time_s)
     return replace(
@@ -251,7 +254,10 @@ def _profile_of_timeline(file: KernelFile, blank: JobProfile, steps: int) -> Job
 
 
 def _stretches(ordered: Sequence[KernelLaunch]) -> tuple[list[float], list[float]]:
-    """(busy seconds, idle seconds after each) of the union of all launches; the last one is followed by 0 s."""
+    """Return the seconds of each stretch in which some launch ran, and of the idle time after each.
+
+    The idle time after the last stretch is 0.
+    """
     busy_s: list[float] = []
     idle_s: list[float] = []
     begin = until = ordered[0].start_s if ordered else 0.0
@@ -265,8 +271,10 @@ def _stretches(ordered: Sequence[KernelLaunch]) -> tuple[list[float], list[float
 
 
 def build_kernel_table(launches: Sequence[KernelLaunch], *, steps: int = 1) -> tuple[KernelStat, ...]:
-    """Return one KernelStat per identity, in order of first launch. `steps`: the number of steps that the launches
-    cover."""
+    """Return one KernelStat per kernel identity (name, grid, block), in order of first launch.
+
+    `steps` is the number of steps that the launches cover.
+    """
     groups: dict[tuple[object, ...], list[KernelLaunch]] = {}
     for launch in launches:
         known = tuple(None if math.isnan(value) else value for value in (launch.sm_used, launch.compute_bound))
@@ -277,20 +285,18 @@ def build_kernel_table(launches: Sequence[KernelLaunch], *, steps: int = 1) -> t
 def _kernel_stat(launches: list[KernelLaunch], steps: int) -> KernelStat:
     durations_s = [launch.duration_s for launch in launches]
     first = launches[0]
+    measured = ("gap_s", "bytes", "occupancy_frac", "compute_frac", "memory_frac")
+    means = {name: _mean_of_known([getattr(launch, name) for launch in launches]) for name in measured}
     return KernelStat(
         name=bounded_name(first.name),
         mean_s=fmean(durations_s),
-        gap_s=_mean_of_known([launch.gap_s for launch in launches]),
         sd_s=stdev(durations_s) if len(durations_s) > 1 else NAN,
         count=len(launches) / steps,
         grid=first.grid,
         block=first.block,
-        bytes=_mean_of_known([launch.bytes for launch in launches]),
         sm_used=first.sm_used,
-        occupancy_frac=_mean_of_known([launch.occupancy_frac for launch in launches]),
-        compute_frac=_mean_of_known([launch.compute_frac for launch in launches]),
-        memory_frac=_mean_of_known([launch.memory_frac for launch in launches]),
         compute_bound=first.compute_bound,
+        **means,
     )
 
 

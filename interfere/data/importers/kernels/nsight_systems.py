@@ -28,7 +28,7 @@ KERNEL_COLUMNS = ("start", "end", "deviceId", "gridX", "gridY", "gridZ", "blockX
 
 
 def _read_report(path: Path, step_range: str) -> KernelFile:
-    """Read one report. Raises TableError."""
+    """Read the launches and marked steps of one report. Raises TableError."""
     _, source = read_bytes(path)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
@@ -97,7 +97,7 @@ def _launch(row: Any, name: str, **facts: Any) -> KernelLaunch:
 
 
 def _ranges(path: Path, database: sqlite3.Connection, tables: set[str], text: str) -> Iterator[tuple[float, float]]:
-    """(start, end) of the NVTX ranges with this text, in order. Raises TableError where there is none."""
+    """Yield start and end of each NVTX range with this text, in order. Raises TableError where there is none."""
     if not text:
         return
     rows: list[Any] = []
@@ -120,7 +120,7 @@ def _ranges(path: Path, database: sqlite3.Connection, tables: set[str], text: st
 
 
 def _device_name(database: sqlite3.Connection, tables: set[str], device: int) -> str:
-    """The product name of a device; "" where the report has none."""
+    """Return the product name of a device; "" where the report does not name it."""
     if "TARGET_INFO_GPU" not in tables:
         return ""
     columns = _columns(database, "TARGET_INFO_GPU")

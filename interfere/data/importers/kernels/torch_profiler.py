@@ -33,7 +33,7 @@ MICROSECOND = 1e-6
 
 
 def _read_trace(path: Path, _step_range: str = "") -> KernelFile:
-    """Read one file, plain or gzip. Raises TableError."""
+    """Read one trace file, plain or compressed by gzip. Raises TableError."""
     document, source = _read_document(path)
     content = require_object(path, (), document)
     events = content.get("traceEvents")
@@ -68,7 +68,7 @@ def _read_trace(path: Path, _step_range: str = "") -> KernelFile:
 
 
 def _step_events(complete: list[tuple[int, dict[str, Any]]], *, on_gpu: bool) -> list[tuple[int, dict[str, Any]]]:
-    """The marks of the steps: on the GPU's own clock where the trace has them, else on the host's."""
+    """Return the events that mark steps: those on the GPU's clock where there are any, else those on the host's."""
     marks = [(k, event) for k, event in complete if str(event.get("name", "")).startswith(STEP_PREFIX)]
     on_device = [(k, event) for k, event in marks if event.get("cat") == "gpu_user_annotation"]
     on_host = [(k, event) for k, event in marks if event.get("cat") != "gpu_user_annotation"]
@@ -76,7 +76,7 @@ def _step_events(complete: list[tuple[int, dict[str, Any]]], *, on_gpu: bool) ->
 
 
 def _read_document(path: Path) -> tuple[Any, SourceFile]:
-    """The JSON of a file, plain or gzip, and the file with its checksum. Raises TableError."""
+    """Return the JSON in a file, plain or compressed by gzip, and the file with its checksum. Raises TableError."""
     content, source = read_bytes(path)
     try:
         return json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content), source
@@ -89,7 +89,7 @@ def _read_document(path: Path) -> tuple[Any, SourceFile]:
 
 
 def _span(path: Path, place: int, event: dict[str, Any]) -> tuple[float, float]:
-    """(start, end) of a complete event, in seconds. Raises TableError."""
+    """Return start and end of a complete event in seconds. Raises TableError."""
     keys = ("traceEvents", str(place))
     start = require_number(path, (*keys, "ts"), event.get("ts"))
     duration = require_number(path, (*keys, "dur"), event.get("dur"), low=0.0)
@@ -97,7 +97,7 @@ def _span(path: Path, place: int, event: dict[str, Any]) -> tuple[float, float]:
 
 
 def _device(event: dict[str, Any]) -> int:
-    """The index of the GPU of an event."""
+    """Return the index of the GPU on which an event ran."""
     device = _arguments(event).get("device", 0)
     return device if isinstance(device, int) else 0
 
@@ -121,7 +121,7 @@ def _gpu_launch(path: Path, place: int, event: dict[str, Any]) -> KernelLaunch:
 
 
 def _dimensions(value: Any) -> tuple[int, ...]:
-    """Three whole numbers; () for a copy, which has none."""
+    """Return the three dimensions of a grid or block; an empty tuple for a memory copy, which has none."""
     return tuple(value) if isinstance(value, list) and all(isinstance(each, int) for each in value) else ()
 
 

@@ -12,15 +12,15 @@ its time per step over that.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, dropped, flagged
-from interfere.data.importers.monitoring.prometheus import TimeSeries, json_files, read_time_series
+from interfere.data.importers.monitoring.prometheus import json_files, read_time_series
 from interfere.data.importers.monitoring.site_samples import (
     BY_WORKLOAD,
     METRICS,
@@ -111,13 +111,10 @@ def _import_site(
     solo_times_s = {(job.workload, job.device_type): job.step_time_s for job in jobs}
     shared_windows = [window for window in one_device if len(window.jobs) == 2]
     passes, without_slowdown = _slowdowns(site, shared_windows, solo_times_s)
-    pairs = pair_measurements(
-        passes,
-        mode=mode,
-        campaign=files[0].campaign,
-        product_of={site.device_type[device]: product for device, product in site.product.items()},
-        measured_at_s=max(time_s for _, time_s, _ in samples),
-    )
+    product_of = {site.device_type[device]: product for device, product in site.product.items()}
+    measured_at_s = max(time_s for _, time_s, _ in samples)
+    make = partial(_pair, mode=mode, campaign=files[0].campaign, measured_at_s=measured_at_s)
+    pairs = tuple(make(names, values, product=product_of.get(names[2], "")) for names, values in passes.items())
     return ImportResult(
         source_format="dcgm",
         files=files,
@@ -181,9 +178,9 @@ def _notices(
 def _profiles(
     site: SiteSamples, solo_windows: Sequence[SampledWindow], given_step_times_s: dict[str, float]
 ) -> tuple[tuple[JobProfile, ...], str]:
-    """The profiles of all workloads that were seen alone, and the source of their step times in words."""
+    """Return the profiles of all workloads that were seen alone on a device, and where their step times are from."""
     samples: dict[tuple[str, str], dict[str, list[float]]] = {}
-    progress: dict[tuple[str, str], list[WindowProgress]] = defaultdict(list)
+    progress: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     ends_s: dict[tuple[str, str], float] = defaultdict(float)
     for window in solo_windows:
         (job,) = window.jobs
@@ -193,15 +190,14 @@ def _profiles(
         for time_s in window.times_s:
             for name, value in site.values[window.device, time_s, job].items():
                 fields[name].append(value)
-        if job in site.step_counters and (in_window := progress_in_window(site.step_counters[job], window)):
-            progress[key].append(in_window)
+        progress[key] += filter(None, [_progress(site, job, window)])
     jobs = []
     for (workload, device_type), fields in samples.items():
-        step_time_s, sd_s = mean_step_time(progress[workload, device_type])
         facts: dict[str, Any] = {
             name: max(values) if name == PEAK_FIELD else fmean(values) for name, values in fields.items()
         }
-        facts |= {"step_time_s": given_step_times_s.get(workload, step_time_s), "step_time_sd_s": sd_s}
+        step_time_s, facts["step_time_sd_s"] = _mean_step_time(progress[workload, device_type])
+        facts["step_time_s"] = given_step_times_s.get(workload, step_time_s)
         facts["measured_at_s"] = ends_s[workload, device_type]
         jobs.append(JobProfile(workload=workload, device_type=device_type, source="dcgm", **facts))
     source = "a file of rates" if given_step_times_s else "a counter" if site.step_counters else "none"
@@ -211,18 +207,19 @@ def _profiles(
 def _slowdowns(
     site: SiteSamples, shared_windows: Sequence[SampledWindow], solo_times_s: dict[tuple[str, str], float]
 ) -> tuple[dict[tuple[str, str, str], list[float]], int]:
-    """Slowdowns by (victim, neighbour, device type), one per window and side; and the number of sides without one."""
+    """Return slowdowns by (victim, neighbour, device type), one per shared window and job.
+
+    The second value is the number of jobs in shared windows that have no slowdown.
+    """
     passes: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     without_slowdown = 0
     for window in shared_windows:
         device_type = site.device_type[window.device]
-        jobs = sorted(window.jobs)
-        workloads = [site.workload[job] for job in jobs]
-        slowdowns = []
-        for job, workload in zip(jobs, workloads, strict=True):
-            progress = progress_in_window(site.step_counters[job], window) if job in site.step_counters else None
-            solo_s = solo_times_s.get((workload, device_type), NAN)
-            slowdowns.append(progress.step_time_s / solo_s if progress else NAN)
+        workloads, slowdowns = [], []
+        for job in sorted(window.jobs):
+            workloads.append(site.workload[job])
+            time_s, steps = _progress(site, job, window) or (NAN, 1.0)
+            slowdowns.append(time_s / steps / solo_times_s.get((workloads[-1], device_type), NAN))
         both_profiled = all((workload, device_type) in solo_times_s for workload in workloads)
         # A self pair is one row in which both sides alternate: a side without the other would shift them.
         is_self_pair = workloads[0] == workloads[1]
@@ -235,74 +232,60 @@ def _slowdowns(
     return passes, without_slowdown
 
 
-# --- slowdowns from step counters ------------------------------------------------------------------------------------
+def _progress(site: SiteSamples, job: str, window: SampledWindow) -> tuple[float, float] | None:
+    """Return the seconds and the steps of a job in a window, by its step counter.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowProgress:
-    """The steps that one job did in one window, and the time they took."""
-
-    time_s: float
-    steps: float
-
-    @property
-    def step_time_s(self) -> float:
-        """Mean time of one step."""
-        return self.time_s / self.steps
-
-
-def progress_in_window(counter: TimeSeries, window: SampledWindow) -> WindowProgress | None:
-    """The progress of a counter in a window; None where it has under two samples there, restarted, or stood still."""
+    None where the job has no counter, or it has under two samples in the window, restarted, or stood still.
+    """
+    counter = site.step_counters.get(job)
     samples = [
         (time_s, value)
-        for time_s, value in counter.samples
+        for time_s, value in (counter.samples if counter else ())
         if window.times_s[0] <= time_s <= window.times_s[-1] and not math.isnan(value)
     ]
     if len(samples) < 2 or any(after < before for (_, before), (_, after) in pairwise(samples)):
         return None
     steps = samples[-1][1] - samples[0][1]
-    return WindowProgress(time_s=samples[-1][0] - samples[0][0], steps=steps) if steps > 0 else None
+    return (samples[-1][0] - samples[0][0], steps) if steps > 0 else None
 
 
-def mean_step_time(windows: Sequence[WindowProgress]) -> tuple[float, float]:
-    """The time of one step over all windows, and its standard deviation between windows; NaN where unknown."""
-    if not windows:
+def _mean_step_time(progress: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the mean time of one step over windows, and its standard deviation between them; NaN if unknown.
+
+    `progress` holds the seconds and the steps of each window.
+    """
+    if not progress:
         return NAN, NAN
-    mean_s = math.fsum(window.time_s for window in windows) / math.fsum(window.steps for window in windows)
-    return mean_s, stdev([window.step_time_s for window in windows]) if len(windows) > 1 else NAN
+    mean_s = math.fsum(time_s for time_s, _ in progress) / math.fsum(steps for _, steps in progress)
+    return mean_s, stdev([time_s / steps for time_s, steps in progress]) if len(progress) > 1 else NAN
 
 
-def pair_measurements(
-    passes: Mapping[tuple[str, str, str], Sequence[float]],
+def _pair(
+    names: tuple[str, str, str],
+    slowdowns: Sequence[float],
     *,
     mode: SharingMode,
     campaign: str,
-    product_of: Mapping[str, str],
+    product: str,
     measured_at_s: float,
-) -> tuple[PairMeasurement, ...]:
-    """Return one row per (victim, neighbour, device type), computed from the slowdowns of its windows.
+) -> PairMeasurement:
+    """Return the row of one (victim, neighbour, device type) from the slowdowns of its windows.
 
-    `product_of` gives the product name of a device type. A slowdown outside the range of a record marks its row as
-    unstable; no row is dropped.
+    A slowdown outside the range of a record marks the row as unstable.
     """
-    rows = []
-    for (victim, neighbour, device_type), slowdowns in passes.items():
-        slowdown = math.prod(slowdowns) ** (1 / len(slowdowns))
-        in_range = MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
-        rows.append(
-            PairMeasurement(
-                victim=victim,
-                neighbour=neighbour,
-                device_type=device_type,
-                mode=mode,
-                slowdown=slowdown if in_range else NAN,
-                passes=tuple(slowdowns),
-                status=PairStatus.OK if in_range else PairStatus.UNSTABLE,
-                reason="" if in_range else f"slowdown {slowdown:g}: the counter or the time alone is of another run",
-                source="dcgm",
-                campaign=campaign,
-                device_name=product_of.get(device_type, ""),
-                measured_at_s=measured_at_s,
-            )
-        )
-    return tuple(rows)
+    slowdown = math.prod(slowdowns) ** (1 / len(slowdowns))
+    in_range = MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
+    return PairMeasurement(
+        victim=names[0],
+        neighbour=names[1],
+        device_type=names[2],
+        mode=mode,
+        slowdown=slowdown if in_range else NAN,
+        passes=tuple(slowdowns),
+        status=PairStatus.OK if in_range else PairStatus.UNSTABLE,
+        reason="" if in_range else f"slowdown {slowdown:g}: the counter or the time alone is of another run",
+        source="dcgm",
+        campaign=campaign,
+        device_name=product,
+        measured_at_s=measured_at_s,
+    )

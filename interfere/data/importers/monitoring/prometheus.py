@@ -38,7 +38,7 @@ class TimeSeries:
 
 
 def json_files(path: Path) -> tuple[Path, ...]:
-    """The file, or every JSON file of the folder. Raises TableError where there is none."""
+    """Return the file itself, or every JSON file of a folder. Raises TableError where there is none."""
     files = tuple(sorted(path.glob("*.json"))) if path.is_dir() else (path,)
     if not files:
         raise TableError("the folder has no JSON file", value=path, remedy="give a file, or a folder with *.json")

@@ -63,11 +63,10 @@ class SiteSamples:
 
 
 def sort_samples(all_series: Sequence[TimeSeries], by: str, step_metric: str, device_type: str) -> SiteSamples:
-    """The samples of all series; `device_type` "" reads it from the labels.
+    """Sort the samples of all time series by device, time and job.
 
     `by` is the label that names the workload, or BY_WORKLOAD for the pod's name without what Kubernetes appended.
-
-    Raises TableError, which names file and key.
+    `device_type` is that of all devices; "" reads it from the labels. Raises TableError, which names file and key.
     """
     exported_label = EXPORTED_PREFIX + _label(by)
     has_exported = any(
@@ -210,7 +209,7 @@ def colocation_windows(device: str, jobs_at: Mapping[float, frozenset[str]]) -> 
 
 
 def multi_device_jobs(samples: Iterable[tuple[str, float, str]]) -> frozenset[str]:
-    """The jobs that held several devices at one time, from samples of (device, time, job)."""
+    """Return the jobs that held several devices at the same time, from samples of (device, time, job)."""
     device_of: dict[tuple[float, str], str] = {}
     jobs = set()
     for device, time_s, job in samples:

@@ -114,11 +114,14 @@ class ColumnRoles:
     role_of: dict[str, str]  # by column
 
     def column(self, role: str) -> str:
-        """The column of a role; "" where there is none."""
+        """Return the column that has a role; "" where no column has it."""
         return next((column for column, each in self.role_of.items() if each == role), "")
 
     def measured(self, side: ValueOwner) -> tuple[str, Measure] | None:
-        """(column, meaning) of the measured values of a side. Raises TableError where two columns hold them."""
+        """Return column and meaning of the measured values of one job of a row; None where there are none.
+
+        Raises TableError where two columns hold them.
+        """
         found = [
             (column, _SIDED[role][1])
             for column, role in self.role_of.items()
@@ -131,7 +134,7 @@ class ColumnRoles:
         return found[0] if found else None
 
     def text(self, row: CsvRow, role: str) -> str:
-        """The cell of a role; "" where there is no such column, or nothing in its cell."""
+        """Return the cell of a row in the column of a role; "" where there is no such column or the cell is empty."""
         column = self.column(role)
         return "" if not column or is_empty(row.fields[column]) else row.fields[column]
 
@@ -148,7 +151,7 @@ class ColumnRoles:
 
 
 def normalised(name: str) -> str:
-    """A column name in lower case, with underscores, in British spelling."""
+    """Return a column name in lower case, with underscores for spaces, in British spelling."""
     return re.sub(r"[\s\-/]+", "_", name.strip().lower()).replace("neighbor", "neighbour").replace("alone_", "solo_")
 
 
@@ -248,7 +251,7 @@ PROFILE_ROLES = {role: role for role in ("workload", "device_type", "family", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnUse:
-    """One column, or one property that holds for the whole sheet (`column` is "" then)."""
+    """How one column was understood; with `column` "", a property that holds for every row of the sheet."""
 
     file: str
     column: str

@@ -77,7 +77,7 @@ class MeasuredCell:
 
 
 def long_cells(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faults) -> Iterator[MeasuredCell]:
-    """Return the measured cells of a sheet with one row per pair: one or two of each row.
+    """Yield the measured cells of a sheet with one row per pair: one cell of each row, or one for each of its jobs.
 
     Raises TableError for missing columns.
     """
@@ -128,7 +128,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 
 
 def matrix_columns(sheet: Sheet, roles: ColumnRoles) -> list[str]:
-    """The columns of a matrix that are jobs."""
+    """Return the columns of a matrix that stand for jobs."""
     return [column for column in sheet.columns[1:] if roles.role_of[column] not in ("device_type", "mode", "metric")]
 
 
@@ -168,7 +168,7 @@ def matrix_cells(
 
 
 def _neighbour(row: CsvRow, column: str, measure: Measure) -> str:
-    """The neighbour of a row; "" where the row is the victim alone."""
+    """Return the neighbour that a row names; "" where the row is about the victim alone. Raises TableError."""
     text = row.fields[column]
     if text.lower() in ALONE_WORDS or (not text and measure.needs_solo):
         return ""
@@ -176,7 +176,7 @@ def _neighbour(row: CsvRow, column: str, measure: Measure) -> str:
 
 
 def _job(row: CsvRow, column: str) -> str:
-    """The name of a job. Raises TableError."""
+    """Return the name of a job in a cell. Raises TableError."""
     name = row.fields[column]
     if is_empty(name) or len(name) > 256 or not name.isprintable():
         row.fail(column, "the name of a job expected", "write 1 to 256 printable characters")
@@ -184,7 +184,10 @@ def _job(row: CsvRow, column: str) -> str:
 
 
 def _row_conditions(row: CsvRow, roles: ColumnRoles, given: Conditions, measure: Measure) -> Conditions:
-    """The conditions of a row. Raises TableError where a value is unknown, missing, or contradicts another."""
+    """Return device type, sharing mode and metric of a row.
+
+    Raises TableError where one of them is unknown, missing, or contradicts another.
+    """
     device_type = roles.text(row, "device_type") or given.device_type
     if not device_type:
         _unknown(row, roles, "device_type", "name it: --device-type a100-80gb, or a column device_type")
@@ -231,7 +234,10 @@ class DroppedValues:
 def solo_step_times(
     cells: Sequence[MeasuredCell], profiles: Mapping[tuple[str, str], float], faults: Faults
 ) -> dict[SoloKey, float]:
-    """Seconds of one step alone, from rows of a job alone; `profiles` have it by (workload, device type)."""
+    """Return the seconds of one step of each job alone, from rows of a job alone, else from its profile.
+
+    `profiles` holds the step time of a profile by (workload, device type).
+    """
     measured: dict[SoloKey, list[float]] = defaultdict(list)
     for cell in cells:
         if cell.neighbour or not cell.measure.needs_solo or is_empty(cell.text):
@@ -266,9 +272,9 @@ def pair_measurements(
     source: str,
     campaign: str,
 ) -> tuple[tuple[PairMeasurement, ...], DroppedValues]:
-    """The measurement of each ordered pair, and the values that became none; a faulty cell is added to `faults`.
+    """Return the measurement of each ordered pair, and the values that became none.
 
-    `campaign` is that of rows that name none.
+    Faulty cells are added to `faults`. `campaign` is that of rows that name none.
     """
     values = DroppedValues()
     repeats: dict[PairKey, list[tuple[MeasuredCell, float]]] = defaultdict(list)  # NaN: infeasible or unstable
@@ -361,7 +367,7 @@ def _measurement(
 
 
 def _interval(cell: MeasuredCell, roles: ColumnRoles, slowdown: float) -> tuple[float, float]:
-    """(lower, upper) of the slowdown of one row; NaN where the row has none, or is about its neighbour."""
+    """Return lower and upper end of the slowdown's interval in one row; NaN where the row states none."""
     if not cell.is_own_side:
         return NAN, NAN
     lower, upper = (

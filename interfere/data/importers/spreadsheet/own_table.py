@@ -117,7 +117,7 @@ def read_spreadsheet(
 def _read_jobs(
     source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
 ) -> tuple[Sheet, ColumnRoles, tuple[ProfileRow, ...]]:
-    """The sheet of the jobs alone, the roles of its columns, and its profiles."""
+    """Read the sheet of the jobs alone. Return the sheet, the roles of its columns, and its profiles."""
     sheet = read_sheet(source, faults, options.decimal)
     roles, rows = read_profile_rows(
         sheet,
@@ -133,7 +133,10 @@ def _read_jobs(
 def _read_pairs(
     source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
 ) -> tuple[Sheet, ColumnRoles, tuple[MeasuredCell, ...], tuple[ColumnUse, ...]]:
-    """The sheet of the pairs, the roles of its columns, its measured cells, and how each column was understood."""
+    """Read the sheet of the pairs.
+
+    Return the sheet, the roles of its columns, its measured cells, and how each column was understood.
+    """
     given = options.conditions
     sheet = read_sheet(source, faults, options.decimal)
     roles = assign_roles(sheet.source.path, sheet.columns, options.mapping)
@@ -181,7 +184,7 @@ def _profiles(
 
 
 def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) -> Iterator[ExtraFact]:
-    """The extras of a sheet in long shape; a matrix has none."""
+    """Yield the cells of a sheet with one row a pair that are no known fact; a matrix has none."""
     victim, neighbour = roles.column("victim"), roles.column("neighbour")
     device = roles.column("device_type")
     for row in sheet.rows if victim and neighbour else ():
@@ -193,7 +196,7 @@ def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) 
 def _extras(
     row: CsvRow, roles: ColumnRoles, workload: str, neighbour: str, device_type: str, source: str
 ) -> Iterator[ExtraFact]:
-    """The cells of one row that are no known fact; `neighbour` is "" where the row is about a job alone."""
+    """Yield the cells of one row that are no known fact. `neighbour` is "" where the row is about a job alone."""
     for column in roles.extras:
         if not is_empty(row.fields[column]):
             yield ExtraFact(
@@ -277,9 +280,9 @@ JOB_COLUMNS = ("step_time_ms", "gpu_util_percent", "memory_util_percent", "memor
 def write_template(
     folder: Path, jobs: Sequence[str], *, device_type: str, mode: SharingMode, value: str, shape: Shape
 ) -> tuple[Path, ...]:
-    """Write both files, empty but for the names of the jobs; returns their paths.
+    """Write two spreadsheets to fill in, of pairs and of jobs, with the names of the jobs. Return their paths.
 
-    Raises ConflictError where one of them exists, InvalidInputError for an unknown measured value.
+    Raises ConflictError where one of the files exists, InvalidInputError for an unknown measured value.
     """
     if value not in MEASURES:
         raise InvalidInputError("no such measured value", value=repr(value), remedy=f"one of {', '.join(MEASURES)}")

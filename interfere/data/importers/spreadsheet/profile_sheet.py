@@ -22,7 +22,7 @@ from interfere.records import JobProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRow:
-    """The profile that one row gives."""
+    """A row of a spreadsheet, and the profile of a job that it gives."""
 
     row: CsvRow
     profile: JobProfile
@@ -37,7 +37,10 @@ def read_profile_rows(
     source: str,
     decimal: Decimal | None = None,
 ) -> tuple[ColumnRoles, tuple[ProfileRow, ...]]:
-    """The roles of the columns, and the profile of each row that has no fault. Raises TableError for wrong columns."""
+    """Return the roles of a sheet's columns, and the profile of each row that has no fault.
+
+    Faulty rows are added to `faults`. Raises TableError for wrong columns.
+    """
     # 1. Find the column of each fact.
     roles = assign_roles(sheet.source.path, sheet.columns, mapping, PROFILE_ROLES)
     if not roles.column("workload"):
@@ -70,7 +73,7 @@ def read_profile_rows(
 def _profile(
     row: CsvRow, roles: ColumnRoles, columns: Mapping[str, str], faults: Faults, device_type: str, source: str
 ) -> JobProfile | None:
-    """Return the profile in a row, of which `columns` are the columns with facts; None where the row has a fault."""
+    """Return the profile in a row; None where the row has a fault. `columns` holds the column of each fact."""
 
     def fail(field: str, problem: str, remedy: str) -> None:
         column = columns.get(field) or roles.column(field) or roles.column("workload")
@@ -105,7 +108,7 @@ def _profile(
 
 
 def _fact(row: CsvRow, roles: ColumnRoles, fact: str, column: str) -> float:
-    """The fact in a cell, in the unit of the profile. Raises TableError."""
+    """Return the fact in a cell in the unit that profiles have it in. Raises TableError."""
     is_zero = fact != "step_time_s" and re.fullmatch(r"0+([.,]0*)?", row.fields[column])
     value = 0.0 if is_zero else number_of(row, column)
     role = roles.role_of[column]

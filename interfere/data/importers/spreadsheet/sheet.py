@@ -48,7 +48,7 @@ EMPTY_CELLS = frozenset(("", "-", "–", "na", "n/a", "nan", "none", "null"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """The cells of one spreadsheet as text; `rows` without the empty ones, whose numbers are in `empty_rows`."""
+    """The cells of one spreadsheet as text. `rows` leaves empty rows out; `empty_rows` holds their numbers."""
 
     source: SourceFile
     columns: tuple[str, ...]
@@ -57,8 +57,10 @@ class Sheet:
     delimiter: str = ""  # of a CSV file
 
     def with_decimal(self, columns: Sequence[str], given: Decimal | None) -> "Sheet":
-        """Return the sheet with the decimal sign of the numbers in `columns`: the given sign, or else the sign by Law
-        3."""
+        """Return the sheet with its decimal sign known: the given one, else that of the first number in `columns`.
+
+        Without a given sign, a comma is a decimal sign only where semicolons separate the columns.
+        """
         sign = given
         if sign is None and self.delimiter == ";":
             cells = (row.fields[column] for row in self.rows for column in columns)
@@ -70,12 +72,12 @@ class Sheet:
 
 
 def is_empty(cell: str) -> bool:
-    """Whether a cell holds no value: blank, or a common word for it."""
+    """Return whether a cell holds no value: it is blank, or a common word for an absent value such as n/a."""
     return cell.lower() in EMPTY_CELLS
 
 
 def number_of(row: CsvRow, column: str) -> float:
-    """The positive number in a cell. Raises TableError, which names row, column and remedy."""
+    """Return the positive number in a cell. Raises TableError, which names row, column and remedy."""
     text = row.fields[column]
     has_other_sign = row.decimal == Decimal.COMMA and "." in text
     plain = text.replace(row.decimal, ".")
@@ -157,7 +159,7 @@ def _sheet(
     faults: Faults,
     delimiter: str = "",
 ) -> Sheet:
-    """The sheet of numbered rows of cells, without those of another width. Raises TableError for a bad header."""
+    """Make a sheet of numbered rows; those of another width go to `faults`. Raises TableError for a bad header."""
     path = source.path
     while columns and not columns[-1]:
         columns = columns[:-1]
@@ -185,7 +187,7 @@ def _sheet(
 
 
 def _cell(value: Any, decimal: Decimal | None) -> str:
-    """The text of a value, a number with the decimal sign of the sheet; "" for an absent one."""
+    """Return a value as the text of a cell, a number with the decimal sign of the sheet; "" for an absent value."""
     if value is None or value is getattr(value, "NaT", ()) or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):

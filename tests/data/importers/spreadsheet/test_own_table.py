@@ -397,6 +397,15 @@ def test_all_faults_of_the_sheets_are_told_at_once(tmp_path: Path) -> None:
     assert all(fault.field.split(", ", 1)[1] in text and fault.remedy in text for fault in caught.value.violations)
 
 
+def test_a_file_that_cannot_be_read_is_told_beside_the_faults_of_the_other(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text(HEAD + "a,b,fast\nb,c,35%\n")
+    (tmp_path / "jobs.xlsx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(TableError) as caught:
+        read_spreadsheet(tmp_path / "pairs.csv", tmp_path / "jobs.xlsx", OPTIONS)
+    assert "3 faults" in caught.value.what
+    assert all(part in str(caught.value) for part in ("jobs.xlsx: a workbook is not read", "row 2", "row 3"))
+
+
 def test_all_faults_of_the_columns_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("victim,job,step time,slowdown\na,b,5,1.5\n")
     mapping = {"cost": "speed", "load": "status"}

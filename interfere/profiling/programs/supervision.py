@@ -1,19 +1,28 @@
-"""Adopts orphans, samples what all processes below this one use, and ends every one of them.
+"""What the supervisor of a command works with: the processes below it, a log of bounded size, and a counter of steps.
 
+Processes: orphans are adopted, what all processes below this one use is sampled, and every one of them is ended.
 Laws: a descendant whose parent ended stays a descendant (child subreaper), whatever sessions and process groups it
 makes; the CPU time of processes that ended is not lost, whoever waited for them; when `end_descendants` returns an
 empty list, none is left. What the daemon of another program starts on a command's behalf (docker run, srun,
 systemd-run) is no descendant: its client is, and is asked to end like every other process.
+
+Output: what a command prints goes into a log, and steps are counted in it by a regular expression. Law: however much is
+printed, the head and the tail stay, and the log says how many bytes between them were dropped; the head is on disk at
+once.
 """
 
 import contextlib
 import ctypes
 import os
+import re
 import resource
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -57,17 +66,17 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, for the case that the parent itself is killed."""
+    """Ask the kernel to kill this process when its parent ends, even if the parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def descendants() -> list[psutil.Process]:
-    """All processes below this one, zombies included."""
+    """Return all processes below this one, ended but unreaped ones included."""
     return psutil.Process().children(recursive=True)
 
 
 def reap_children() -> dict[int, int]:
-    """Wait for every child that has ended; exit status by process id."""
+    """Wait for every child that has ended. Return exit status by process id."""
     exit_codes: dict[int, int] = {}
     while True:
         try:
@@ -123,9 +132,9 @@ def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
 
 
 def wait_for_core_s(pid: int) -> float | None:
-    """Seconds that the threads of a process have waited for a core while they could run (proc(5), schedstat).
+    """Return the seconds that the threads of a process have waited for a core while they could run.
 
-    None where the kernel does not say.
+    The source is schedstat, see proc(5). None where the kernel does not provide it.
     """
     total_ns = 0
     try:
@@ -182,3 +191,87 @@ def end_descendants(grace_s: float, meanwhile: Callable[[], None]) -> list[int]:
         meanwhile()
         reap_children()
     return []
+
+
+# --- output ----------------------------------------------------------------------------------------------------------
+
+HEAD_BYTES = TAIL_BYTES = 256 << 10  # each about 3,000 lines: start-up and its warnings, and what went wrong at the end
+LINE_BYTES = 4 << 10  # of a line that is searched: a step's line is shorter, and the time of a pattern stays bounded
+LAST_LINES = 5
+
+
+class BoundedLog:
+    """Writes the head and the tail of an endless stream of bytes into one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.file: BinaryIO = path.open("wb", buffering=0)
+        self.head_room_bytes = HEAD_BYTES
+        self.tail: deque[bytes] = deque()
+        self.tail_bytes = self.dropped_bytes = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Append a chunk; beyond the head, the oldest bytes of the tail are dropped."""
+        head, tail = chunk[: self.head_room_bytes], chunk[self.head_room_bytes :]
+        if head:
+            self.file.write(head)
+            self.head_room_bytes -= len(head)
+        if not tail:
+            return
+        self.tail.append(tail)
+        self.tail_bytes += len(tail)
+        while self.tail_bytes - len(self.tail[0]) >= TAIL_BYTES:
+            dropped = len(self.tail.popleft())
+            self.tail_bytes -= dropped
+            self.dropped_bytes += dropped
+
+    def close(self) -> None:
+        """Write the tail, after a line that says how much is missing before it."""
+        tail = b"".join(self.tail)
+        self.dropped_bytes += max(0, len(tail) - TAIL_BYTES)
+        if self.dropped_bytes:
+            self.file.write(f"\n[interfere dropped {self.dropped_bytes} bytes of output here]\n".encode())
+        self.file.write(tail[-TAIL_BYTES:])
+        self.file.close()
+
+
+class StepScanner:
+    """Counts the steps in what a command prints: one per match of a pattern, or as many as its counter advanced.
+
+    A counter that goes back began anew (another epoch); one that repeats (another rank) adds no step.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = re.compile(pattern.encode())
+        self.open_line = b""
+        self.counter: int | None = None
+
+    def count_steps(self, chunk: bytes) -> int:
+        """Return the number of steps in the lines that `chunk` completes. A carriage return ends a line too."""
+        *lines, open_line = re.split(rb"[\r\n]", self.open_line + chunk)
+        self.open_line = open_line[:LINE_BYTES]
+        return sum(self._steps_of(match) for line in lines for match in self.pattern.finditer(line[:LINE_BYTES]))
+
+    def _steps_of(self, match: re.Match[bytes]) -> int:
+        if not self.pattern.groups:
+            return 1
+        text = match[1] or b""
+        if not text.isdigit():
+            return 0
+        counter, previous = int(text), self.counter
+        self.counter = counter
+        if previous is None:
+            return 1
+        return counter - previous if counter >= previous else counter
+
+
+def last_lines(path: Path) -> str:
+    """Return the last few lines of a log that are not empty, joined to one printable line."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4 * LINE_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip()[:200] for line in re.split(r"[\r\n]", text) if line.strip()]
+    joined = " | ".join(lines[-LAST_LINES:])
+    return "".join(character if character.isprintable() else "?" for character in joined)
