@@ -206,7 +206,7 @@ def _read_token(path: Path) -> str:
         raise InvalidInputError("the token cannot be read", value=f"{path}: {error}", remedy="give a file") from None
 
 
-# --- saved answers ---------------------------------------------------------------------------------------------------
+# --- saved answers ----------------------------------------------------------------------------------------------------
 
 
 class SavedAnswers:

@@ -220,7 +220,7 @@ def describe(report: CellReport) -> str:
     return text + (f"; {report.hint}" if report.hint else "")
 
 
-# --- observations and profiles from windows --------------------------------------------------------------------------
+# --- observations and profiles from windows ---------------------------------------------------------------------------
 
 
 MAX_ID = 256  # characters; a longer id ends in its digest

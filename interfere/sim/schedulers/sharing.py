@@ -198,8 +198,8 @@ def fitting_pair(
     gpus, limit = state.job.gpus, settings.max_shared_gpus
     if pair is None or gpus != len(host.device_ids) or (limit is not None and gpus > limit):
         return None
-    pools = {cluster.devices[device_id].device.pool for device_id in host.device_ids} if state.job.pools else set()
-    return pair if pools <= set(state.job.pools) else None
+    pools = state.job.pools
+    return pair if not pools or all(cluster.devices[each].device.pool in pools for each in host.device_ids) else None
 
 
 def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
