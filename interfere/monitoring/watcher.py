@@ -323,7 +323,7 @@ class SoloFacts:
         )
 
     def mark_registered(self, profiles: Iterable[JobProfile]) -> None:
-        """Note that these profiles were given out."""
+        """Note that these profiles were sent to the server."""
         for profile in profiles:
             key = profile.workload, profile.device_type
             self._registered[key] = self._sums[key].windows
@@ -337,7 +337,7 @@ class SoloFacts:
 
     @classmethod
     def from_json(cls, rows: Iterable[Any]) -> "SoloFacts":
-        """The sums of a state file. Raises ValueError or TypeError where they are none."""
+        """Return the sums that a state file holds. Raises ValueError or TypeError for rows of another form."""
         facts = cls()
         for workload, device_type, gauges, steps, seconds, windows, end_s, registered in rows:
             values = {str(name): [float(number) for number in numbers] for name, numbers in gauges.items()}
@@ -348,7 +348,7 @@ class SoloFacts:
 
 
 def _profile(key: tuple[str, str], sums: _Sums) -> JobProfile | None:
-    """A profile of means; None without any fact, or where a record refuses it."""
+    """Return a profile of mean values; None where no fact is known, or the facts make no valid profile."""
     facts: dict[str, Any] = {
         name: largest if name == MEMORY else total / count for name, (count, total, largest) in sums.gauges.items()
     }

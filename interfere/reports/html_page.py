@@ -203,7 +203,7 @@ def _figure(figure: Figure) -> Html:
 
 
 def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:
-    """The series by their marks; a single one needs no legend."""
+    """Return a legend that shows the mark of each series; nothing for a single series."""
     if len(series) < 2:
         return []
     entries = (

@@ -34,7 +34,7 @@ class PairShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairing:
-    """The best other pairing of the same hours on one device type."""
+    """The pairing of the same job-hours on one device type that would have lost least progress."""
 
     device_type: str
     device_hours: float  # of pairs whose slowdowns are known, which were matched anew
@@ -54,7 +54,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPair:
-    """A pair that is worth measuring, and what it decides."""
+    """A pair that is worth measuring, the reason, and the job-hours that depend on the result."""
 
     device_type: str
     names: Pair

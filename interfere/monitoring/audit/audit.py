@@ -146,7 +146,7 @@ class AuditSums:
         )
 
     def _sides(self, known: KnownSlowdowns) -> dict[SideKey, Side]:
-        """Return every workload in every company that it had."""
+        """Return the hours and the slowdown of each workload beside each set of neighbours that it had."""
         hours: dict[SideKey, float] = defaultdict(float)
         for (device_type, workloads), seconds in self._seconds.items():
             if len(workloads) > 1:
@@ -170,7 +170,7 @@ class AuditSums:
     def _workloads(
         self, sides: Mapping[SideKey, Side], estimates: Sequence[SlowdownEstimate]
     ) -> tuple[WorkloadCost, ...]:
-        """Return all workloads on each device type. The workload that lost most comes first."""
+        """Return the cost of sharing to each workload on each device type. The workload that lost most comes first."""
         alone: dict[tuple[str, str], float] = defaultdict(float)
         for (device_type, names), seconds in self._seconds.items():
             for name in names:

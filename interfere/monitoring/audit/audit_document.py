@@ -130,7 +130,7 @@ def _key_figures(report: AuditReport) -> Tiles:
 
 
 def _sides(pair: PairCost) -> tuple[Side, ...]:
-    """The most slowed side of a pair first; copies of one workload have one side."""
+    """Return both sides of a pair, the most slowed first; a pair of two copies of one workload has one side."""
     first = pair.worst_side
     other = pair.sides[0] if pair.sides[1] is first else pair.sides[1]
     return (first, other) if pair.names[0] != pair.names[1] else (first,)
@@ -171,7 +171,7 @@ def _who_hurts_whom(report: AuditReport) -> list[Section]:
 
 
 def _interval_plot(pairs: Sequence[PairCost]) -> list[doc.RowPlot]:
-    """The slowdowns with their intervals, in the order of the table; predicted ones hollow."""
+    """Return a plot of the slowdowns and their intervals in the order of the table; predicted slowdowns are hollow."""
     sides = [side for pair in pairs for side in _sides(pair) if side.origin is not Origin.UNKNOWN][:MAX_PAIRS]
     rows = tuple(
         doc.PlotRow(
@@ -282,7 +282,7 @@ def scope(report: AuditReport) -> str:
 
 
 def headline(report: AuditReport) -> str:
-    """The one sentence to pass on."""
+    """Return the sentence that sums up the audit: the worst pair, or why none is known."""
     pair = next((pair for pair in report.pairs if pair.worst_side.origin is Origin.MEASURED), None)
     if report.shared_hours == 0:
         return "No device was shared in this time, so sharing cost nothing."
@@ -302,7 +302,7 @@ def total(report: AuditReport) -> str:
 
 
 def interval(side: Side) -> str:
-    """The interval of a side's slowdown; that of a prediction says so."""
+    """Return the interval of the slowdown of one workload of a pair, marked where it is predicted."""
     if side.origin is Origin.UNKNOWN:
         return "unknown"
     text = f"{format_slowdown(side.lower)} to {format_slowdown(side.upper)}"

@@ -46,7 +46,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """The time that one workload lost beside one set of neighbours."""
+    """The slowdown of one workload beside one set of neighbours, and the hours that its jobs spent there."""
 
     victim: str
     company: Company
@@ -66,7 +66,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCost:
-    """Two workloads that shared devices, and what it cost both."""
+    """Two workloads that shared devices, and the progress that each lost by sharing."""
 
     device_type: str
     device_hours: float
@@ -151,7 +151,7 @@ class KnownSlowdowns:
 
 
 class PairEffects:
-    """Predictions of one device type."""
+    """Predicts slowdowns of pairs of workloads on one device type from the pairs that were measured there."""
 
     def __init__(self, measured: Sequence[SlowdownEstimate]) -> None:
         """Fit the effects. `measured`: slowdowns beside one neighbour."""

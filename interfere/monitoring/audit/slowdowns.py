@@ -71,7 +71,7 @@ class EpisodeLog:
         self.windows = 0
 
     def add(self, windows: Iterable[CompanyWindow]) -> None:
-        """Add windows, each once."""
+        """Add windows to the episodes they belong to. A window must not be added twice."""
         for window in windows:
             self.windows += 1
             ids = tuple(sorted(each.job.id for each in window.jobs))
@@ -173,7 +173,7 @@ def _residuals(episodes: Sequence[Episode], *, with_jobs: bool) -> tuple[Floats,
 
 
 def _group_medians(values: Floats, group: NDArray[np.int64]) -> Floats:
-    """The median of the values of each group, by its number."""
+    """Return the median of the values of each group, indexed by the number of the group."""
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(1, int(group.max()) + 1))
     return np.array([np.median(part) for part in np.split(values[order], edges)])
@@ -215,7 +215,7 @@ def _estimates(episodes: Sequence[Episode], common_sd: float) -> list[SlowdownEs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """The levels of c companies at each of g values of (σ, τ), and how probable these are."""
+    """The levels of c companies at each of g grid points of (σ, τ), and the probability of each grid point."""
 
     weight: Floats  # float64[g], sums to 1
     levels: Floats  # float64[g, c]
@@ -247,7 +247,7 @@ class _Fit:
 
 
 def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: float) -> _Fit:
-    """The mixed model of one workload over the grid of (σ, τ)."""
+    """Fit the mixed model of one workload at each point of the grid of (σ, τ)."""
     # 1. Data: log rates, one indicator column a company, the job of each row, and the shape of the noise.
     y = np.array([episode.log_rate for episode in episodes])
     column = np.array([companies.index(episode.company) for episode in episodes])

@@ -156,7 +156,7 @@ def is_infeasible(state: JobState, cluster: Cluster, estimate: Estimate) -> bool
 
 
 def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Estimate) -> float:
-    """Return when the next of these waiting jobs becomes infeasible; inf where none does."""
+    """Return the next time at which a deadline of these waiting jobs becomes infeasible; inf where none does."""
     moments_s = (state.job.deadline_s - estimate.optimistic_s(state, cluster) + 2 * LATE_S for state in states)
     return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
 
@@ -181,5 +181,5 @@ def find_timely_devices(
 
 
 def windows_from(device: SimDevice, now_s: float) -> Windows:
-    """Return the known windows of a device from now on; at least one."""
+    """Return the windows from now on in which a device is known to be present; at least one window."""
     return device.known_windows(now_s) or ALWAYS
