@@ -157,7 +157,7 @@ class SlotAdmission:
     _seen: set[str] = field(default_factory=set)
 
     def decide(self, cluster: Cluster) -> Decision:
-        """Admit new jobs, lay out all admitted jobs in slots, start those whose slots begin now, then best-effort jobs."""
+        """Admit new jobs, lay out all admitted jobs in slots, and start the jobs whose slots begin now, then others."""
         # 1. Admit or drop each job with a deadline that is new.
         capacity = _FreeCapacity(cluster, self.estimate)
         admitted = [state for state in cluster.waiting.values() if state.job.id in self._promised]
