@@ -60,7 +60,6 @@ EDGES = (*FASTER, *STEPS)
 CLASSES = ("d3", "d2", "d1", "u0", "u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8")
 # (Maximum number of columns, class of the table): with more columns the map needs smaller cells.
 SIZES = ((16, "wide"), (28, "medium"), (44, "dense"))
-MAX_PRINTED_COLUMNS = 28  # up to which the values are printed in the cells
 MARKS = {Absence.UNSTABLE: "?", Absence.INFEASIBLE: "×", Absence.MISSING: "·"}
 NAMES = {Absence.UNSTABLE: "unstable", Absence.INFEASIBLE: "infeasible", Absence.MISSING: "not measured"}
 
