@@ -1,10 +1,8 @@
 """Audit what sharing GPUs has cost, from what monitoring recorded; nothing is changed and no job is touched."""
 
-import math
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress as Bar
@@ -81,7 +79,7 @@ def audit(
     report = _read(source, settings, days, until)
     document = audit_document(report, name)
     page = write_html_page(out, document)
-    emit(audit_facts(report) | {"page": str(page)}, document, as_json=as_json)
+    emit(report.facts() | {"page": str(page)}, document, as_json=as_json)
     progress_note(f"page: {page}")
 
 
@@ -140,16 +138,3 @@ def _time_s(text: str) -> float:
         remedy = "write 2026-10-31, 2026-10-31T08:00, or unix seconds"
         raise InvalidInputError("not a time", value=repr(text), remedy=remedy) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-
-def audit_facts(report: "AuditReport") -> dict[str, Any]:
-    """Return the report for programs, every pair with its verdict and what both jobs lost."""
-    document: dict[str, Any] = asdict(report)
-    for pair, record in zip(report.pairs, document["pairs"], strict=True):
-        known = not math.isnan(pair.joint_throughput)
-        record["verdict"] = pair.verdict.value if known else "unknown"
-        record |= {"lost_hours": pair.lost_hours, "joint_throughput": pair.joint_throughput}
-    for cost, record in zip(report.workloads, document["workloads"], strict=True):
-        record["moved_by_load"] = cost.moved_by_load
-    document["lost_hours"] = report.lost_hours
-    return document

@@ -55,7 +55,7 @@ def stretches(job_times_s: Mapping[str, Sequence[Floats]], idle_times_s: Sequenc
 
 
 def _scrape_times(every: Sequence[Floats]) -> tuple[Floats, float]:
-    """The times at which a device was sampled by any series, and the usual interval between them."""
+    """Return the times at which any series sampled a device, and the usual interval between two samples."""
     longest = max(every, key=len, default=np.zeros(0))
     interval_s = sampling_interval_s(longest)
     if math.isnan(interval_s):
@@ -65,7 +65,7 @@ def _scrape_times(every: Sequence[Floats]) -> tuple[Floats, float]:
 
 
 def _present(series: Sequence[Floats], grid: Floats, tolerance_s: float) -> np.ndarray:
-    """Whether a job has a sample at each time of the grid, bool[n]."""
+    """Return bool[n]: whether a job has a sample at each of n times."""
     times_s = np.unique(np.concatenate(series))
     after = np.clip(np.searchsorted(times_s, grid), 0, len(times_s) - 1)
     before = np.clip(after - 1, 0, None)

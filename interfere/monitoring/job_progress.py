@@ -99,7 +99,7 @@ def progress_of_job(series: Sequence[SampleSeries], *, is_counter: bool, lag_s: 
 
 
 def _integral(series: SampleSeries, max_gap_s: float) -> Floats:
-    """Steps up to each sample, from a series of steps per second; across a gap nothing is added."""
+    """Return the number of steps up to each sample of a series of steps per second; a gap adds no steps."""
     elapsed_s = np.diff(series.times_s)
     added = np.where(elapsed_s > max_gap_s, 0.0, elapsed_s * np.clip(series.values[1:], 0.0, None))
     return np.append(0.0, np.cumsum(added))

@@ -185,7 +185,7 @@ class PrometheusSource:
 
 
 def _series(data: dict[str, Any]) -> list[SampleSeries]:
-    """The series of a matrix. Raises UnavailableError where the answer is none."""
+    """Return the series in an answer of Prometheus. Raises UnavailableError where the answer holds no matrix."""
     found = []
     try:
         for result in data["result"]:
@@ -206,7 +206,7 @@ def _read_token(path: Path) -> str:
         raise InvalidInputError("the token cannot be read", value=f"{path}: {error}", remedy="give a file") from None
 
 
-# --- saved answers ---------------------------------------------------------------------------------------------------
+# --- saved answers ----------------------------------------------------------------------------------------------------
 
 
 class SavedAnswers:

@@ -189,7 +189,7 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
 def _devices(
     series: Sequence[SampleSeries], labels: SiteLabels, left_out: Counter[str]
 ) -> tuple[list[_Device], dict[int, JobIdentity]]:
-    """The devices by id, and the job of each series by its index."""
+    """Return the devices in order of their ids, and the job of each series by the index of the series."""
     devices: dict[str, _Device] = {}
     job_of_series: dict[int, JobIdentity] = {}
     for k, each in enumerate(series):
@@ -252,7 +252,7 @@ def _jobs_on_several_devices(devices: Sequence[_Device]) -> frozenset[str]:
 
 
 def _windows(device: _Device, stretch: Stretch, jobs: _Jobs, settings: MonitoringSettings) -> Iterator[CompanyWindow]:
-    """The windows of one stretch."""
+    """Yield the windows into which one stretch of constant company is cut."""
     # 1. Samples can lie up to one interval inside either edge: a time of min_window_s shows so much less.
     shortest_s = settings.min_window_s - (1.5 + JITTER) * stretch.interval_s
     certain = stretch.start_s, stretch.end_s - settings.exporter_delay_s

@@ -18,7 +18,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -220,7 +220,7 @@ def describe(report: CellReport) -> str:
     return text + (f"; {report.hint}" if report.hint else "")
 
 
-# --- observations and profiles from windows --------------------------------------------------------------------------
+# --- observations and profiles from windows ---------------------------------------------------------------------------
 
 
 MAX_ID = 256  # characters; a longer id ends in its digest
@@ -275,6 +275,7 @@ class _Sums:
     seconds: float = 0.0
     windows: int = 0  # of it alone
     end_s: float = 0.0
+    registered: int = 0  # windows in the profile that was last sent to the server
 
 
 class SoloFacts:
@@ -285,7 +286,6 @@ class SoloFacts:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], _Sums] = {}
-        self._registered: dict[tuple[str, str], int] = {}  # windows in the profile that was given out last
 
     def add(self, windows: Iterable[CompanyWindow]) -> None:
         """Add windows. A job alone contributes all its facts; a job with neighbours contributes only the memory known
@@ -303,7 +303,7 @@ class SoloFacts:
                     sums.gauges[name] = [count + gauge.samples, total + gauge.total, max(largest, gauge.largest)]
                 if alone and each.measured is not None:
                     if not sums.steps:  # a new fact, which a server should not wait for
-                        self._registered.pop((each.job.workload, window.device.type), None)
+                        sums.registered = 0
                     sums.steps += each.measured.steps
                     sums.seconds += each.measured.end_s - each.measured.start_s
 
@@ -317,38 +317,32 @@ class SoloFacts:
         return tuple(
             profile
             for key, sums in self._sums.items()
-            if sums.windows
-            and sums.windows >= 2 * self._registered.get(key, 0)
-            and (profile := _profile(key, sums)) is not None
+            if sums.windows and sums.windows >= 2 * sums.registered and (profile := _profile(key, sums)) is not None
         )
 
     def mark_registered(self, profiles: Iterable[JobProfile]) -> None:
-        """Note that these profiles were given out."""
+        """Note that these profiles were sent to the server."""
         for profile in profiles:
-            key = profile.workload, profile.device_type
-            self._registered[key] = self._sums[key].windows
+            sums = self._sums[profile.workload, profile.device_type]
+            sums.registered = sums.windows
 
     def to_json(self) -> list[Any]:
         """The sums, for a state file."""
-        return [
-            [*key, sums.gauges, sums.steps, sums.seconds, sums.windows, sums.end_s, self._registered.get(key, 0)]
-            for key, sums in self._sums.items()
-        ]
+        return [[*key, *astuple(sums)] for key, sums in self._sums.items()]
 
     @classmethod
     def from_json(cls, rows: Iterable[Any]) -> "SoloFacts":
-        """The sums of a state file. Raises ValueError or TypeError where they are none."""
+        """Return the sums that a state file holds. Raises ValueError or TypeError for rows of another form."""
         facts = cls()
         for workload, device_type, gauges, steps, seconds, windows, end_s, registered in rows:
             values = {str(name): [float(number) for number in numbers] for name, numbers in gauges.items()}
-            sums = _Sums(values, float(steps), float(seconds), int(windows), float(end_s))
+            sums = _Sums(values, float(steps), float(seconds), int(windows), float(end_s), int(registered))
             facts._sums[str(workload), str(device_type)] = sums
-            facts._registered[str(workload), str(device_type)] = int(registered)
         return facts
 
 
 def _profile(key: tuple[str, str], sums: _Sums) -> JobProfile | None:
-    """A profile of means; None without any fact, or where a record refuses it."""
+    """Return a profile of mean values; None where no fact is known, or the facts make no valid profile."""
     facts: dict[str, Any] = {
         name: largest if name == MEMORY else total / count for name, (count, total, largest) in sums.gauges.items()
     }

@@ -68,7 +68,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms and what is said of each; an empty text is shown as a dash."""
+    """A list of terms with a text about each; an empty text is shown as a dash."""
 
     entries: tuple[tuple[str, Words], ...]
 
@@ -91,7 +91,7 @@ class Tile:
 
     @property
     def text(self) -> str:
-        """The value as it is read."""
+        """The value as text, with its unit."""
         if isinstance(self.value, str):
             return self.value
         return self.form.text(self.value) if self.form else f"{self.value:g}"
@@ -105,7 +105,7 @@ class Tiles:
 
 
 class Estimate(NamedTuple):
-    """A number with its interval; `label` says more of it where a reader points at it in a figure."""
+    """A number with its interval; `label` is shown where a reader points at the number in a figure."""
 
     value: float
     low: float = NAN
@@ -119,7 +119,7 @@ class Estimate(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Two ends without a value between them."""
+    """An interval without a central value."""
 
     low: float
     high: float
@@ -197,7 +197,7 @@ def text_table(
 
 
 def cell_text(cell: Cell, column: Column) -> str:
-    """A cell as it is read; None is nothing to say, NaN a number that is not known."""
+    """Return the text of a cell: empty for None, a dash for NaN, which is an unknown number."""
     if cell is None or isinstance(cell, str):
         return cell or ""
     if isinstance(cell, Toned | Link):
@@ -310,7 +310,7 @@ class Absence(StrEnum):
 
 
 class HeatCell(NamedTuple):
-    """A ratio or the reason why there is none, and what is said where a reader points at it."""
+    """A cell of a heat map: a ratio or the reason why it is missing, and a label for a reader who points at it."""
 
     value: float
     label: str

@@ -60,7 +60,6 @@ EDGES = (*FASTER, *STEPS)
 CLASSES = ("d3", "d2", "d1", "u0", "u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8")
 # (Maximum number of columns, class of the table): with more columns the map needs smaller cells.
 SIZES = ((16, "wide"), (28, "medium"), (44, "dense"))
-MAX_PRINTED_COLUMNS = 28  # up to which the values are printed in the cells
 MARKS = {Absence.UNSTABLE: "?", Absence.INFEASIBLE: "×", Absence.MISSING: "·"}
 NAMES = {Absence.UNSTABLE: "unstable", Absence.INFEASIBLE: "infeasible", Absence.MISSING: "not measured"}
 
@@ -203,7 +202,7 @@ def _figure(figure: Figure) -> Html:
 
 
 def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:
-    """The series by their marks; a single one needs no legend."""
+    """Return a legend that shows the mark of each series; nothing for a single series."""
     if len(series) < 2:
         return []
     entries = (

@@ -59,7 +59,7 @@ def _row(row: Sequence[Cell]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Records as objects, number formats as the unit of their numbers."""
+    """Return a value of a document as JSON: a record becomes an object, a number format the unit of its numbers."""
     plain: Any = json_value(value)
     if isinstance(value, NumberFormat):
         plain = value.quantity

@@ -251,7 +251,7 @@ def _row_mark(series: Series, value: Estimate, row: str, axis: Axis, xs: Scale, 
 
 
 def lanes_plot(plot: Lanes) -> Html:
-    """Boxes on lanes; those of a lane that overlap stand below each other."""
+    """Draw boxes on lanes. Boxes of one lane that overlap are drawn below each other."""
     left = _label_width(lane.label for lane in plot.lanes)
     ends = [end for lane in plot.lanes for box in lane.boxes for end in (box.start, box.end)]
     xs = scale_of(plot.axis, ends, left, WIDTH - RIGHT)
@@ -270,7 +270,7 @@ def lanes_plot(plot: Lanes) -> Html:
 
 
 def _tracks(boxes: Sequence[Box]) -> list[list[Box]]:
-    """The boxes in as few rows as they need not to overlap."""
+    """Return the boxes of a lane in as few rows as possible, such that the boxes of a row do not overlap."""
     tracks: list[list[Box]] = []
     for box in sorted(boxes, key=lambda box: box.start):
         free = next((track for track in tracks if track[-1].end <= box.start), None)
@@ -314,7 +314,7 @@ def _class(series: Series) -> str:
 
 
 def legend_symbol(series: Series, *, is_box: bool = False) -> Html:
-    """The mark of a series as it stands in a legend."""
+    """Return the mark of a series for a legend, as a small drawing."""
     if not is_box and series.mark in (Mark.DOT, Mark.DIAMOND, Mark.TICK):
         symbol = _symbol(series.mark, 7.0, 7.0, 4.0)
     elif not is_box and series.mark in (Mark.LINE, Mark.STEP):
@@ -374,7 +374,7 @@ def _labels_below(axis: Axis, xs: Scale, foot: float, width: float) -> list[Html
 
 
 def _rotated(title: str, foot: float) -> Html:
-    """The title of a vertical axis, beside it."""
+    """Return the title of a vertical axis, rotated by 90 degrees and placed beside the axis."""
     middle = (TOP + foot) / 2
     return tag("text", title, x=-middle, y=10.0, transform="rotate(-90)", text_anchor="middle")
 

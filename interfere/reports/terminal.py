@@ -100,7 +100,7 @@ def _style(tone: Tone) -> str:
 
 
 def _hanging(mark: str, text: "str | Text", indent: int) -> "RichTable":
-    """A list item whose further lines stand below its first word."""
+    """Return a list item, indented so that its second and later lines begin below its first word."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -112,7 +112,7 @@ def _hanging(mark: str, text: "str | Text", indent: int) -> "RichTable":
 
 
 def _table(table: Table, width: int, *, has_title: bool) -> "Iterator[RenderableType]":
-    """The table in as many pieces as the width needs, and how many rows it leaves out."""
+    """Yield a table in pieces that fit the width, then a line on how many rows are left out, if any."""
     from rich.text import Text
 
     shown = [k for k, column in enumerate(table.columns) if not column.is_detail]

@@ -60,7 +60,7 @@ class Span:
 
     @property
     def partner_id(self) -> str:
-        """The first job beside it; empty: none."""
+        """The id of the first job on the same devices; empty where the job ran alone."""
         return self.company_ids[0] if self.company_ids else ""
 
 
@@ -89,7 +89,7 @@ class JobState:
 
     @property
     def partner(self) -> "JobState | None":
-        """The first job of its company, where devices have two seats the only one; None without company."""
+        """The first of the other jobs on the same devices; None where the job is alone there."""
         return self.company[0] if self.company else None
 
     def end_s(self) -> float:
@@ -99,7 +99,7 @@ class JobState:
 
 @dataclass(slots=True)
 class Cluster:
-    """The state at `now_s`. Schedulers read it; only `replay` writes it."""
+    """The state of a simulated cluster at `now_s`. Schedulers read the state; only `replay` changes it."""
 
     world: World
     truth: Truth
@@ -169,7 +169,7 @@ class Cluster:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def arrive(self, job: SimJob) -> None:
-        """A job joins the queue."""
+        """Add a job to the queue."""
         state = JobState(job=job, arrival_rank=len(self.jobs), remaining_s=job.duration_s)
         self.jobs[job.id] = self.waiting[job.id] = state
 
@@ -186,7 +186,7 @@ class Cluster:
         )
 
     def start(self, start: Start) -> None:
-        """A waiting job gets its devices."""
+        """Let a waiting job run on the devices that `start` names. Raises ValueError where that is not allowed."""
         state = self.waiting.get(start.job_id)
         if state is None:
             raise ValueError(f"{start.job_id} does not wait")
@@ -253,7 +253,7 @@ class Cluster:
         state.ended_s = math.inf
 
     def end(self, job_id: str) -> None:
-        """A running job has done its work."""
+        """Note that a running job has done its work, and free its devices."""
         state = self.running[job_id]
         self._release_devices(state)
         state.remaining_s, state.ended_s = 0.0, self.now_s
@@ -290,7 +290,7 @@ class Cluster:
             self.changed_rates.append(member)
 
     def _account_work(self, state: JobState) -> None:
-        """Count the work done since `accounted_s` at the rate that held until now, as one span."""
+        """Record the work that a job has done since `accounted_s`, at the rate that held until now, as one span."""
         if state.rate > 0 and self.now_s > state.accounted_s:
             done_s = min(state.remaining_s, state.rate * (self.now_s - state.accounted_s))
             state.remaining_s -= done_s

@@ -113,7 +113,7 @@ class EdgeSetting:
     seed: int = 0  # of the revocations
 
     def apply(self, world: World) -> World:
-        """The world with such an edge."""
+        """Return a world with the edge devices that this setting describes."""
         return with_edge(world, added=self.added, revocation_seed=self.seed if self.revoked else None)
 
 

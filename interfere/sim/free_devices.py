@@ -50,14 +50,14 @@ class FreeDevices:
         return iter([device for _, device in sorted(entries, key=_position)])
 
     def copy(self) -> "FreeDevices":
-        """A set of its own with the same devices."""
+        """Return an independent set with the same devices."""
         twin = FreeDevices.__new__(FreeDevices)
         twin._places, twin._count = self._places, self._count
         twin._classes = [free.copy() for free in self._classes]
         return twin
 
     def only(self, devices: Iterable[Device]) -> "FreeDevices":
-        """A set of its own with these devices of the same world."""
+        """Return an independent set that holds the given devices of the same world as free."""
         return FreeDevices(self._places, devices)
 
     def prefer(self, found: Iterable[Device], key: Callable[[Device], float]) -> tuple[Device, ...]:
@@ -130,7 +130,7 @@ def _position(entry: _Entry) -> int:
 
 
 class _FreeClass:
-    """Free devices of one pool and type: by node, and the nodes by their number of free devices."""
+    """The free devices of one pool and type by node, and the nodes by their number of free devices."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, tuple[_Entry, ...]] = {}  # node -> its free devices in order
@@ -144,7 +144,7 @@ class _FreeClass:
         return twin
 
     def put(self, node: int, before: tuple[_Entry, ...], after: tuple[_Entry, ...]) -> None:
-        """A node's free devices change."""
+        """Replace the free devices of a node, `before` by `after`, and keep the index by count up to date."""
         if len(before) == len(after):
             return
         if before:
@@ -159,7 +159,7 @@ class _FreeClass:
         self.count += len(after) - len(before)
 
     def choose(self, gpus: int, max_nodes: int) -> list[tuple[int, int]]:
-        """(node, devices to take of it) for a job; empty where it would take more than `max_nodes`."""
+        """Return pairs (node, number of devices to take) for a job; empty where more than `max_nodes` are needed."""
         by_count = self.by_count
         for count in range(gpus, len(by_count)):  # the usual case: one node holds it
             if by_count[count]:

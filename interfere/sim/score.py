@@ -28,7 +28,10 @@ LARGEST = ("makespan_s", "worst_slowdown")  # figures of which the largest is th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What the figures of one replay, or of several together, are computed from. `e` of its jobs ended."""
+    """The score of the jobs of one replay or of several: arrays and sums, and the figures computed from them.
+
+    e is the number of jobs that ended, b the number of those without a deadline.
+    """
 
     completion_s: Floats  # float64[e]
     slowdown: Floats  # float64[e]
@@ -109,11 +112,11 @@ class Score:
 
     @property
     def satisfaction(self) -> float:
-        """Deadlines met over all submitted jobs that have one; NaN where none has."""
+        """Share of jobs with a deadline that met it; NaN where no job has a deadline."""
         return self.met / self.with_deadline if self.with_deadline else math.nan
 
     def facts(self) -> dict[str, float]:
-        """Return every figure by its name: what is computed from arrays and sums, and the other numbers."""
+        """Return every figure of the score by its name."""
         computed = [name for name, member in vars(Score).items() if isinstance(member, property)]
         counted = [each.name for each in fields(self) if each.type in (int, float) and each.name not in SUMS]
         return {name: getattr(self, name) for name in (*computed, *counted)}
@@ -137,7 +140,7 @@ def score_of(scores: Sequence[Score]) -> Score:
 
 
 def _score_of_one(replayed: Replayed, cap: float) -> Score:
-    """The score of one replay."""
+    """Return the score of all jobs of one replay. `cap`: slowdown past which a pair counts in `pairs_past_cap`."""
     jobs = _JobArrays(replayed)
     done, missed = np.isfinite(replayed.ended_s), jobs.missed
     completion_s = replayed.completion_s[done]
@@ -181,7 +184,7 @@ def _score_of_one(replayed: Replayed, cap: float) -> Score:
 
 
 class _JobArrays:
-    """What a score needs of n jobs, in the order of their arrival."""
+    """Arrays over the n jobs of a replay, in order of arrival, from which scores are computed."""
 
     def __init__(self, replayed: Replayed) -> None:
         jobs = replayed.world.jobs
@@ -229,24 +232,24 @@ class DayTotals:
     worst_slowdown: Floats  # float64[d]: the largest by company; 0 on days without jobs
 
     def completion(self) -> DaySums:
-        """Mean completion time of the jobs that end."""
+        """Daily sums for the mean completion time of the jobs that end."""
         return DaySums(numerator=self.completion_s, denominator=self.ended)
 
     def completion_change(self, reference: "DayTotals") -> DaySums:
-        """Completion times over those of the same jobs in a reference."""
+        """Daily sums for the ratio of completion times to those of the same jobs in a reference."""
         return DaySums(numerator=self.completion_s, denominator=reference.completion_s)
 
     def deadlines_met(self, reference: "DayTotals | None" = None) -> DaySums:
-        """Deadlines met, less those that a reference met, over all deadlines."""
+        """Daily sums for the share of deadlines met, minus the share that a reference met where one is given."""
         met = self.met if reference is None else self.met - reference.met
         return DaySums(numerator=met, denominator=self.with_deadline)
 
     def best_effort_completion(self) -> DaySums:
-        """Mean completion time of the jobs that have no deadline and end."""
+        """Daily sums for the mean completion time of the jobs that have no deadline and end."""
         return DaySums(numerator=self.best_effort_s, denominator=self.best_effort)
 
     def worst(self) -> DaySums:
-        """The largest slowdown by company of a job of each day; days without jobs count nowhere."""
+        """Daily sums for the largest slowdown by company of a day, averaged over the days that have jobs."""
         return DaySums(numerator=self.worst_slowdown, denominator=(self.worst_slowdown > 0).astype(np.float64))
 
 

@@ -40,12 +40,11 @@ def worlds_of(
     mode: SharingMode,
     clusters: tuple[VirtualCluster, ...] = (),
     checkpoint_s: float = 0.0,
-    tie_seed: int | None = None,
 ) -> TraceWorlds:
     """Return one world per virtual cluster. `clusters` are used for a trace that has no virtual clusters.
 
-    Jobs submitted in the same second keep the trace's order, or are shuffled by `tie_seed`. A trace without a start
-    time begins at midnight. Raises InvalidInputError where no job is left.
+    Jobs submitted in the same second keep the trace's order. A trace without a start time begins at midnight. Raises
+    InvalidInputError where no job is left.
     """
     places = trace.clusters or clusters
     if not places:
@@ -56,7 +55,7 @@ def worlds_of(
     left_out: Counter[str] = Counter()
     jobs: dict[str, list[SimJob]] = {place.vc: [] for place in places}
     sizes = {place.vc: place.nodes * place.gpus_per_node for place in places}
-    for job in _in_arrival_order(trace.jobs, tie_seed):
+    for job in trace.jobs:
         vc = places[0].vc if one_cluster else job.vc
         if reason := _reason_to_leave_out(job, sizes.get(vc)):
             left_out[reason] += 1
@@ -100,14 +99,6 @@ def _reason_to_leave_out(job: TraceJob, devices: int | None) -> str:
     return "larger than their virtual cluster" if job.gpus > devices else ""
 
 
-def _in_arrival_order(jobs: tuple[TraceJob, ...], tie_seed: int | None) -> list[TraceJob]:
-    if tie_seed is None:
-        return list(jobs)
-    ranks = np.random.default_rng(tie_seed).random(len(jobs)).tolist()
-    order = sorted(range(len(jobs)), key=lambda k: (jobs[k].arrival_s, ranks[k]))
-    return [jobs[k] for k in order]
-
-
 def _devices(place: VirtualCluster, device_type: str, mode: SharingMode) -> tuple[SimDevice, ...]:
     return tuple(
         SimDevice(
@@ -124,7 +115,7 @@ def _devices(place: VirtualCluster, device_type: str, mode: SharingMode) -> tupl
 
 
 def _arriving(job: SimJob, arrival_s: float) -> SimJob:
-    """The job at another time; its deadline keeps its distance from the arrival."""
+    """Return the job with another arrival time, and with its deadline moved by the same time."""
     return replace(job, arrival_s=arrival_s, deadline_s=arrival_s + (job.deadline_s - job.arrival_s))
 
 

@@ -41,7 +41,7 @@ class TruthTable:
 
     @property
     def index(self) -> dict[str, int]:
-        """Workload -> its row and column."""
+        """The row, which is also the column, of each workload in the table."""
         return {workload: k for k, workload in enumerate(self.workloads)}
 
     def note(self) -> str:

@@ -85,7 +85,7 @@ class Interval:
 
     @property
     def is_known(self) -> bool:
-        """Are there ends?"""
+        """Whether the interval has ends."""
         return not math.isnan(self.low)
 
 
@@ -131,7 +131,7 @@ def _interval_over_days(worlds: Sequence[DaySums], bounds: Bounds, subtract: flo
 
 
 def _periods(worlds: Sequence[DaySums], days: int) -> str:
-    """The population that the recorded days are taken to be drawn from."""
+    """Return in words the population from which the recorded days are taken to be drawn."""
     spans = [len(world.denominator) for world in worlds]
     recorded = f"{days} recorded days"
     if len(worlds) == 1:
@@ -154,7 +154,7 @@ def _percentiles(values: Sequence[float] | Floats, population: str) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A mean ≥ 0 with the ends of its interval."""
+    """A mean that is at least 0, with both ends of its interval."""
 
     mean: float
     low: float
@@ -184,7 +184,7 @@ def too_short(worlds: Sequence[DaySums]) -> bool:
 
 
 def _square_and_add(above: _Part, below: _Part) -> tuple[float, float]:
-    """The ends for the difference of two means from the ends of each."""
+    """Return the interval of the difference of two means from the interval of each (square-and-add rule)."""
     difference = above.mean - below.mean
     return (
         difference - math.hypot(above.mean - above.low, below.high - below.mean),

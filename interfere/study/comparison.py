@@ -37,7 +37,7 @@ from interfere.study.replays import ReplayResult, ReplayTask
 
 
 class TraceGroup(StrEnum):
-    """The groups of traces that are reported apart, by their titles."""
+    """The groups into which a report divides traces, with the title of each group."""
 
     STABLE = "Worlds with stable load"
     OVERLOADED = "Overloaded worlds: gains there grow with the length of the trace"
@@ -296,13 +296,13 @@ def change_over_days(runs: Sequence[ReplayResult], references: Sequence[ReplayRe
 def _paired(
     runs: Sequence[ReplayResult], references: Sequence[ReplayResult]
 ) -> list[tuple[ReplayResult, ReplayResult]]:
-    """Runs and references on the same trace; none where a job was dropped."""
+    """Return pairs of a run and a reference on the same trace; no pairs at all where any of them dropped a job."""
     by_trace = {_trace(other): other for other in references}
     pairs = [(run, other) for run in runs if (other := by_trace.get(_trace(run))) is not None]
     return [] if any(run.score.dropped or other.score.dropped for run, other in pairs) else pairs
 
 
 def _shares(pairs: Sequence[tuple[ReplayResult, ReplayResult]]) -> list[float]:
-    """The change of each trace; those without jobs that end have none."""
+    """Return the relative change of the mean completion time for each trace on which jobs ended."""
     shares = [run.score.mean_completion_s / other.score.mean_completion_s - 1 for run, other in pairs]
     return [share for share in shares if not math.isnan(share)]

@@ -8,7 +8,6 @@ this pair when everybody shares with whoever is there: of workloads with h_i and
 What a measurement tells of other pairs is the belief of `interfere.predict.transfer`.
 """
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -139,24 +138,27 @@ class UnknownWorkload:
 
 
 def unknown_workloads(truth: TruthTable, worlds: Sequence[World]) -> tuple[UnknownWorkload, ...]:
-    """Workloads of which the truth has no pair, most GPU hours first."""
-    jobs, hours = Counter[str](), Counter[str]()
-    for world in worlds:
-        for job in world.jobs:
-            if job.workload not in truth.index or not np.isfinite(truth.table[truth.index[job.workload]]).any():
-                jobs[job.workload] += 1
-                hours[job.workload] += job.gpus * job.duration_s / HOUR_S  # type: ignore[assignment]
-    found = [UnknownWorkload(workload=name, jobs=count, gpu_h=hours[name]) for name, count in jobs.items()]
-    return tuple(sorted(found, key=lambda each: (-each.gpu_h, each.workload)))
+    """Return the workloads of which the truth has no pair, most GPU hours first."""
+    counts = Counter(job.workload for world in worlds for job in world.jobs)
+    known = {name for name, row in truth.index.items() if np.isfinite(truth.table[row]).any()}
+    return tuple(
+        UnknownWorkload(workload=name, jobs=counts[name], gpu_h=hours)
+        for name, hours in _gpu_hours(worlds).items()
+        if name not in known
+    )
 
 
 def gpu_hours(worlds: Sequence[World]) -> dict[str, float]:
-    """GPU hours of each named workload, most first."""
+    """Return the GPU hours of each named workload, most first."""
+    return {name: hours for name, hours in _gpu_hours(worlds).items() if name}
+
+
+def _gpu_hours(worlds: Sequence[World]) -> dict[str, float]:
+    """Return the GPU hours of each workload, most first; "" holds those of jobs that name no workload."""
     hours: dict[str, float] = {}
     for world in worlds:
         for job in world.jobs:
-            if job.workload and math.isfinite(job.duration_s):
-                hours[job.workload] = hours.get(job.workload, 0.0) + job.gpus * job.duration_s / HOUR_S
+            hours[job.workload] = hours.get(job.workload, 0.0) + job.gpus * job.duration_s / HOUR_S
     return dict(sorted(hours.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -132,7 +132,7 @@ class Runner:
 
 
 def engine_of(workers: int) -> Engine:
-    """An engine of so many processes of this machine; of one, this process."""
+    """Return an engine that runs tasks in `workers` processes of this machine, or in this process where that is one."""
     return in_this_process if workers == 1 else in_processes(workers)
 
 
@@ -224,7 +224,7 @@ class _Progress:
         self._clock.finish(self._kind, f"{self._done} of {self._total}: {description}")
 
     def within(self, text: str) -> None:
-        """A task goes on."""
+        """Report how far a task is, at most every `TELL_EVERY_S` seconds."""
         if time.monotonic() - self._told_s >= TELL_EVERY_S:
             self._told_s = time.monotonic()
             self._runner.say(text)
@@ -309,7 +309,7 @@ def _unwritable(folder: Path, error: object) -> UnfitError:
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
-    """The entry in a line; None where the line was not written to its end."""
+    """Return the JSON object in a line; None where the line was not written to its end."""
     try:
         entry = json.loads(line, object_hook=_decoded)
     except (ValueError, TypeError, zlib.error):
@@ -318,7 +318,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _encoded(value: object) -> Any:
-    """An array or a NumPy number as JSON."""
+    """Return the JSON form of an array (data type, shape, compressed bytes) or of a NumPy number."""
     if isinstance(value, np.generic):
         return value.item()
     if not isinstance(value, np.ndarray):

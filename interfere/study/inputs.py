@@ -28,7 +28,7 @@ from interfere.sim.edge_world import (
     with_deadlines,
 )
 from interfere.sim.schedulers.sharing import SchedulerOptions
-from interfere.sim.trace_worlds import TraceWorlds, worlds_of
+from interfere.sim.trace_worlds import TraceWorlds, shuffle_ties, worlds_of
 from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World
 from interfere.study.coverage import Coverage, UnknownWorkload, coverage_of, require_coverage, unknown_workloads
@@ -92,6 +92,8 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
     truth, tried = _truth(study, table, models)
     trace_worlds = _worlds(study, trace, truth)
     worlds = trace_worlds.worlds
+    if study.shuffle_ties:
+        worlds = tuple(shuffle_ties(world, study.seed) for world in worlds)
     # 2. How much of the trace the slowdowns cover.
     coverage = coverage_of(truth, worlds)
     if other_scenarios or any(record.sharing for record in study.schedulers):
@@ -149,7 +151,7 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
 
 
 def _mapped(trace: JobTrace, name_map: Path | None) -> tuple[JobTrace, str]:
-    """The trace with its workloads renamed where a pattern matches, and a note about that."""
+    """Return the trace with its workloads renamed by the patterns of a file, and a note on how many jobs matched."""
     if name_map is None:
         return trace, ""
     patterns = read_workload_map(name_map)
@@ -159,7 +161,7 @@ def _mapped(trace: JobTrace, name_map: Path | None) -> tuple[JobTrace, str]:
 
 
 def _truth(study: Study, table: Table | None, models: StudyModels) -> tuple[TruthTable, frozenset[frozenset[str]]]:
-    """The truth, and the unordered pairs of it that have a row."""
+    """Return the true slowdowns, and the unordered pairs that have a row of measurements in the table."""
     if table is None:
         folder = load_settings(model=study.model).served_folder
         return models.predicted_truth(folder, study.device_type, study.mode or ""), frozenset()
@@ -171,14 +173,13 @@ def _truth(study: Study, table: Table | None, models: StudyModels) -> tuple[Trut
 
 
 def _worlds(study: Study, trace: JobTrace, truth: TruthTable) -> TraceWorlds:
-    """One world per virtual cluster."""
+    """Return one world for each virtual cluster of the trace."""
     return worlds_of(
         trace,
         device_type=truth.device_type,
         mode=truth.mode,
         clusters=given_clusters(trace, study.gpus, study.per_node or NODE_GPUS),
         checkpoint_s=TIRESIAS_CHECKPOINT_S if study.checkpoint_s is None else study.checkpoint_s,
-        tie_seed=study.seed if study.shuffle_ties else None,
     )
 
 

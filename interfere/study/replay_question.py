@@ -99,7 +99,9 @@ class ReplayQuestion:
             if interrupted:
                 runs = on_whole_traces(runs, [task for task in planned_tasks if _counts(task, composition)])
             if runs:
-                comparisons.append(compare(runs, with_deadlines=dated))
+                found = compare(runs, with_deadlines=dated)
+                in_order = sorted(found.lines, key=lambda line: schedulers.index(line.scheduler))
+                comparisons.append(replace(found, lines=tuple(in_order)))
         if not comparisons:
             raise KeyboardInterrupt
         named = replace(study, schedulers=_named(study, inputs.coverage))

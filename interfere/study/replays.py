@@ -182,7 +182,7 @@ def _drawn(inputs: ReplayInputs, task: ReplayTask) -> World:
 
 
 def _scheduler(inputs: ReplayInputs, task: ReplayTask) -> Scheduler:
-    """The scheduler of a task, with an online model of its own where it learns."""
+    """Return a new scheduler for a task; where schedulers learn, it has a new online model."""
     scenario = inputs.scenarios[task.scenario]
     beliefs = scenario.beliefs
     settings = SchedulerSettings(

@@ -104,7 +104,7 @@ class PlacementComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfAnswer:
-    """The effects of sharing, what they rest on, and the pairs to measure."""
+    """The answer of a what-if question: effects of sharing, the inputs they rest on, and pairs worth measuring."""
 
     study: Study
     inputs: StudyInputs

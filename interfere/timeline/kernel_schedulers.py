@@ -52,7 +52,7 @@ class ExclusiveScheduler(KernelScheduler):
     name: str = "exclusive"
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """The mode itself: it keeps no state."""
+        """Return the scheduler itself, because it keeps no state between decisions."""
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
@@ -121,7 +121,7 @@ class SpatialScheduler(KernelScheduler):
     launch_ahead: int = QUEUE_LAUNCHES
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """The mode itself: it keeps no state."""
+        """Return the scheduler itself, because it keeps no state between decisions."""
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
@@ -164,7 +164,7 @@ class SingleQueueScheduler(KernelScheduler):
         check(number_violations(self, "launch_ahead", low=1.0, nan=False))
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """The mode itself: it keeps no state."""
+        """Return the scheduler itself, because it keeps no state between decisions."""
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
@@ -249,7 +249,7 @@ TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EevdfScheduler(KernelScheduler):
-    """Linux's slices of a CPU core. None of its constants is fitted to measurements."""
+    """Linux's scheduler of processes on one CPU core (EEVDF). No constant is fitted to measurements."""
 
     slice_s: float = BASE_SLICE_S
     name: str = "fair"
@@ -307,7 +307,7 @@ class _EevdfArbiter:
         return sum(entity.queued for entity in self.entities) > 1
 
     def _charge_current(self, ran_s: float) -> None:
-        """update_curr: add what it ran to the virtual runtime of the running entity."""
+        """Linux's update_curr: add the time that the running entity ran to its virtual runtime."""
         if self.current < 0:
             return
         entity = self.entities[self.current]
@@ -321,7 +321,7 @@ class _EevdfArbiter:
         return sum(queued) / len(queued)
 
     def _bounded_lag_s(self, entity: _SchedulingEntity) -> float:
-        """update_entity_lag, with its limit."""
+        """Linux's update_entity_lag: return the lag of an entity, within its limits."""
         limit_s = max(2 * self.mode.slice_s, TICK_S)
         return min(limit_s, max(-limit_s, self._mean_runtime_s() - entity.virtual_runtime_s))
 
@@ -366,7 +366,7 @@ class _EevdfArbiter:
         return -1
 
     def _set_current(self, index: int, now_s: float) -> None:
-        """set_next_entity: a newly picked entity is protected until its deadline."""
+        """Linux's set_next_entity: run an entity; a newly picked one is protected until its deadline."""
         if index >= 0 and index != self.current:
             self.entities[index].protected_until_s = self.entities[index].deadline_s
         self.slice_end_s = now_s + self.mode.slice_s

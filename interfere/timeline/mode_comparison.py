@@ -315,7 +315,7 @@ def kernel_lanes(result: ModeResult, scenario: PairScenario, window_s: float) ->
 
 
 def _origin(timeline: Timeline) -> str:
-    """A sentence that says what a timeline is made of."""
+    """Return a sentence on the number of kernels of a timeline, its times, and the source of its order and gaps."""
     busy, solo = format_duration(timeline.busy_s), format_duration(timeline.solo_s)
     return (
         f"{timeline.name}: {len(timeline.kernels)} kernels a round, {busy} busy of {solo} alone; "

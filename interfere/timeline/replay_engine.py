@@ -243,7 +243,7 @@ class _ReplayEngine:
         self.spans: list[ExecutionSpan] = []
 
     def run(self) -> None:
-        """Process one event after the other."""
+        """Process events in order of time until the replay ends."""
         while True:
             # 1. Note which streams have finished, and launch what is due.
             for state in self.states:

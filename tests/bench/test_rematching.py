@@ -23,9 +23,9 @@ from interfere.matching.rematching.greedy import rematch_greedily
 from interfere.matching.rematching.problem import Rematching, RematchingProblem
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.preemptive import RematchingScheduler
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import make_scheduler
-from interfere.sim.schedulers.rematching import RematchingScheduler
 from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TableTruth, truth_of

@@ -11,14 +11,12 @@ from typer.testing import CliRunner
 
 from interfere.commands.audit import app
 from interfere.errors import InvalidInputError, UnfitError
-from interfere.monitoring.audit import wording
+from interfere.monitoring.audit import audit_document as wording
 from interfere.monitoring.audit.advice import Reason
 from interfere.monitoring.audit.audit import AuditReport, AuditSums
 from interfere.monitoring.audit.audit_document import audit_document
-from interfere.monitoring.audit.episodes import Episode
-from interfere.monitoring.audit.pair_effects import PairEffects
-from interfere.monitoring.audit.report import Origin, Verdict
-from interfere.monitoring.audit.slowdowns import Baseline, SlowdownEstimate, estimate_slowdowns
+from interfere.monitoring.audit.sides import Origin, PairEffects, Verdict
+from interfere.monitoring.audit.slowdowns import Baseline, Episode, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.job_progress import MeasuredSteps
 from interfere.monitoring.reading import CompanyWindow, JobInWindow, NotMeasured, SharedTime, SiteReading
 from interfere.monitoring.settings import MonitoringSettings

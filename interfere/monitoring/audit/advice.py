@@ -14,9 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from interfere.monitoring.audit.episodes import Company
-from interfere.monitoring.audit.pair_effects import PairEffects
-from interfere.monitoring.audit.report import Origin, PairCost, Side
+from interfere.monitoring.audit.sides import KnownSlowdowns, Origin, PairCost, Side
 
 MAX_WORKLOADS = 60  # of one device type, those with the most hours in pairs: all pairs of them are looked at
 MAX_UNITS = 400  # of one device type: a quarter of a per cent of its hours each
@@ -36,7 +34,7 @@ class PairShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairing:
-    """The best other pairing of the same hours on one device type."""
+    """The pairing of the same job-hours on one device type that would have lost least progress."""
 
     device_type: str
     device_hours: float  # of pairs whose slowdowns are known, which were matched anew
@@ -56,7 +54,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPair:
-    """A pair that is worth measuring, and what it decides."""
+    """A pair that is worth measuring, the reason, and the job-hours that depend on the result."""
 
     device_type: str
     names: Pair
@@ -65,9 +63,7 @@ class NextPair:
     hours_at_stake: float  # job-hours that its uncertainty is worth
 
 
-def best_repairing(
-    pairs: Sequence[PairCost], sides: Mapping[tuple[str, str, Company], Side], effects: Mapping[str, PairEffects]
-) -> tuple[Repairing, ...]:
+def best_repairing(pairs: Sequence[PairCost], known: KnownSlowdowns) -> tuple[Repairing, ...]:
     """The best other pairing on each device type with two known pairs or more, where it saves anything.
 
     None where the matching's library is missing (`can_match`).
@@ -76,25 +72,23 @@ def best_repairing(
         return ()
     by_type: dict[str, list[PairCost]] = defaultdict(list)
     for pair in pairs:
-        if all(side.origin is not Origin.UNKNOWN for side in pair.sides):
+        if pair.is_known:
             by_type[pair.device_type].append(pair)
     common = {device_type: _most_hours(of_type) for device_type, of_type in by_type.items()}
     by_type = {kind: [pair for pair in every if common[kind] >= set(pair.names)] for kind, every in by_type.items()}
     found = [
-        _repair(device_type, of_type, _Knowledge(device_type, sides, effects.get(device_type)))
-        for device_type, of_type in sorted(by_type.items())
-        if len(of_type) > 1
+        _repair(device_type, of_type, known) for device_type, of_type in sorted(by_type.items()) if len(of_type) > 1
     ]
     return tuple(repairing for repairing in found if repairing is not None)
 
 
 def _most_hours(pairs: Sequence[PairCost]) -> frozenset[str]:
     """The workloads with the most hours in pairs."""
-    hours: Counter[str] = Counter()
+    hours: dict[str, float] = defaultdict(float)
     for pair in pairs:
         for name in pair.names:
-            hours[name] += pair.device_hours  # type: ignore[assignment]  # a Counter of floats
-    return frozenset(name for name, _ in hours.most_common(MAX_WORKLOADS))
+            hours[name] += pair.device_hours
+    return frozenset(sorted(hours, key=lambda name: -hours[name])[:MAX_WORKLOADS])
 
 
 def can_match() -> bool:
@@ -102,37 +96,20 @@ def can_match() -> bool:
     return find_spec("scipy") is not None
 
 
-class _Knowledge:
-    """Log slowdowns of any pair of one device type: measured, else predicted."""
-
-    def __init__(
-        self, device_type: str, sides: Mapping[tuple[str, str, Company], Side], effects: PairEffects | None
-    ) -> None:
-        self._device_type, self._sides, self._effects = device_type, sides, effects
-
-    def side(self, victim: str, neighbour: str) -> tuple[float, float, bool] | None:
-        """Mean and deviation of the log slowdown, and whether it is predicted; None where unknown."""
-        side = self._sides.get((self._device_type, victim, (neighbour,)))
-        if side is not None and side.origin is Origin.MEASURED:
-            return math.log(side.slowdown), side.log_sd, False
-        predicted = self._effects.predict(victim, neighbour) if self._effects else None
-        return (*predicted, True) if predicted else None
-
-    def pair(self, first: str, second: str) -> tuple[float, float, bool] | None:
-        """Return the progress that two jobs together lose per hour, its standard deviation, and whether any part is
-        predicted.
-
-        None where the loss is unknown.
-        """
-        both = self.side(first, second), self.side(second, first)
-        if both[0] is None or both[1] is None:
-            return None
-        lost = sum(1 - math.exp(-mean) for mean, _, _ in both if both)  # type: ignore[misc]
-        variance = sum((sd * math.exp(-mean)) ** 2 for mean, sd, _ in both)  # type: ignore[misc]
-        return lost, math.sqrt(variance), both[0][2] or both[1][2]
+def _lost_together(
+    device_type: str, first: str, second: str, known: KnownSlowdowns
+) -> tuple[float, float, bool] | None:
+    """Return the progress that two jobs together lose per hour, its standard deviation, and whether any part is
+    predicted; None where the loss is unknown."""
+    sides = known.side(device_type, first, (second,)), known.side(device_type, second, (first,))
+    if any(side.origin is Origin.UNKNOWN for side in sides):
+        return None
+    lost = sum(1 - 1 / side.slowdown for side in sides)
+    deviation = math.sqrt(sum((side.log_sd / side.slowdown) ** 2 for side in sides))
+    return lost, deviation, any(side.origin is Origin.PREDICTED for side in sides)
 
 
-def _repair(device_type: str, pairs: Sequence[PairCost], knowledge: _Knowledge) -> Repairing | None:
+def _repair(device_type: str, pairs: Sequence[PairCost], slowdowns: KnownSlowdowns) -> Repairing | None:
     from interfere.matching import match_pairs
 
     # 1. Cut the hours of each pair into units of two jobs.
@@ -144,7 +121,7 @@ def _repair(device_type: str, pairs: Sequence[PairCost], knowledge: _Knowledge) 
     # 2. Match the units at the least lost progress; what is not known cannot be chosen.
     names = sorted(set(jobs))
     index = np.array([names.index(name) for name in jobs])
-    known = {(a, b): knowledge.pair(a, b) for a in names for b in names}
+    known = {(a, b): _lost_together(device_type, a, b, slowdowns) for a in names for b in names}
     table = np.array([[cost[0] if (cost := known[a, b]) else np.inf for b in names] for a in names])
     table = np.minimum(table, table.T)
     matching = match_pairs(table[np.ix_(index, index)])
@@ -180,24 +157,22 @@ def _repair(device_type: str, pairs: Sequence[PairCost], knowledge: _Knowledge) 
 
 def next_pairs(
     pairs: Sequence[PairCost],
-    sides: Mapping[tuple[str, str, Company], Side],
-    effects: Mapping[str, PairEffects],
+    known: KnownSlowdowns,
     alone_hours: Mapping[tuple[str, str], float],
 ) -> tuple[NextPair, ...]:
     """The pairs whose measurement is worth most: uncertainty of their lost progress, times the hours that it concerns.
 
     `alone_hours`: by (device type, workload).
     """
-    shared_hours: Counter[tuple[str, str]] = Counter()
+    shared_hours: dict[tuple[str, str], float] = defaultdict(float)
     together: dict[tuple[str, Pair], float] = {}
     for pair in pairs:
         first, second = sorted(pair.names)
         together[pair.device_type, (first, second)] = pair.device_hours
         for side in pair.sides:
-            shared_hours[pair.device_type, side.victim] += side.hours / (2 if first == second else 1)  # type: ignore[assignment]
+            shared_hours[pair.device_type, side.victim] += side.hours / (2 if first == second else 1)
     found = []
     for device_type in sorted({key[0] for key in shared_hours}):
-        knowledge = _Knowledge(device_type, sides, effects.get(device_type))
         common = _most_hours([pair for pair in pairs if pair.device_type == device_type])
         names = sorted(name for kind, name in shared_hours if kind == device_type and name in common)
         for a, b in ((a, b) for k, a in enumerate(names) for b in names[k:]):
@@ -208,7 +183,9 @@ def next_pairs(
             never_alone = tuple(
                 name for name in dict.fromkeys((a, b)) if alone_hours.get((device_type, name), 0.0) <= 0
             )
-            at_stake = concerned * sum(_uncertainty(knowledge.side(*side)) for side in ((a, b), (b, a)))
+            at_stake = concerned * sum(
+                _uncertainty(known.side(device_type, one, (other,))) for one, other in ((a, b), (b, a))
+            )
             reason = Reason.NEVER_ALONE if never_alone else Reason.UNCERTAIN
             found.append(
                 NextPair(
@@ -222,6 +199,6 @@ def next_pairs(
     return tuple(sorted(found, key=lambda each: (-each.hours_at_stake, each.names))[:NEXT_PAIRS])
 
 
-def _uncertainty(side: tuple[float, float, bool] | None) -> float:
+def _uncertainty(side: Side) -> float:
     """Half a 95 % interval of the lost share of progress; of an unknown slowdown, half of all."""
-    return min(0.5, 1.96 * side[1] * math.exp(-side[0])) if side else 0.5
+    return 0.5 if side.origin is Origin.UNKNOWN else min(0.5, 1.96 * side.log_sd / side.slowdown)

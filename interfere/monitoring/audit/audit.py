@@ -1,29 +1,56 @@
-"""One audit: reads a span of time cell by cell, and makes the report. Nothing is written to what it reads."""
+"""One audit: reads a span of time cell by cell, and says what each pair and each workload lost by sharing.
+
+Lost job-hours of a victim = hours in company · (1 - 1 / slowdown): the progress alone that it did not make. A slowdown
+is measured, predicted from other pairs of the site, or unknown; an unknown one costs nothing here and is counted apart.
+Law: nothing is written to what is read.
+"""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from interfere.errors import UnfitError
 from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairing, next_pairs
-from interfere.monitoring.audit.episodes import EpisodeLog
-from interfere.monitoring.audit.report import (
-    PairCost,
-    SharedHours,
-    Side,
-    WorkloadCost,
-    effects_by_device,
-    pair_costs,
-    sides_of,
-    workload_costs,
-)
-from interfere.monitoring.audit.slowdowns import SlowdownEstimate, estimate_slowdowns
+from interfere.monitoring.audit.sides import KnownSlowdowns, Origin, PairCost, Side
+from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels, naming_hint
+from interfere.records import NAN
+
+HOUR_S = 3600.0
+SideKey = tuple[str, str, Company]  # device type, victim, company
+LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the rate as much as most neighbours do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadCost:
+    """The cost of sharing to one workload on one device type."""
+
+    workload: str
+    device_type: str
+    alone_hours: float
+    shared_hours: float
+    lost_hours: float  # in companies whose slowdown is known
+    lost_lower: float
+    lost_upper: float
+    unknown_hours: float  # in companies whose slowdown is not known
+    jobs: int
+    noise_sd: float  # of log rate in one company; NaN where not estimated
+
+    @property
+    def moved_by_load(self) -> bool:
+        """Whether the workload's rate varies so much beside the same neighbours that load or input confounds its
+        slowdowns."""
+        return self.noise_sd > LOAD_SD
+
+    def facts(self) -> dict[str, Any]:
+        """Return all figures, for programs."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"moved_by_load": self.moved_by_load}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +81,17 @@ class AuditReport:
         """Job-hours lost in companies whose slowdown is known."""
         return sum(each.lost_hours for each in self.workloads)
 
+    def facts(self) -> dict[str, Any]:
+        """Return the report for programs."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"lost_hours": self.lost_hours}
+
 
 class AuditSums:
     """Running sums over the cells that an audit has read."""
 
     def __init__(self) -> None:
         self.episodes = EpisodeLog()
-        self._seconds: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+        self._seconds: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)  # by (device type, workloads)
         self._workload_of: dict[str, str] = {}
         self._devices: set[str] = set()
         self._recurring: dict[str, int] = {}
@@ -87,9 +118,9 @@ class AuditSums:
                 remedy="dcgm-exporter must label pods (with shared GPUs: KUBERNETES_VIRTUAL_GPUS=true); else give --by",
             )
         estimates = estimate_slowdowns(self.episodes.episodes())
-        shared = SharedHours(seconds=self._seconds, jobs=Counter(self._workload_of.values()))
-        sides, effects = sides_of(shared, estimates), effects_by_device(estimates)
-        pairs, workloads = pair_costs(shared, sides), workload_costs(shared, sides, estimates)
+        known = KnownSlowdowns(estimates)
+        sides = self._sides(known)
+        pairs, workloads = self._pairs(sides), self._workloads(sides, estimates)
         alone_hours = {(each.device_type, each.workload): each.alone_hours for each in workloads}
         groups = sorted((side for side in sides.values() if len(side.company) > 1), key=lambda side: -side.hours)
         hint = naming_hint(self._workload_of, tuple(self._recurring.items()), settings.by)
@@ -98,21 +129,80 @@ class AuditSums:
             end_s=end_s,
             devices=len(self._devices),
             jobs=len(self._workload_of),
-            busy_hours=sum(self._seconds.values()) / 3600,
-            shared_hours=sum(seconds for (_, names), seconds in self._seconds.items() if len(names) > 1) / 3600,
+            busy_hours=sum(self._seconds.values()) / HOUR_S,
+            shared_hours=sum(seconds for (_, names), seconds in self._seconds.items() if len(names) > 1) / HOUR_S,
             series=self._series,
             windows=self.episodes.windows,
             pairs=pairs,
             groups=tuple(groups),
             workloads=workloads,
             estimates=estimates,
-            repairings=best_repairing(pairs, sides, effects),
-            next_pairs=next_pairs(pairs, sides, effects, alone_hours),
+            repairings=best_repairing(pairs, known),
+            next_pairs=next_pairs(pairs, known, alone_hours),
             not_measured=tuple(sorted(self.episodes.not_measured.items())),
             left_out=tuple(sorted(self._left_out.items())),
             progress=settings.progress,
             hint=hint,
         )
+
+    def _sides(self, known: KnownSlowdowns) -> dict[SideKey, Side]:
+        """Return the hours and the slowdown of each workload beside each set of neighbours that it had."""
+        hours: dict[SideKey, float] = defaultdict(float)
+        for (device_type, workloads), seconds in self._seconds.items():
+            if len(workloads) > 1:
+                for k, victim in enumerate(workloads):
+                    hours[device_type, victim, workloads[:k] + workloads[k + 1 :]] += seconds / HOUR_S
+        return {key: known.side(*key, each) for key, each in sorted(hours.items())}
+
+    def _pairs(self, sides: Mapping[SideKey, Side]) -> tuple[PairCost, ...]:
+        """Return all pairs that shared a device. The pair whose large slowdown is most certain comes first."""
+        pairs = [
+            PairCost(
+                device_type=device_type,
+                device_hours=seconds / HOUR_S,
+                sides=(sides[device_type, names[0], names[1:]], sides[device_type, names[1], names[:1]]),
+            )
+            for (device_type, names), seconds in self._seconds.items()
+            if len(names) == 2
+        ]
+        return tuple(sorted(pairs, key=_rank))
+
+    def _workloads(
+        self, sides: Mapping[SideKey, Side], estimates: Sequence[SlowdownEstimate]
+    ) -> tuple[WorkloadCost, ...]:
+        """Return the cost of sharing to each workload on each device type. The workload that lost most comes first."""
+        alone: dict[tuple[str, str], float] = defaultdict(float)
+        for (device_type, names), seconds in self._seconds.items():
+            for name in names:
+                alone[device_type, name] += seconds / HOUR_S if len(names) == 1 else 0.0
+        jobs = Counter(self._workload_of.values())
+        noise = {(each.device_type, each.victim): each.noise_sd for each in estimates}
+        costs = []
+        for (device_type, workload), alone_hours in alone.items():
+            own = [side for (kind, victim, _), side in sides.items() if (kind, victim) == (device_type, workload)]
+            known = [side for side in own if side.origin is not Origin.UNKNOWN]
+            costs.append(
+                WorkloadCost(
+                    workload=workload,
+                    device_type=device_type,
+                    alone_hours=alone_hours,
+                    shared_hours=sum(side.hours for side in own),
+                    lost_hours=sum(side.lost_hours(side.slowdown) for side in known),
+                    lost_lower=sum(side.lost_hours(side.lower) for side in known),
+                    lost_upper=sum(side.lost_hours(side.upper) for side in known),
+                    unknown_hours=sum(side.hours for side in own if side.origin is Origin.UNKNOWN),
+                    jobs=jobs[workload],
+                    noise_sd=noise.get((device_type, workload), NAN),
+                )
+            )
+        return tuple(sorted(costs, key=lambda each: (-each.lost_hours, -each.shared_hours, each.workload)))
+
+
+def _rank(pair: PairCost) -> tuple[float, float, tuple[str, str]]:
+    """Return the place of a pair: first by the lower end of its worst slowdown, measured ones before predicted ones."""
+    lower = pair.worst_side.lower
+    measured = any(side.origin is Origin.MEASURED for side in pair.sides)
+    return -(lower if measured else 0.0 if math.isnan(lower) else lower / 100), -pair.device_hours, pair.names
 
 
 def audit(

@@ -6,13 +6,16 @@ Law: names are shown as text, whatever they hold; equal reports give equal docum
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from interfere.data.cards.domain_summary import domain_summaries, with_sorted_rows
 from interfere.data.cards.table_page import slowdown_map
 from interfere.data.tables import Table
-from interfere.monitoring.audit import wording
-from interfere.monitoring.audit.audit import AuditReport
-from interfere.monitoring.audit.report import Origin, PairCost, Side, Verdict
+from interfere.monitoring.audit.advice import NextPair, Reason, Repairing
+from interfere.monitoring.audit.audit import AuditReport, WorkloadCost
+from interfere.monitoring.audit.sides import Origin, PairCost, Side, Verdict
+from interfere.monitoring.audit.slowdowns import Baseline
+from interfere.monitoring.reading import NotMeasured
 from interfere.records import PairMeasurement
 from interfere.reports import document as doc
 from interfere.reports.document import (
@@ -29,7 +32,8 @@ from interfere.reports.document import (
     Tone,
     Toned,
 )
-from interfere.reports.numbers import COUNT, DASH, JOB_HOURS, TIMES, format_hours, percent
+from interfere.reports.numbers import COUNT, DASH, JOB_HOURS, TIMES, count_noun, format_slowdown, percent
+from interfere.reports.numbers import format_hours as hours
 from interfere.sharing_modes import DEFAULT_MODE
 
 MAX_PAIRS, MAX_WORKLOADS, MAX_SHIFTS = 24, 20, 12  # rows that are shown unfolded: two rows are one pair
@@ -39,14 +43,40 @@ MEASURED = doc.Series(name="measured", colour=doc.Colour.ORANGE)
 PREDICTED = doc.Series(name="predicted", colour=doc.Colour.GREY, is_assumed=True)
 
 
+COVERAGE_CLAIM = (
+    "Intervals are meant to hold the true slowdown 95 times in 100. On simulated days with planted slowdowns, "
+    "restarts, gaps and renamed pods at least 9 in 10 did; your site may have causes that no simulation has."
+)
+BASELINE_NOTE = (
+    "A slowdown compares a workload's rate in company with its rate alone on the same device type: of the same jobs "
+    "where they were seen alone, else of other jobs of that workload, which widens the interval."
+)
+OTHER_CAUSES = (
+    "Alone means alone on the GPU: CPUs, disks and networks may have been shared, and counters of requests follow the "
+    "load. A service whose requests all get answered in time shows no slowdown here, though its latency may suffer."
+)
+REASONS = {
+    Reason.NEVER_ALONE: "measure it with {alone} alone as well: without that nobody knows what sharing costs it",
+    Reason.NEVER_TOGETHER: "never seen together; it may be better than what is paired now",
+    Reason.UNCERTAIN: "the width of its interval is worth most, for the hours it runs",
+}
+NOT_MEASURED = {
+    NotMeasured.NO_COUNTER: "no counter of steps",
+    NotMeasured.STOOD_STILL: "made no step",
+    NotMeasured.TOO_FEW_SAMPLES: "too few samples of the counter",
+    NotMeasured.NEIGHBOUR_STOOD_STILL: "beside a job that made no step",
+    NotMeasured.SEVERAL_DEVICES: "with a job on several devices",
+}
+
+
 def audit_document(report: AuditReport, source: str) -> Document:
     """The report; `source` names where the monitoring data are from."""
     return Document(
         TITLE,
         (
-            Sentence(f"{wording.scope(report)}.", tone=Tone.LEAD),
-            Sentence(f"{source}, {wording.span(report)}", tone=Tone.NOTE),
-            Sentence(wording.total(report), lead=wording.headline(report), tone=_tone(report)),
+            Sentence(f"{scope(report)}.", tone=Tone.LEAD),
+            Sentence(f"{source}, {span(report)}", tone=Tone.NOTE),
+            Sentence(total(report), lead=headline(report), tone=_tone(report)),
             _key_figures(report),
             *_who_hurts_whom(report),
             *_heat_maps(report),
@@ -54,7 +84,7 @@ def audit_document(report: AuditReport, source: str) -> Document:
             *_changes(report),
             *_next_pairs(report),
             *_groups(report),
-            Section("Know before you rely on it", (Items(tuple(wording.notes(report))),)),
+            Section("Know before you rely on it", (Items(tuple(notes(report))),)),
         ),
     )
 
@@ -62,8 +92,7 @@ def audit_document(report: AuditReport, source: str) -> Document:
 def _tone(report: AuditReport) -> Tone:
     if any(pair.verdict is Verdict.SEPARATE for pair in report.pairs):
         return Tone.BAD
-    unknown = any(side.origin is Origin.UNKNOWN for pair in report.pairs for side in pair.sides)
-    return Tone.UNSURE if unknown else Tone.GOOD
+    return Tone.GOOD if all(pair.is_known for pair in report.pairs) else Tone.UNSURE
 
 
 def _key_figures(report: AuditReport) -> Tiles:
@@ -83,7 +112,7 @@ def _key_figures(report: AuditReport) -> Tiles:
                 value=share,
                 form=percent(),
                 label="of busy device time was shared",
-                detail=format_hours(report.shared_hours),
+                detail=hours(report.shared_hours),
             ),
             Tile(
                 value=f"{len(known)} of {len(report.pairs)}",
@@ -101,7 +130,7 @@ def _key_figures(report: AuditReport) -> Tiles:
 
 
 def _sides(pair: PairCost) -> tuple[Side, ...]:
-    """The most slowed side of a pair first; copies of one workload have one side."""
+    """Return both sides of a pair, the most slowed first; a pair of two copies of one workload has one side."""
     first = pair.worst_side
     other = pair.sides[0] if pair.sides[1] is first else pair.sides[1]
     return (first, other) if pair.names[0] != pair.names[1] else (first,)
@@ -116,14 +145,12 @@ def _who_hurts_whom(report: AuditReport) -> list[Section]:
         return []
     rows: list[tuple[Cell, ...]] = []
     for pair in report.pairs:
-        known = all(side.origin is not Origin.UNKNOWN for side in pair.sides)
-        verdict: Cell = Toned(pair.verdict.value, VERDICT_TONE[pair.verdict]) if known else "unknown"
+        verdict: Cell = Toned(pair.verdict.value, VERDICT_TONE[pair.verdict]) if pair.is_known else "unknown"
         for k, side in enumerate(_sides(pair)):
             lost = side.lost_hours(side.slowdown)
             slowdown = math.nan if side.origin is Origin.UNKNOWN else side.slowdown
-            evidence = wording.evidence(side)
             pair_cells = (pair.device_hours, lost, verdict) if k == 0 else (None, lost, None)
-            rows.append((side.victim, side.company[0], slowdown, wording.interval(side), *pair_cells, evidence))
+            rows.append((side.victim, side.company[0], slowdown, interval(side), *pair_cells, evidence(side)))
     table = doc.Table(
         title="Who hurts whom",
         columns=(
@@ -144,7 +171,7 @@ def _who_hurts_whom(report: AuditReport) -> list[Section]:
 
 
 def _interval_plot(pairs: Sequence[PairCost]) -> list[doc.RowPlot]:
-    """The slowdowns with their intervals, in the order of the table; predicted ones hollow."""
+    """Return a plot of the slowdowns and their intervals in the order of the table; predicted slowdowns are hollow."""
     sides = [side for pair in pairs for side in _sides(pair) if side.origin is not Origin.UNKNOWN][:MAX_PAIRS]
     rows = tuple(
         doc.PlotRow(
@@ -182,67 +209,166 @@ def _heat_maps(report: AuditReport) -> list[Section]:
 
 
 def _workloads(report: AuditReport) -> Section:
-    names = ("alone", "shared", "lost", "at least", "at most", "cost unknown")
-    table = doc.Table(
-        title="What each workload lost",
-        columns=(
-            Column("workload"),
-            Column("device", is_detail=True),
-            Column("jobs", COUNT),
-            *(Column(name, JOB_HOURS) for name in names),
-        ),
-        rows=tuple(
-            (
-                each.workload,
-                each.device_type,
-                each.jobs,
-                *(each.alone_hours, each.shared_hours, each.lost_hours, each.lost_lower, each.lost_upper),
-                each.unknown_hours or None,
-            )
-            for each in report.workloads
-        ),
-        fold=MAX_WORKLOADS,
+    columns = (
+        Column("workload", of="workload"),
+        Column("device", of="device_type", is_detail=True),
+        Column("jobs", COUNT, of="jobs"),
+        Column("alone", JOB_HOURS, of="alone_hours"),
+        Column("shared", JOB_HOURS, of="shared_hours"),
+        Column("lost", JOB_HOURS, of="lost_hours"),
+        Column("at least", JOB_HOURS, of="lost_lower"),
+        Column("at most", JOB_HOURS, of="lost_upper"),
+        Column("cost unknown", JOB_HOURS, of=lambda cost: cost.unknown_hours or None),
     )
+    title = "What each workload lost"
+    table = doc.table_of(title, columns, report.workloads, fold=MAX_WORKLOADS)
     note = "Lost: hours in company · (1 - 1 ÷ slowdown), the progress alone that was not made."
-    return Section("What each workload lost", (Sentence(note, tone=Tone.NOTE), table), anchor="workloads")
+    return Section(title, (Sentence(note, tone=Tone.NOTE), table), anchor="workloads")
 
 
 def _changes(report: AuditReport) -> list[Section]:
-    separate = tuple(wording.separate_text(pair) for pair in report.pairs if pair.verdict is Verdict.SEPARATE)
+    separate = tuple(separate_text(pair) for pair in report.pairs if pair.verdict is Verdict.SEPARATE)
     parts: list[Part] = [Section("Separate", (Items(separate),))] if separate else []
-    columns = (Column("pair"), Column("hours now", JOB_HOURS), Column("hours then", JOB_HOURS), Column("slowdowns"))
+    columns = (
+        Column("pair", of=lambda shift: pair_text(shift.names)),
+        Column("hours now", JOB_HOURS, of="hours_before"),
+        Column("hours then", JOB_HOURS, of="hours_after"),
+        Column("slowdowns", of=lambda shift: "predicted" if shift.predicted else "measured"),
+    )
     for each in report.repairings:
-        rows = tuple(
-            (
-                wording.pair_text(shift.names),
-                shift.hours_before,
-                shift.hours_after,
-                "predicted" if shift.predicted else "measured",
-            )
-            for shift in each.shifts
-        )
-        shifts = doc.Table(title="Pairs whose hours change", columns=columns, rows=rows, fold=MAX_SHIFTS)
-        parts.append(Section("Pair otherwise", (Sentence(wording.repairing_text(each)), shifts)))
+        shifts = doc.table_of("Pairs whose hours change", columns, each.shifts, fold=MAX_SHIFTS)
+        parts.append(Section("Pair otherwise", (Sentence(repairing_text(each)), shifts)))
     return [Section("What to change", tuple(parts), anchor="change")] if parts else []
 
 
 def _next_pairs(report: AuditReport) -> list[Section]:
-    items = tuple(wording.next_pair_text(each) for each in report.next_pairs)
+    items = tuple(next_pair_text(each) for each in report.next_pairs)
     return [Section("Measure next", (Items(items, ordered=True),), anchor="next")] if items else []
 
 
 def _groups(report: AuditReport) -> list[Section]:
+    """Return a section on workloads beside several others; none where no device had three jobs."""
     columns = (
-        Column("victim"),
-        Column("beside"),
-        Column("slowdown", TIMES),
-        Column("95 % interval"),
-        Column("hours", JOB_HOURS),
-    )
-    rows = tuple(
-        (side.victim, " + ".join(side.company), side.slowdown, wording.interval(side), side.hours)
-        for side in report.groups
+        Column("victim", of="victim"),
+        Column("beside", of=lambda side: " + ".join(side.company)),
+        Column("slowdown", TIMES, of="slowdown"),
+        Column("95 % interval", of=interval),
+        Column("hours", JOB_HOURS, of="hours"),
     )
     title = "Three jobs or more on one device"
-    table = doc.Table(title=title, columns=columns, rows=rows, fold=MAX_PAIRS)
-    return [Section(title, (table,), anchor="groups", is_detail=True)] if rows else []
+    table = doc.table_of(title, columns, report.groups, fold=MAX_PAIRS)
+    return [Section(title, (table,), anchor="groups", is_detail=True)] if report.groups else []
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def span(report: AuditReport) -> str:
+    """The time that was read."""
+    first, last = (
+        datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M") for at_s in (report.start_s, report.end_s)
+    )
+    return f"{first} to {last} UTC"
+
+
+def scope(report: AuditReport) -> str:
+    """Return a sentence on the amount of data that the audit has read."""
+    share = report.shared_hours / report.busy_hours if report.busy_hours else 0.0
+    return (
+        f"{count_noun(report.devices, 'device')}, {count_noun(report.jobs, 'job')} of "
+        f"{count_noun(len({each.workload for each in report.workloads}), 'workload')}; "
+        f"{hours(report.busy_hours)} of devices in use, {hours(report.shared_hours)} of them shared ({share:.0%})"
+    )
+
+
+def headline(report: AuditReport) -> str:
+    """Return the sentence that sums up the audit: the worst pair, or why none is known."""
+    pair = next((pair for pair in report.pairs if pair.worst_side.origin is Origin.MEASURED), None)
+    if report.shared_hours == 0:
+        return "No device was shared in this time, so sharing cost nothing."
+    if pair is None:
+        return "Which jobs shared a device is known, but not what it cost them: see what to do below."
+    worst = pair.worst_side
+    text = f"{worst.victim} ran {format_slowdown(worst.slowdown)} times slower beside {worst.company[0]}"
+    return f"{text} ({interval(worst)}), {hours(pair.device_hours)} together: the worst pair of this site."
+
+
+def total(report: AuditReport) -> str:
+    """Return a sentence with the total cost of sharing."""
+    low, high = sum(each.lost_lower for each in report.workloads), sum(each.lost_upper for each in report.workloads)
+    unknown = sum(each.unknown_hours for each in report.workloads)
+    text = f"Sharing cost {hours(report.lost_hours)} of jobs' progress, between {hours(low)} and {hours(high)}."
+    return text + (f" For another {hours(unknown)} of jobs in company the cost is unknown." if unknown > 0 else "")
+
+
+def interval(side: Side) -> str:
+    """Return the interval of the slowdown of one workload of a pair, marked where it is predicted."""
+    if side.origin is Origin.UNKNOWN:
+        return "unknown"
+    text = f"{format_slowdown(side.lower)} to {format_slowdown(side.upper)}"
+    return text if side.origin is Origin.MEASURED else f"{text}, predicted"
+
+
+def evidence(side: Side) -> str:
+    """Return the evidence for a workload's slowdown, in words."""
+    if side.origin is Origin.UNKNOWN:
+        return "never seen alone, or no counter"
+    if side.origin is Origin.PREDICTED:
+        return "predicted from other pairs"
+    where = "same jobs" if side.baseline is Baseline.SAME_JOBS else "other jobs"
+    return f"{count_noun(side.episodes, 'time')}; alone: {where}"
+
+
+def pair_text(names: tuple[str, str]) -> str:
+    """Return the names of two workloads, joined by a plus."""
+    return f"{names[0]} + {names[1]}"
+
+
+def repairing_text(each: Repairing) -> str:
+    """Return a sentence with the estimated cost if the same jobs had been paired differently."""
+    saved, margin = each.lost_before - each.lost_after, 1.96 * each.saved_sd
+    return (
+        f"On {each.device_type}, paired otherwise, the same jobs would have lost {hours(each.lost_after)} instead of "
+        f"{hours(each.lost_before)} of progress in {hours(each.device_hours)} of pairs: {hours(saved)} saved, "
+        f"± {hours(margin)}. At most that: it takes for granted that any two of them could have run at the same time."
+    )
+
+
+def separate_text(pair: PairCost) -> str:
+    """Return a sentence on why a pair should not share."""
+    return (
+        f"{pair_text(pair.names)}: together they made {pair.joint_throughput:.2f} of the progress of one job alone, so "
+        f"one after the other is faster, on the same devices ({hours(pair.device_hours)} together)."
+    )
+
+
+def next_pair_text(each: NextPair) -> str:
+    """A pair to measure, and why."""
+    reason = REASONS[each.reason].format(alone=" and ".join(each.never_alone))
+    if each.never_alone and each.reason is Reason.NEVER_TOGETHER:
+        reason += f"; run {' and '.join(each.never_alone)} alone as well"
+    return f"{pair_text(each.names)} on {each.device_type}: {reason} ({hours(each.hours_at_stake)} at stake)"
+
+
+def load_note(each: WorkloadCost) -> str:
+    """Return a note that input or load, rather than its neighbours, changes a workload's rate."""
+    return (
+        f"{each.workload}: its rate varies by {each.noise_sd:.0%} from one time to the next in the same company, so "
+        "load or input confounds what sharing cost it."
+    )
+
+
+def notes(report: AuditReport) -> list[str]:
+    """Return the warnings that a reader needs before relying on the report, the most specific first."""
+    lines = [report.hint] if report.hint else []
+    if not report.progress:
+        lines.append("No counter of steps was named (--progress), so nothing is known of what sharing cost.")
+    lines += [load_note(each) for each in report.workloads if each.moved_by_load]
+    never = sorted({each.workload for each in report.workloads if each.alone_hours == 0 and each.shared_hours > 0})
+    if never:
+        lines.append(f"Never seen alone, so without a baseline: {', '.join(never)}. What is said of them is predicted.")
+    if report.not_measured:
+        counts = ", ".join(f"{count} {NOT_MEASURED[reason]}" for reason, count in report.not_measured)
+        lines.append(f"Sides of windows without a rate, of {report.windows} windows: {counts}.")
+    lines += [f"Left out: {count} {what}." for what, count in report.left_out]
+    return [*lines, BASELINE_NOTE, COVERAGE_CLAIM, OTHER_CAUSES]

@@ -9,7 +9,7 @@ over a grid, weighted by their restricted likelihood and a prior around what all
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.monitoring.audit.episodes import Company, Episode
+from interfere.monitoring.reading import CompanyWindow, NotMeasured
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +34,69 @@ SIGMA_PRIOR_SD = 0.6  # of log σ around the common noise: workloads of one site
 COVERAGE = 0.95
 BISECTIONS = 25  # of a range of about twenty deviations: to a millionth of one
 NEGLIGIBLE = 1e-3  # weight of a grid point that does not move a quantile
+
+
+Company = tuple[str, ...]
+"""Workloads beside a job, sorted; empty where it was alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """All windows of one job beside the same other jobs on one device, as one measurement.
+
+    Windows of one episode share what differs from run to run (input, placement, clocks), so they are not independent
+    measurements: an estimate counts episodes, and a long episode is one with little noise.
+    """
+
+    workload: str
+    device_type: str
+    company: Company
+    job_id: str
+    seconds: float
+    steps: float
+    windows: int
+
+    @property
+    def log_rate(self) -> float:
+        """Logarithm of steps per second."""
+        return math.log(self.steps / self.seconds)
+
+
+class EpisodeLog:
+    """Adds windows up to episodes, and counts the sides of windows that could not be measured."""
+
+    def __init__(self) -> None:
+        self._episodes: dict[tuple[str, str, tuple[str, ...]], Episode] = {}  # by device, job, and all jobs on it
+        self.not_measured: Counter[NotMeasured] = Counter()
+        self.windows = 0
+
+    def add(self, windows: Iterable[CompanyWindow]) -> None:
+        """Add windows to the episodes they belong to. A window must not be added twice."""
+        for window in windows:
+            self.windows += 1
+            ids = tuple(sorted(each.job.id for each in window.jobs))
+            for each in window.jobs:
+                if each.measured is None:
+                    self.not_measured[each.not_measured or NotMeasured.NO_COUNTER] += 1
+                    continue
+                key = window.device.id, each.job.id, ids
+                before = self._episodes.get(key)
+                self._episodes[key] = Episode(
+                    workload=each.job.workload,
+                    device_type=window.device.type,
+                    company=window.neighbours(each.job.id),
+                    job_id=each.job.id,
+                    seconds=(before.seconds if before else 0.0) + each.measured.end_s - each.measured.start_s,
+                    steps=(before.steps if before else 0.0) + each.measured.steps,
+                    windows=(before.windows if before else 0) + 1,
+                )
+
+    def episodes(self) -> tuple[Episode, ...]:
+        """All episodes so far."""
+        return tuple(self._episodes.values())
+
+
+# --- the mixed model --------------------------------------------------------------------------------------------------
 
 
 class Baseline(StrEnum):
@@ -110,7 +173,7 @@ def _residuals(episodes: Sequence[Episode], *, with_jobs: bool) -> tuple[Floats,
 
 
 def _group_medians(values: Floats, group: NDArray[np.int64]) -> Floats:
-    """The median of the values of each group, by its number."""
+    """Return the median of the values of each group, indexed by the number of the group."""
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(1, int(group.max()) + 1))
     return np.array([np.median(part) for part in np.split(values[order], edges)])
@@ -152,7 +215,7 @@ def _estimates(episodes: Sequence[Episode], common_sd: float) -> list[SlowdownEs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """The levels of c companies at each of g values of (σ, τ), and how probable these are."""
+    """The levels of c companies at each of g grid points of (σ, τ), and the probability of each grid point."""
 
     weight: Floats  # float64[g], sums to 1
     levels: Floats  # float64[g, c]
@@ -184,7 +247,7 @@ class _Fit:
 
 
 def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: float) -> _Fit:
-    """The mixed model of one workload over the grid of (σ, τ)."""
+    """Fit the mixed model of one workload at each point of the grid of (σ, τ)."""
     # 1. Data: log rates, one indicator column a company, the job of each row, and the shape of the noise.
     y = np.array([episode.log_rate for episode in episodes])
     column = np.array([companies.index(episode.company) for episode in episodes])

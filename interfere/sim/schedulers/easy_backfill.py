@@ -96,7 +96,7 @@ class ExpectedEnds:
         self._rates_read = 0
 
     def update(self, cluster: Cluster) -> None:
-        """Take over what has changed since the last decision."""
+        """Compute anew the expected end of every job whose rate changed, or whose expected end has passed."""
         for state in cluster.changed_rates[self._rates_read :]:
             self._insert(state, cluster)
         self._rates_read = len(cluster.changed_rates)

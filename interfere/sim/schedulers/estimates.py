@@ -68,6 +68,8 @@ class ToldDurations(Estimate):
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
         """Return the estimate minus the work done, which is known, plus checkpoints that the job still has to pay
         for."""
+        if not self.error:
+            return max(0.0, state.remaining_s - state.rate * (cluster.now_s - state.accounted_s))
         return self._remaining_s(self.total_s(state, cluster), state, cluster)
 
     def all_remaining_s(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
@@ -80,12 +82,12 @@ class ToldDurations(Estimate):
 
     def optimistic_s(self, state: JobState, cluster: Cluster) -> float:
         """Return the remaining run time if the job's total were at the `OPTIMISTIC_QUANTILE` of its distribution."""
+        if not self.error:
+            return self.remaining_s(state, cluster)
         return self._remaining_s(self.total_s(state, cluster) * self._optimistic, state, cluster)
 
     def _remaining_s(self, total_s: float, state: JobState, cluster: Cluster) -> float:
         left_s = state.remaining_s - state.rate * (cluster.now_s - state.accounted_s)
-        if not self.error:
-            return max(0.0, left_s)
         done_s = state.job.duration_s - max(0.0, left_s)
         return total_s - done_s if total_s > done_s else LEAST_LEFT * total_s
 
@@ -154,7 +156,7 @@ def is_infeasible(state: JobState, cluster: Cluster, estimate: Estimate) -> bool
 
 
 def next_infeasible_s(states: Iterable[JobState], cluster: Cluster, estimate: Estimate) -> float:
-    """Return when the next of these waiting jobs becomes infeasible; inf where none does."""
+    """Return the next time at which a deadline of these waiting jobs becomes infeasible; inf where none does."""
     moments_s = (state.job.deadline_s - estimate.optimistic_s(state, cluster) + 2 * LATE_S for state in states)
     return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
 
@@ -179,5 +181,5 @@ def find_timely_devices(
 
 
 def windows_from(device: SimDevice, now_s: float) -> Windows:
-    """Return the known windows of a device from now on; at least one."""
+    """Return the windows from now on in which a device is known to be present; at least one window."""
     return device.known_windows(now_s) or ALWAYS

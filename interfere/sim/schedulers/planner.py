@@ -67,7 +67,7 @@ class ServerPlanner:
 
     @property
     def max_pending(self) -> int:
-        """Waiting jobs that one decision considers."""
+        """The largest number of waiting jobs that one decision considers."""
         return MAX_PENDING if self.settings.seats == DEFAULT_SEATS else MAX_PENDING_GROUPS
 
     def decide_scope(
@@ -260,7 +260,7 @@ class PlannedScheduler:
     share: bool = True  # may jobs share at all?
 
     def decide(self, cluster: Cluster) -> Decision:
-        """The starts of one plan."""
+        """Return the starts of one plan of the server."""
         planner = self.planner
         hosts = [host for host in running_hosts(cluster) if self.share and planner.has_profiles(host)]
         host_sizes = {len(host.device_ids) for host in hosts}

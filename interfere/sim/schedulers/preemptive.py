@@ -1,4 +1,4 @@
-"""Preemptive schedulers: stop jobs that come later in the order for jobs that come earlier, with or without sharing.
+"""Schedulers that stop running jobs: for jobs that come earlier in the order, or to pair running jobs anew.
 
 In order: a running job keeps its devices; a waiting job gets free ones, else those of running jobs that come after it,
 the last first. Jobs that still wait may share. With sharing, a pair is separated once devices are free and no job
@@ -9,18 +9,23 @@ earlier of its two jobs. Running jobs are sorted only where a waiting job finds 
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import itemgetter
+from typing import NamedTuple
 
+import numpy as np
+
+from interfere.matching.rematching.problem import WAITS, Rematching, RematchingProblem
+from interfere.policy.residents.rematching import RematchableJobs, destinations, rematching_problem
 from interfere.records import Device
 from interfere.records.limits import DEFAULT_MOVE_FACTOR
-from interfere.sim.cluster import Cluster, Decision, JobState, Start
+from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start
 from interfere.sim.schedulers.estimates import Estimate, ToldDurations
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.sharing import GuestPlacement, Host, running_hosts
+from interfere.sim.schedulers.sharing import GuestPlacement, Host, SchedulerSettings, running_hosts
 
 Rank = tuple[float, int]
 """Key of the order, then arrival: the smaller, the earlier."""
@@ -66,7 +71,7 @@ class PreemptiveScheduler:
         return Decision(starts=list(draft.starts.values()), stops=list(draft.stopped), wake_s=wake_s)
 
     def _separate_pairs(self, draft: "_DraftDecision", node_gpus: int) -> None:
-        """Move jobs that share to free devices of their own."""
+        """Move jobs that share a device to free devices, where that saves more than twice the checkpoint."""
         cluster, separated = draft.cluster, set[str]()
         paired = [state for state in cluster.running.values() if state.company]
         for state in in_order(self.order, paired, cluster):
@@ -204,7 +209,7 @@ class _DraftDecision:
         return self._last_first
 
     def _rank_of_pair(self, rank: Rank, state: JobState) -> Rank:
-        """The rank of a job, or of its partner where that comes earlier."""
+        """Return the rank of a job or of its partner, whichever comes earlier."""
         return rank if state.partner is None else min(rank, self._rank(state.partner))
 
     @staticmethod
@@ -223,7 +228,7 @@ class _DraftDecision:
         self._waiting.sort(key=itemgetter(0), reverse=True)
 
     def stop(self, state: JobState) -> None:
-        """A job leaves its devices, which are free once no job keeps them."""
+        """Stop a job. Its devices are free from now on, unless its partner stays on them."""
         self.stopped[state.job.id] = None
         if state.partner is None or state.partner.job.id in self.stopped:
             self.free.add(device.device for device in state.devices)
@@ -242,3 +247,151 @@ class _DraftDecision:
             state = self.cluster.jobs[start.job_id]
             hosts.append(Host(state=state, device_ids=start.device_ids, device_type=device_type))
         return hosts
+
+
+# --- re-pairing -------------------------------------------------------------------------------------------------------
+
+
+Solve = Callable[[RematchingProblem], Rematching]
+MAX_WAITING = 64  # jobs that one assignment considers, as many as a decision of the server in a replay
+EARLIER_BONUS = 1e-3  # of its weight, for the first in the queue over the last: ties go by the order
+
+
+class _Class(NamedTuple):
+    """Devices among which jobs may move."""
+
+    pool: str
+    device_type: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RematchingScheduler:
+    """A queue whose running jobs are re-paired every slice: one assignment of all that run and wait on single devices.
+
+    At every event the inner scheduler decides: a queue starts jobs on free devices, a preemptive scheduler also
+    stops them and lets them share. At most every `slice_s`, and only where a job has arrived, started or ended
+    since the last time, all jobs on one device and the first waiting ones are assigned anew, but for those that the
+    inner scheduler has just changed: jobs join, leave, move and swap. Moved jobs pay their checkpoint; none goes
+    back to the queue for another.
+
+    A job's expected remaining time is that of the order's estimate of durations, where it has one. For any other it
+    is the service attained so far: lifetimes have heavy tails, so the longer a job has run, the longer it runs on
+    (Harchol-Balter and Downey, ACM TOCS 1997). Where durations are estimated the speed of a job counts 1 / expected
+    time, completions a second; else all count 1.
+
+    Law 1: no job is moved within a slice of its last start. Law 2: jobs on several devices neither share nor move.
+    Law 3: where nothing changed, nothing is solved.
+    """
+
+    inner: Scheduler
+    order: Order
+    solve: Solve
+    settings: SchedulerSettings
+    estimate: Estimate | None  # of durations; None: nobody knows them
+    slice_s: float
+    assignments: int = 0  # solved so far
+    _due_s: float = 0.0  # the next slice
+    _known: tuple[int, int] = (0, 0)  # changes of rates and arrivals that the last assignment knew
+    _since_s: dict[str, float] = field(default_factory=dict)  # last start of each job
+
+    def decide(self, cluster: Cluster) -> Decision:
+        """Return the inner scheduler's decision. Where a slice is due and something has changed, add one assignment."""
+        decision = self.inner.decide(cluster)
+        present = (len(cluster.changed_rates), len(cluster.jobs))
+        if present != self._known and cluster.now_s >= self._due_s:
+            decision = self._assign(decision, cluster)
+            self._due_s, self._known = cluster.now_s + self.slice_s, present
+        self._since_s |= dict.fromkeys((start.job_id for start in decision.starts), cluster.now_s)
+        is_due = present != self._known or decision.starts
+        return replace(decision, wake_s=min(decision.wake_s, self._due_s if is_due else math.inf))
+
+    def _assign(self, decision: Decision, cluster: Cluster) -> Decision:
+        """Return the decision together with the starts and stops of one assignment for each class of devices."""
+        changing = {start.job_id for start in decision.starts} | set(decision.stops)
+        closed = {name for start in decision.starts for name in start.device_ids}
+        closed |= {name for job_id in decision.stops for name in cluster.jobs[job_id].device_ids}
+        free = [device for device in cluster.free if device.id not in closed]
+        queue = [
+            state
+            for state in in_order(self.order, cluster.waiting.values(), cluster)
+            if state.job.gpus == 1 and state.job.id not in changing
+        ]
+        residents_of: dict[_Class, list[JobState]] = {}
+        for state in cluster.running.values():
+            device = state.devices[0].device
+            if (
+                state.job.gpus == 1
+                and device.id not in closed
+                and self.settings.profile(state.job.workload, device.type)
+            ):
+                residents_of.setdefault(_Class(device.pool, device.type), []).append(state)
+        starts, stops = list(decision.starts), list(decision.stops)
+        for kind, residents in residents_of.items():
+            empty = [device.id for device in free if _Class(device.pool, device.type) == kind]
+            changes = self._assign_class(kind, residents, queue, empty, cluster)
+            starts += changes.starts
+            stops += changes.stops
+            taken = {start.job_id for start in changes.starts}
+            queue = [state for state in queue if state.job.id not in taken]
+        return replace(decision, starts=starts, stops=stops)
+
+    def _assign_class(
+        self, kind: _Class, residents: list[JobState], queue: list[JobState], empty: list[str], cluster: Cluster
+    ) -> Decision:
+        """Return the stops and starts of the best assignment of jobs to the devices of one class."""
+        # 1. The devices with residents, and as many waiting jobs as could start.
+        homes = list(dict.fromkeys(state.device_ids[0] for state in residents))
+        devices = len(homes) + len(empty)
+        places = 2 * devices - len(residents)
+        suitable = (state for state in queue if self._suits(state, kind))
+        waiting = list(islice(suitable, min(MAX_WAITING, places)))
+        states = [*residents, *waiting]
+        # 2. What each arrangement is worth, and the best one.
+        names = list(dict.fromkeys(state.job.workload for state in states))
+        slowdown, _, allowed = self.settings.predict_pairs(names, names, kind.device_type)
+        number = {name: k for k, name in enumerate(names)}
+        each = np.array([number[state.job.workload] for state in states])
+        problem = rematching_problem(
+            self._jobs(states, homes, len(waiting), cluster),
+            slowdown[np.ix_(each, each)],
+            allowed[np.ix_(each, each)],
+            devices=devices,
+            move_factor=DEFAULT_MOVE_FACTOR,
+        )
+        self.assignments += 1
+        arrangement = self.solve(problem).arrangement
+        # 3. All that leave stop first, then everybody starts.
+        leaving = problem.runs & (arrangement.place != problem.home)
+        device_of = destinations(problem, arrangement, [*homes, *empty])
+        return Decision(
+            starts=[Start(job_id=states[i].job.id, device_ids=(device,)) for i, device in device_of.items()],
+            stops=[states[i].job.id for i in np.flatnonzero(leaving)],
+        )
+
+    def _suits(self, state: JobState, kind: _Class) -> bool:
+        """Return whether a waiting job itself may share on devices of this class, whoever runs there."""
+        job = state.job
+        has_profile = self.settings.profile(job.workload, kind.device_type) is not None
+        return has_profile and (not job.pools or kind.pool in job.pools)
+
+    def _expected_s(self, state: JobState, cluster: Cluster) -> float:
+        """Return the expected remaining time alone at speed 1; no job is expected to end within a slice."""
+        if self.estimate is None:
+            return max(self.slice_s, cluster.served_s(state))
+        return max(self.slice_s, self.estimate.remaining_s(state, cluster))
+
+    def _jobs(self, states: Sequence[JobState], homes: list[str], waiting: int, cluster: Cluster) -> RematchableJobs:
+        number = {device_id: k for k, device_id in enumerate(homes)}
+        lateness = np.concatenate([np.zeros(len(states) - waiting), np.arange(waiting) / max(1, waiting)])
+        expected_s = np.array([self._expected_s(state, cluster) for state in states])
+        weight = np.ones(len(states)) if self.estimate is None else 1.0 / expected_s
+        held = [
+            cluster.now_s - self._since_s[state.job.id] < self.slice_s if state.devices else False for state in states
+        ]
+        return RematchableJobs(
+            home=np.array([number[state.device_ids[0]] if state.devices else WAITS for state in states]),
+            weight=weight * (1 + EARLIER_BONUS * (1 - lateness)),
+            expected_s=expected_s,
+            checkpoint_s=np.array([state.job.checkpoint_s for state in states]),
+            may_move=np.array([state.job.preemptible for state in states]) & ~np.array(held, dtype=bool),
+        )

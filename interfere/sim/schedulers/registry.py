@@ -17,12 +17,10 @@ from interfere.sim.schedulers.planner import (
     PlannedSharing,
     ServerPlanner,
 )
-from interfere.sim.schedulers.preemptive import PreemptiveScheduler
-from interfere.sim.schedulers.queue import Backfill, QueueScheduler
+from interfere.sim.schedulers.preemptive import PreemptiveScheduler, RematchingScheduler
+from interfere.sim.schedulers.queue import Backfill, QueueScheduler, SlotAdmission
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
-from interfere.sim.schedulers.rematching import RematchingScheduler
 from interfere.sim.schedulers.sharing import GreedySharing, GuestPlacement, SchedulerSettings
-from interfere.sim.schedulers.slot_admission import SlotAdmission
 
 REMATCHING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., OSDI 2020)
 MIN_SPAN_S = 60.0  # a shorter window of a job in company is mostly start-up

@@ -32,7 +32,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
-    """Options that all schedulers of a replay share, whatever they believe about slowdowns."""
+    """Options that are the same for all schedulers of a replay."""
 
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
@@ -125,7 +125,7 @@ def running_hosts(cluster: Cluster) -> list[Host]:
 
 
 def hosts_with_a_seat(hosts: Sequence[Host], starts: Iterable[Start], cluster: Cluster) -> list[Host]:
-    """The hosts that still leave a seat once these starts have joined them."""
+    """Return the hosts that still have a free seat after the given starts have joined them."""
     guests: dict[tuple[str, ...], tuple[JobState, ...]] = {}
     for start in starts:
         guests[start.device_ids] = (*guests.get(start.device_ids, ()), cluster.jobs[start.job_id])
@@ -198,8 +198,8 @@ def fitting_pair(
     gpus, limit = state.job.gpus, settings.max_shared_gpus
     if pair is None or gpus != len(host.device_ids) or (limit is not None and gpus > limit):
         return None
-    pools = {cluster.devices[device_id].device.pool for device_id in host.device_ids} if state.job.pools else set()
-    return pair if pools <= set(state.job.pools) else None
+    pools = state.job.pools
+    return pair if not pools or all(cluster.devices[each].device.pool in pools for each in host.device_ids) else None
 
 
 def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:

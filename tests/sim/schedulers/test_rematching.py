@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision, Scheduler
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.preemptive import RematchingScheduler
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import make_scheduler
-from interfere.sim.schedulers.rematching import RematchingScheduler
 from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World

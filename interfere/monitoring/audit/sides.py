@@ -1,0 +1,191 @@
+"""The slowdown of one workload beside others: measured, predicted from other pairs of the site, or unknown.
+
+Pairs that were not measured are predicted from those that were, with one effect a victim and one a neighbour. Log
+slowdowns are a Gaussian process: rows of one victim share variance, so do rows of one neighbour, and the pair has some
+alone. A pair of which neither side was measured is unknown, and so is everything where fewer than three rows are.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.monitoring.audit.slowdowns import Baseline, Company, SlowdownEstimate
+from interfere.records import NAN
+
+Floats = NDArray[np.float64]
+Texts = NDArray[np.str_]
+MIN_ROWS = 3  # fewer measured rows of a device type predict nothing
+MAX_ROWS = 1000  # the surest: the work grows with their cube, and effects of one side are known well before
+MIN_SD = 0.05  # of log slowdown between pairs: below it all pairs would be alike
+# Shares of the variance of log slowdowns in published tables: additive R² .53 to .84 (`interfere data card`).
+VICTIM_SHARE, NEIGHBOUR_SHARE, PAIR_SHARE = 0.35, 0.35, 0.3
+MEAN_VARIANCE = 10.0  # of the mean of all pairs, times the variance between them: as good as unknown
+
+
+class Origin(StrEnum):
+    """The origin of a slowdown."""
+
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+    UNKNOWN = "unknown"
+
+
+class Verdict(StrEnum):
+    """Whether a pair progresses faster together on one device than its jobs would one after the other."""
+
+    KEEP = "sharing pays"
+    SEPARATE = "separate"
+    UNSURE = "unsure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The slowdown of one workload beside one set of neighbours, and the hours that its jobs spent there."""
+
+    victim: str
+    company: Company
+    origin: Origin
+    hours: float  # of the victim's jobs in this company
+    slowdown: float = NAN
+    lower: float = NAN  # of a 95 % interval
+    upper: float = NAN
+    log_sd: float = NAN
+    baseline: Baseline | None = None  # None unless measured
+    episodes: int = 0
+
+    def lost_hours(self, slowdown: float) -> float:
+        """Job-hours lost at a slowdown; NaN where it is unknown."""
+        return self.hours * (1 - 1 / slowdown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairCost:
+    """Two workloads that shared devices, and the progress that each lost by sharing."""
+
+    device_type: str
+    device_hours: float
+    sides: tuple[Side, Side]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of the two workloads."""
+        return self.sides[0].victim, self.sides[1].victim
+
+    @property
+    def worst_side(self) -> Side:
+        """The side that is slowed most."""
+        return max(self.sides, key=lambda side: -1.0 if math.isnan(side.lower) else side.lower)
+
+    @property
+    def lost_hours(self) -> float:
+        """Job-hours lost by the sides that are known."""
+        sides = self.sides if self.names[0] != self.names[1] else self.sides[:1]  # it has the hours of both
+        return sum(side.lost_hours(side.slowdown) for side in sides if side.origin is not Origin.UNKNOWN)
+
+    @property
+    def joint_throughput(self) -> float:
+        """The progress of the pair together, over the progress of one job alone.
+
+        Below 1, the jobs finish faster one after the other.
+        """
+        return sum(1 / side.slowdown for side in self.sides)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the pair, from the ends of both intervals."""
+        if sum(1 / side.upper for side in self.sides) > 1:
+            return Verdict.KEEP
+        return Verdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else Verdict.UNSURE
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both slowdowns are measured or predicted."""
+        return all(side.origin is not Origin.UNKNOWN for side in self.sides)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the pair with its verdict and what both lost, for programs."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        verdict = self.verdict.value if self.is_known else "unknown"
+        return values | {"lost_hours": self.lost_hours, "joint_throughput": self.joint_throughput, "verdict": verdict}
+
+
+class KnownSlowdowns:
+    """What an audit knows of any workload in any company, by device type: measured, else predicted, else nothing."""
+
+    def __init__(self, estimates: Sequence[SlowdownEstimate]) -> None:
+        self._measured = {(each.device_type, each.victim, each.company): each for each in estimates}
+        pairs: dict[str, list[SlowdownEstimate]] = defaultdict(list)
+        for each in estimates:
+            if len(each.company) == 1:
+                pairs[each.device_type].append(each)
+        self._effects = {device_type: PairEffects(of_type) for device_type, of_type in pairs.items()}
+
+    def side(self, device_type: str, victim: str, company: Company, hours: float = 0.0) -> Side:
+        """Return the slowdown of a workload in a company, in which its jobs spent so many hours."""
+        estimate = self._measured.get((device_type, victim, company))
+        if estimate is not None:
+            names = ("slowdown", "lower", "upper", "log_sd", "baseline", "episodes")
+            values = {name: getattr(estimate, name) for name in names}
+            return Side(victim=victim, company=company, origin=Origin.MEASURED, hours=hours, **values)
+        effects = self._effects.get(device_type) if len(company) == 1 else None
+        predicted = effects.predict(victim, company[0]) if effects else None
+        if predicted is None:
+            return Side(victim=victim, company=company, origin=Origin.UNKNOWN, hours=hours)
+        mean, sd = predicted
+        return Side(
+            victim=victim,
+            company=company,
+            origin=Origin.PREDICTED,
+            hours=hours,
+            slowdown=math.exp(mean),
+            lower=math.exp(mean - 1.96 * sd),
+            upper=math.exp(mean + 1.96 * sd),
+            log_sd=sd,
+        )
+
+
+class PairEffects:
+    """Predicts slowdowns of pairs of workloads on one device type from the pairs that were measured there."""
+
+    def __init__(self, measured: Sequence[SlowdownEstimate]) -> None:
+        """Fit the effects. `measured`: slowdowns beside one neighbour."""
+        measured = sorted(measured, key=lambda each: each.log_sd)[:MAX_ROWS]
+        self._victims = np.array([each.victim for each in measured])
+        self._neighbours = np.array([each.company[0] for each in measured])
+        y = np.array([math.log(each.slowdown) for each in measured])
+        self._known = len(y) >= MIN_ROWS
+        if not self._known:
+            return
+        self._variance = max(float(y.var()), MIN_SD**2)
+        same = self._shared(self._victims[:, None], self._neighbours[:, None]) + MEAN_VARIANCE
+        self._inverse = np.linalg.inv(self._variance * same + np.diag([each.log_sd**2 for each in measured]))
+        self._row_sums = self._inverse.sum(axis=1)
+        self._mean = float(y.mean())
+        self._weights = self._inverse @ (y - self._mean)
+
+    def predict(self, victim: str, neighbour: str) -> tuple[float, float] | None:
+        """Return mean and standard deviation of the log slowdown; None where it is unknown."""
+        if not self._known or not (victim in self._victims or neighbour in self._neighbours):
+            return None
+        # The covariance with the rows is the same constant for all, and more for the few rows of either side.
+        common = self._variance * MEAN_VARIANCE
+        more = self._variance * self._shared(victim, neighbour)
+        rows = np.flatnonzero(more)
+        few = more[rows]
+        mean = self._mean + common * float(self._weights.sum()) + float(few @ self._weights[rows])
+        known = common**2 * float(self._row_sums.sum()) + 2 * common * float(few @ self._row_sums[rows])
+        known += float(few @ self._inverse[np.ix_(rows, rows)] @ few)
+        prior = self._variance * (VICTIM_SHARE + NEIGHBOUR_SHARE + PAIR_SHARE + MEAN_VARIANCE)
+        return mean, math.sqrt(max(prior - known, 1e-6))
+
+    def _shared(self, victim: str | Texts, neighbour: str | Texts) -> Floats:
+        """Return the variance that a pair shares with each measured row, as a fraction of the prior variance."""
+        same_victim, same_neighbour = self._victims == victim, self._neighbours == neighbour
+        shares = VICTIM_SHARE * same_victim + NEIGHBOUR_SHARE * same_neighbour
+        return np.asarray(shares + PAIR_SHARE * (same_victim & same_neighbour), dtype=np.float64)
