@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from interfere.matching.rematching.exact import rematch
-from interfere.matching.rematching.greedy import rematch_greedily
+from interfere.matching.rematching import rematch
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObjectiveKind, Progress
 from interfere.records.cluster import DEFAULT_SEATS
@@ -20,7 +19,7 @@ from interfere.sim.schedulers.planner import (
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
-from interfere.sim.schedulers.rematching import RematchingScheduler
+from interfere.sim.schedulers.rematching import RematchingScheduler, rematch_greedily
 from interfere.sim.schedulers.sharing import GreedySharing, GuestPlacement, SchedulerSettings
 from interfere.sim.schedulers.slot_admission import SlotAdmission
 
