@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interfere.data.importers.spreadsheet.own_table import import_spreadsheet
     from interfere.data.loading import load_table
     from interfere.errors import InterfereError
-    from interfere.matching.exact import match_pairs
+    from interfere.matching.pairs import match_pairs
     from interfere.records import (
         Action,
         ActionKind,
@@ -61,7 +61,7 @@ _MODULES = {
     "interfere.data.importers.spreadsheet.own_table": ("import_spreadsheet",),
     "interfere.data.loading": ("load_table",),
     "interfere.errors": ("InterfereError",),
-    "interfere.matching.exact": ("match_pairs",),
+    "interfere.matching.pairs": ("match_pairs",),
     "interfere.records": (
         *("Action", "ActionKind", "Device", "Job", "JobProfile", "KernelStat", "Limits", "Plan", "Progress"),
         "Snapshot",

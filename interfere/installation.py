@@ -9,7 +9,7 @@ HOME = Path(__file__).resolve().parents[1]
 """The folder that holds the packages: the checkout, or site-packages."""
 
 LIBRARIES = {
-    "serve": ("onnxruntime", "scipy", "rustworkx", "grpc_health", "grpc_reflection", "prometheus_client"),
+    "serve": ("onnxruntime", "highspy", "grpc_health", "grpc_reflection", "prometheus_client"),
     "profile": ("torch", "psutil"),
     "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools"),
 }

@@ -15,7 +15,6 @@ from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
-from interfere.policy.groups.hosts import has_groups
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
@@ -62,7 +61,7 @@ def explain(query: ExplainQuery, store: SqliteStore, state: ServedState) -> Expl
     subproblem = subproblem_of(snapshot, decided, query.job_id)
     # 2. Predictions and costs, as known now.
     pairs = tuple(_explain_pairs(action, context, state))
-    candidates = None
+    known = candidates = None
     if subproblem:
         if not math.isnan(subproblem.now_s):
             subproblem = with_running_grants(subproblem, store.ledgers.read(subproblem.scope))
@@ -76,8 +75,8 @@ def explain(query: ExplainQuery, store: SqliteStore, state: ServedState) -> Expl
     # 3. What the job may not have, and what else it could have got.
     refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
     budget = TimeBudget(ALTERNATIVES_BUDGET_S)
-    pairs_only = not has_groups(context.snapshot)  # alternatives to a group are not solved for
-    solved, left_out = alternatives(candidates, action, device_class, budget) if candidates and pairs_only else ((), 0)
+    in_pair = len(action.partners) < 2  # alternatives to a larger group are not solved for
+    solved, left_out = alternatives(known, action, device_class, budget) if known and in_pair else ((), 0)
     return Explanation(
         decision_id=query.decision_id,
         scope=audit.scope,

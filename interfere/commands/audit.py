@@ -97,7 +97,7 @@ def _read(
     if not isinstance(source, PrometheusSource):
         start_s = max(start_s, source.first_s())
     if not can_match():
-        progress_note(f"scipy is missing: no other pairing is worked out ({install_line('serve')})")
+        progress_note(f"highspy is missing: no other pairing is worked out ({install_line('serve')})")
     with Bar(console=err, transient=True) as bar:
         task = bar.add_task("reading", total=None)
         report = run_audit(

@@ -1,141 +1,211 @@
-"""An independent check of a matching: is it allowed, what does it cost, and which bound do its dual prices prove?
+"""An independent check of a placement in groups and of the bounds that its prices prove, column by column.
 
-It shares no code with the search except the blossom algorithm that completes the proof of an optimum.
+It shares no code with the search. A bound that rests on an integer program is not proved by prices.
 """
 
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from interfere.matching.blossom import SparseProblem
-from interfere.matching.records import Matching
-from interfere.records import SolveStatus
+from interfere.matching.patterns import NO_KIND
+from interfere.matching.problem import (
+    WAITS,
+    Floats,
+    Level,
+    PairBound,
+    Placement,
+    PlacementProblem,
+    Prices,
+)
+from interfere.matching.search import LevelCertificate
 
-EQUAL = 1e-9  # relative tolerance: prices travel as floats, while the proof was made in whole numbers
-BLOCK_ROWS = 512
-MAX_LISTED = 5  # problems of one sort that are listed
+EQUAL = 1e-9  # relative: sums of the same numbers in another order
+REACH = 2e-11  # of the largest price: columns of a reduced cost up to this beyond the gap count as open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """Findings about a matching. `problems` is empty when everything that the matching claims is true."""
+    """Findings about a placement. `problems` is empty when everything that was claimed is true."""
 
-    cost: float  # computed again
-    bound: float  # proved by its prices, as `Matching` says
+    values: tuple[float, ...]
+    bounds: tuple[float, ...]  # that the prices prove of each level
     problems: tuple[str, ...]
 
 
-def verify(
-    cost: NDArray[np.float64],
-    solo: NDArray[np.float64] | None,
-    matching: Matching,
-    *,
-    max_devices: int | None = None,
+def verify_levels(
+    problem: PlacementProblem,
+    levels: Sequence[Level],
+    placement: Placement,
+    certificates: Sequence[LevelCertificate],
 ) -> Verification:
-    """Check feasibility, cost and bound in O(n²), and whether a claimed optimum can be improved by any open edge.
-
-    An edge is open when its reduced cost does not rule it out. `cost` float64[n, n] and `solo` float64[n] (None: no job
-    may run solo) are those given to `match_pairs`. A claim of infeasibility is not checked.
-    """
-    n = len(cost)
-    solo_cost = np.full(n, np.inf) if solo is None else np.asarray(solo, dtype=np.float64)
-    mate, y = matching.mate, matching.y
-    if matching.status is SolveStatus.INFEASIBLE:
-        return Verification(cost=np.inf, bound=np.inf, problems=())
-    # 1. Is the partition allowed?
-    problems = _broken_rules(cost, solo_cost, mate, max_devices)
-    if problems:
-        return Verification(cost=np.inf, bound=-np.inf, problems=tuple(problems))
-    # 2. What does it cost, and which bound do the prices prove?
-    total = sum(float(cost[i, j]) if i < j else float(solo_cost[i]) for i, j in enumerate(mate.tolist()) if i <= j)
-    max_solo = 0 if max_devices is None else max(0, 2 * max_devices - n)
-    if matching.solo_price and max_devices is None:
-        problems.append("it charges a solo price, and no limit of devices justifies one")
-    problems += _broken_odd_sets(matching)
-    bound = _dual_bound(cost, solo_cost + matching.solo_price, matching) - matching.solo_price * max_solo
-    slack = EQUAL * max(1e-300, abs(total), float(np.abs(y).max(initial=0.0))) * n
-    # 3. Do its claims agree with that?
-    if abs(total - matching.cost) > slack:
-        problems.append(f"its cost is {total:.12g}, it claims {matching.cost:.12g}")
-    if bound > total + slack:
-        problems.append(f"its prices prove a bound of {bound:.12g}, above its cost: they are wrong")
-    if matching.lower_bound > total + slack:
-        problems.append(f"its lower bound {matching.lower_bound:.12g} lies above its cost")
-    if matching.status is SolveStatus.OPTIMAL:
-        min_cost = _min_cost(cost, solo_cost, matching, total - bound + slack, max_devices)
-        if min_cost < total - slack:
-            problems.append(f"it is called optimal at {total:.12g}, but {min_cost:.12g} is possible")
-    elif matching.lower_bound > bound + slack:
-        problems.append(f"its prices prove a bound of {bound:.12g}, it claims {matching.lower_bound:.12g}")
-    return Verification(cost=total, bound=bound, problems=tuple(problems))
+    """Check that a placement is allowed, what each level comes to, and which bounds the prices prove."""
+    problems = list(broken_limits(problem, placement))
+    is_open = problem.allowed.copy()
+    values, bounds = [], []
+    for level, certificate in zip(levels, certificates, strict=True):
+        value = math.fsum((level.cost[placement.column] * placement.count).tolist())
+        slack = EQUAL * max(1e-300, abs(value))
+        values.append(value)
+        reduced = _reduced(problem, level, levels, certificate)
+        bound = _bound(problem, level, levels, certificate, np.where(is_open, reduced, np.inf))
+        bounds.append(bound)
+        if certificate.linear_bound > bound + slack:
+            problems.append(f"the prices prove {bound:.12g} of a level, {certificate.linear_bound:.12g} is claimed")
+        if bound > value + slack:
+            problems.append(f"the prices prove {bound:.12g}, above the value {value:.12g}: they are wrong")
+        # Placements as good as this one at the level use these columns alone.
+        if level.floor == 0.0 and value <= 0.0:
+            is_open &= level.cost <= 0.0
+        elif certificate.prices is not None:
+            prices = certificate.prices
+            largest = max(map(abs, (*prices.jobs.tolist(), *prices.hosts.tolist(), prices.max_devices)), default=0.0)
+            is_open &= reduced <= max(0.0, value - bound) + REACH * max(largest, 1e-300)
+    return Verification(values=tuple(values), bounds=tuple(bounds), problems=tuple(problems))
 
 
-def _broken_rules(
-    cost: NDArray[np.float64], solo: NDArray[np.float64], mate: NDArray[np.int64], max_devices: int | None
-) -> list[str]:
-    """Why the partition is not allowed; empty when it is."""
-    n, jobs = len(cost), np.arange(len(cost))
-    if mate.shape != (n,) or (n and (mate.min() < 0 or mate.max() >= n)) or (mate[mate] != jobs).any():
-        return ["it is no partition into pairs and solo jobs"]
-    first, solo_jobs = jobs[mate > jobs], jobs[mate == jobs]
-    problems = [f"jobs {i} and {mate[i]} may not share" for i in first[np.isinf(cost[first, mate[first]])][:MAX_LISTED]]
-    problems += [f"job {i} may not run solo" for i in solo_jobs[np.isinf(solo[solo_jobs])][:MAX_LISTED]]
-    if max_devices is not None and len(first) + len(solo_jobs) > max_devices:
-        problems.append(f"it needs {len(first) + len(solo_jobs)} devices of {max_devices}")
-    return problems
+def broken_limits(problem: PlacementProblem, placement: Placement) -> Iterator[str]:
+    """What makes a placement illegal, in words: forbidden columns, jobs placed twice or never, supplies exceeded."""
+    column, count = placement.column, placement.count
+    if not (problem.allowed[column] & (count >= 1)).all():
+        yield f"column {column[~(problem.allowed[column] & (count >= 1))][0]} is not allowed"
+    placed = np.zeros(len(problem.demand) + 1, dtype=np.int64)  # the last is for NOBODY
+    for members in problem.members[column].T:
+        np.add.at(placed, members, count)
+    if (placed[:-1] != problem.demand).any():
+        yield "jobs are not placed exactly once"
+    host, taken = problem.host[column], count * problem.takes[column]
+    starts = host != WAITS
+    used = np.bincount(host[starts], weights=taken[starts], minlength=len(problem.supply))
+    if (used > problem.supply).any():
+        yield "more than the supply of a host is taken"
+    if used[problem.is_empty].sum() > problem.max_devices:
+        yield "more than the empty devices are taken"
 
 
-def _broken_odd_sets(matching: Matching) -> list[str]:
-    """What is wrong with the odd sets: an even one, one that names a job twice, or a negative price proves nothing."""
-    return [
-        f"an odd set of {len(each.members)} jobs at a price of {each.price:.12g} proves nothing"
-        for each in matching.odd_sets
-        if each.price < 0 or len(each.members) % 2 == 0 or len(np.unique(each.members)) != len(each.members)
-    ][:MAX_LISTED]
+def _reduced(problem: PlacementProblem, level: Level, levels: Sequence[Level], certificate: LevelCertificate) -> Floats:
+    """float64[c]: what each column costs beyond its prices."""
+    prices, cost = certificate.prices, level.cost.copy()
+    if prices is None:
+        return cost
+    for place, price in zip(certificate.limited, prices.limits.tolist(), strict=True):
+        cost -= price * levels[place].cost
+    price_of_job = np.append(prices.jobs, 0.0)
+    for members in problem.members.T:
+        cost -= price_of_job[members]
+    device = prices.hosts + np.where(problem.is_empty, prices.max_devices, 0.0)
+    placed = problem.host != WAITS
+    cost[placed] -= problem.takes[placed] * device[problem.host[placed]]
+    return np.asarray(cost)
 
 
-def _dual_bound(cost: NDArray[np.float64], solo: NDArray[np.float64], matching: Matching) -> float:
-    """Σ y, less what the odd sets may pay and half of each row's worst violation.
-
-    The diagonal of the full matrix is twice the solo cost.
-    """
-    y = matching.y
-    total = float(y.sum()) - sum(each.price * ((len(each.members) - 1) // 2) for each in matching.odd_sets)
-    for first in range(0, len(y), BLOCK_ROWS):
-        rows = slice(first, first + BLOCK_ROWS)
-        reduced = _reduced_costs(cost, matching, rows)
-        k = np.arange(len(reduced))
-        reduced[k, first + k] = 2.0 * (solo[rows] - y[rows])
-        total += float(np.minimum(reduced.min(axis=1), 0.0).sum()) / 2
-    return total
-
-
-def _reduced_costs(cost: NDArray[np.float64], matching: Matching, rows: slice) -> NDArray[np.float64]:
-    """float64[h, n]: cost of each pair less the prices of its jobs, plus those of the odd sets that hold both."""
-    y = matching.y
-    reduced: NDArray[np.float64] = cost[rows] - y[rows, None] - y
-    for each in matching.odd_sets:
-        inside = each.members[(each.members >= rows.start) & (each.members < rows.stop)]
-        reduced[np.ix_(inside - rows.start, each.members)] += each.price
-    return reduced
-
-
-def _min_cost(
-    cost: NDArray[np.float64],
-    solo: NDArray[np.float64],
-    matching: Matching,
-    max_reduced_cost: float,
-    max_devices: int | None,
+def _bound(
+    problem: PlacementProblem,
+    level: Level,
+    levels: Sequence[Level],
+    certificate: LevelCertificate,
+    reduced: Floats,
 ) -> float:
-    """Cost of the best partition over the edges that reduced costs do not rule out; no other partition is cheaper."""
-    y = matching.y
-    reduced = _reduced_costs(cost, matching, slice(0, len(y)))
-    i, j = np.nonzero(np.triu(reduced <= max_reduced_cost, 1))
-    problem = SparseProblem.of(
-        i.astype(np.int64), j.astype(np.int64), cost[i, j] - y[i] - y[j], solo + matching.solo_price - y
-    )
-    mate = problem.solve() if max_devices is None else problem.solve_within(max_devices, matching.solo_price)
-    if mate is None:
-        return np.inf
-    return sum(float(cost[a, b]) if a < b else float(solo[a]) for a, b in enumerate(mate.tolist()) if a <= b)
+    """The bound of a level; its floor without prices. `reduced` float64[c]: inf of columns that are not open."""
+    prices = certificate.prices
+    if prices is None:
+        return level.floor
+    bound = float(problem.demand @ prices.jobs + problem.supply @ prices.hosts)
+    bound += problem.max_devices * prices.max_devices
+    bound += sum(limit * float(price) for limit, price in zip(certificate.limit_values, prices.limits, strict=True))
+    waits = problem.host == WAITS
+    negative = np.minimum(reduced, 0.0)
+    bound += float((problem.demand[problem.members[waits, 0]] * negative[waits]).sum())
+    worst = np.zeros(len(problem.supply))
+    np.minimum.at(worst, problem.host[~waits], negative[~waits] / problem.takes[~waits])
+    for place_of_cut, cut in enumerate(problem.cutoffs):
+        device = float(prices.hosts[cut.host]) + (prices.max_devices if problem.is_empty[cut.host] else 0.0)
+        own, earlier = level.bounds[place_of_cut], [levels[k].bounds[place_of_cut] for k in certificate.limited]
+        for m in range(cut.listed_size + 1, cut.largest_size + 1):
+            for a in range(len(own.classes)):
+                least = m * _least_share(problem, prices, own, earlier, a, m)
+                worst[cut.host] = min(worst[cut.host], least / cut.takes - device)
+    if problem.patterns is not None:
+        for host, least in _least_of_patterns(problem, level, levels, certificate):
+            worst[host] = min(worst[host], least)
+    return max(bound + float(problem.supply @ worst), level.floor)
+
+
+def _least_of_patterns(
+    problem: PlacementProblem, level: Level, levels: Sequence[Level], certificate: LevelCertificate
+) -> Iterator[tuple[int, float]]:
+    """The host of each pattern, and the least reduced cost of a group of it in units of the supply, one by one."""
+    patterns, prices = problem.patterns, certificate.prices
+    assert patterns is not None
+    assert prices is not None
+    charges = [(1.0, level.patterns)]
+    charges += [
+        (-price, levels[k].patterns) for k, price in zip(certificate.limited, prices.limits.tolist(), strict=True)
+    ]
+    for row, kinds in enumerate(patterns.members.tolist()):
+        places = [a for a, kind in enumerate(kinds) if kind != NO_KIND]
+        choices = [[c for c, kind in enumerate(patterns.kind.tolist()) if kind == kinds[a]] for a in places]
+        least = math.inf
+        for group in itertools.product(*choices):
+            if any(group.count(c) > int(patterns.demand[c]) for c in group):
+                continue
+            cost = -sum(float(prices.jobs[c]) for c in group)
+            for share, costs in charges:
+                assert costs is not None
+                cost += share * float(costs.added[row])
+                for a, c in zip(places, group, strict=True):
+                    domain = int(patterns.domain[row])
+                    cost += share * float(costs.base[domain, c] + costs.slope[domain, c] * patterns.excess[row, a])
+            least = min(least, cost)
+        host = int(patterns.host[row])
+        device = float(prices.hosts[host]) + (prices.max_devices if problem.is_empty[host] else 0.0)
+        yield host, least / int(patterns.takes[row]) - device
+
+
+def _least_share(
+    problem: PlacementProblem, prices: Prices, own: PairBound, earlier: Sequence[PairBound], a: int, m: int
+) -> float:
+    """What one job adds at least to the reduced cost of a group of m, by the pairs or the triples that it is in.
+
+    The cost of each job, at its price before it was eased, is spread evenly over its m - 1 pairs or its triples; a
+    pair or a triple then belongs in equal parts to its members. By what it was eased a job costs more itself.
+    """
+    eased = [0.0] * len(problem.demand) if prices.eased is None else prices.eased.tolist()
+    limits = list(zip(earlier, prices.limits.tolist(), strict=True))
+
+    def alone(place: int) -> float:
+        job = int(own.classes[place])
+        cost = float(own.alone[place]) - sum(price * float(limited.alone[place]) for limited, price in limits)
+        return float(cost - float(prices.jobs[job]) - eased[job])
+
+    def pair(one: int, other: int) -> float:
+        cost = float(own.pair[one, other])
+        if math.isinf(cost) or int(problem.demand[own.classes[other]]) - (one == other) < 1:
+            return math.inf
+        return cost - sum(float(price * limited.pair[one, other]) for limited, price in limits)
+
+    places = range(len(own.classes))
+    # 1. The m - 1 least of its pairs, as many with each class as there are jobs of it.
+    shares = [
+        (pair(a, b) + (alone(a) + alone(b)) / (m - 1)) / 2
+        for b in places
+        for _ in range(min(m - 1, int(problem.demand[own.classes[b]]) - (a == b)))
+    ]
+    by_pairs = sum(sorted(shares)[: m - 1]) if len(shares) >= m - 1 else math.inf
+    # 2. As often as it is in a triple, the least of them.
+    by_triples = -math.inf
+    if m > 2 and by_pairs < math.inf:
+        triples = math.comb(m - 1, 2)
+        partners = [b for b in places if pair(a, b) < math.inf]
+        by_triples = (
+            triples
+            / 3
+            * min(
+                (alone(a) + alone(b) + alone(c)) / triples + (pair(a, b) + pair(a, c) + pair(b, c)) / (m - 2)
+                for b in partners
+                for c in partners
+            )
+        )
+    return max(by_pairs, by_triples) + eased[int(own.classes[a])]

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import Objective, objective_of, relative_times
-from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices
+from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices, with_seats
 from interfere.policy.rules.memory import memory_demand
 from interfere.policy.rules.runtime import opening_times
-from interfere.policy.seats import with_seats
 from interfere.protocols import Predictor
 from interfere.records import (
     NAN,
@@ -83,7 +82,7 @@ class PlanningContext:
 
     def __post_init__(self) -> None:
         """Give every device its seats, and one that names no sharing mode the one that is assumed for its type."""
-        object.__setattr__(self, "snapshot", with_seats(self.snapshot, self.custom_objective))
+        object.__setattr__(self, "snapshot", with_seats(self.snapshot))
         unnamed = [device for device in self.snapshot.devices if not device.mode]
         if not unnamed:
             return

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.runtime import opening_times
-from interfere.records import NAN, Device, Window
-from interfere.records.cluster import DEFAULT_SEATS
+from interfere.records import NAN, Device, Snapshot, Window
+from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 
@@ -67,3 +67,28 @@ def group_devices(
         DeviceClassMembers(device_class=device_class, windows=windows, device_ids=tuple(device_ids))
         for (device_class, windows), device_ids in groups.items()
     )
+
+
+def seats_of_grants(device: Device) -> int | None:
+    """The granules of a device that names their size, at most `MAX_SEATS`; None for a device without granules.
+
+    A site that divides the memory of a device into granules says how many jobs it may hold: one for each granule at
+    most. A ratio of oversubscription without a granule says nothing of that.
+    """
+    memory = DeviceMemory.of(device)
+    if math.isnan(device.granule_bytes) or not memory.grants_memory:
+        return None
+    return min(MAX_SEATS, max(1, memory.granules))
+
+
+def with_seats(snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which every device whose grants allow other than two seats says how many seats it has."""
+    granting = {
+        device.id: seats
+        for device in snapshot.devices
+        if device.seats is None and (seats := seats_of_grants(device)) not in (None, DEFAULT_SEATS)
+    }
+    if not granting:
+        return snapshot
+    devices = (replace(each, seats=granting[each.id]) if each.id in granting else each for each in snapshot.devices)
+    return replace(snapshot, devices=tuple(devices))

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from interfere.errors import Violation
 from interfere.policy.costs.objectives import OBJECTIVES, Objective, objective_of
-from interfere.policy.seats import pairs_only
 from interfere.records import Job, ScopeLedger, Snapshot
-from interfere.records.cluster import DEFAULT_SEATS
 
 REQUIRED_FIELD_REMEDIES = {
     "remaining_s": "send the seconds that the job would still run alone",
@@ -52,7 +50,6 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
     violations += _gang_violations(snapshot)
     violations += _pool_violations(snapshot)
     violations += _start_time_violations(snapshot)
-    violations += _seat_violations(snapshot, custom_objective)
     return violations
 
 
@@ -191,23 +188,6 @@ def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> 
             )
         )
     return violations
-
-
-def _seat_violations(snapshot: Snapshot, custom_objective: Objective | None) -> list[Violation]:
-    """Devices with other than two seats need an objective and limits that know groups."""
-    seated = [k for k, device in enumerate(snapshot.devices) if device.seats not in (None, DEFAULT_SEATS)]
-    if not seated:
-        return []
-    return [
-        Violation(
-            field=f"devices[{seated[0]}].seats",
-            what=f"cannot be combined with {name}",
-            value=str(snapshot.devices[seated[0]].seats),
-            remedy="leave seats out for two, or take weighted_excess, total_slowdown, makespan or "
-            "finish_time_fairness without these limits",
-        )
-        for name in pairs_only(snapshot, custom_objective)
-    ]
 
 
 def _start_time_violations(snapshot: Snapshot) -> list[Violation]:

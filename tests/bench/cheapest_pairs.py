@@ -5,7 +5,8 @@ Moves cost it what they cost the others, and a pair that exists pays none; but i
 
 import numpy as np
 
-from interfere.matching.rematching.problem import ELSEWHERE, WAITS, Arrangement, Rematching, RematchingProblem, value_of
+from interfere.matching.problem import WAITS
+from interfere.matching.rematching import ELSEWHERE, Arrangement, Rematching, RematchingProblem, value_of
 
 
 def rematch_by_cheapest_pairs(problem: RematchingProblem) -> Rematching:

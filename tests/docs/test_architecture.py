@@ -57,7 +57,7 @@ def test_the_walk_has_its_three_parts() -> None:
     assert {files[0] for files, _ in WALK} >= {
         "interfere/client/policy_client.py",
         "interfere/policy/decide.py",
-        "interfere/matching/master/lexicographic.py",
+        "interfere/matching/search.py",
         "training/pipeline.py",
     }
 

@@ -125,13 +125,19 @@ def test_no_assignment_of_modes_does_better(seed: int) -> None:
     assert (waiting, pytest.approx(chosen.cost, abs=1e-6)) == min(fixed)
 
 
-def test_seats_and_unknown_words_are_refused() -> None:
+def test_unknown_words_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="choosable_modes"):
         Limits(choosable_modes=frozenset({"mpss"}))
+
+
+def test_pairs_on_devices_of_four_seats_choose_their_mode_and_larger_groups_keep_that_of_the_device() -> None:
     seated = snapshot(ANY_MODE)
-    seated = replace(seated, devices=(replace(seated.devices[0], seats=4),))
-    with pytest.raises(InvalidInputError, match=r"limits\.choosable_modes"):
-        plan(context(seated, ModeTables(TABLES), KNOWN))
+    seated = replace(seated, devices=tuple(replace(each, seats=4) for each in seated.devices))
+    found = plan(context(seated, ModeTables(TABLES), KNOWN))
+    for action in found.actions:
+        assert not action.mode or len(action.partners) == 1
+    own = plan(context(replace(seated, limits=Limits()), ModeTables(TABLES), KNOWN))
+    assert found.cost <= own.cost + 1e-9
 
 
 def test_a_promised_start_keeps_the_mode_that_was_chosen() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from interfere.matching.group_master import programs
-from interfere.policy.groups import builder
+from interfere.matching import programs
+from interfere.policy.solve import builder
 from interfere.policy.solve.planner import plan_pending_jobs
 from tests.policy.oracle.seats import FewKindsCluster, GroupOracle, SeatedCluster
 from tests.policy.oracle.verdicts import MIN_OPTIMAL_SHARE, check_seeds

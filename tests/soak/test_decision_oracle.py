@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from interfere.policy.groups import builder
+from interfere.policy.solve import builder
 from tests.policy.oracle.seats import FewKindsCluster, GroupOracle, SeatedCluster
 from tests.policy.oracle.verdicts import MIN_OPTIMAL_SHARE, check_seeds
 

@@ -35,7 +35,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.matching.exact import match_pairs
+from interfere.matching.pairs import match_pairs
 from interfere.training.dataset import Dataset, RowColumns, speed
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.scores import Side, choice_costs, rows_of_side
@@ -254,7 +254,7 @@ def _matching_costs(cost_tables: Sequence[Floats], allowed: NDArray[np.bool_]) -
     for table in cost_tables:
         prohibitive = np.full(len(jobs), 2.0 * float(table[allowed].max()) * len(jobs))  # pair as many jobs as possible
         matchings.append(match_pairs(table, prohibitive))
-    price = np.clip(matchings[0].y, 0.0, measured[allowed].max())
+    price = np.clip(matchings[0].prices, 0.0, measured[allowed].max())
     best, challenger, champion = (
         np.where(matching.mate == jobs, 1.0 - price, (measured[jobs, matching.mate] - price - price[matching.mate]) / 2)
         for matching in matchings

@@ -32,7 +32,7 @@ from interfere.wire.documents import decision_document
 
 SHIPPED = "cpu"  # name of the table and of the model that ship with the program
 DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
-LIBRARIES = ("torch", "psutil", "pyarrow", "mlflow", "lightgbm", "onnxruntime", "rustworkx")
+LIBRARIES = ("torch", "psutil", "pyarrow", "mlflow", "lightgbm", "onnxruntime", "highspy")
 FIRST_PASSES, AGAIN_PASSES = 2, 3  # blocks of every pair in the first and in the second measurement
 BLOCK_S = "2.0"  # four windows of half a second
 PATIENCE_S = 3600.0  # for an answer of the server: beside many busy programs even loading a model takes minutes

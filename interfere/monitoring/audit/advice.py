@@ -93,7 +93,7 @@ def _most_hours(pairs: Sequence[PairCost]) -> frozenset[str]:
 
 def can_match() -> bool:
     """Return whether the libraries that `interfere.matching` needs are installed. The bare install lacks them."""
-    return find_spec("scipy") is not None
+    return find_spec("highspy") is not None
 
 
 def _lost_together(
@@ -110,7 +110,7 @@ def _lost_together(
 
 
 def _repair(device_type: str, pairs: Sequence[PairCost], slowdowns: KnownSlowdowns) -> Repairing | None:
-    from interfere.matching import match_pairs
+    from interfere.matching.pairs import match_pairs
 
     # 1. Cut the hours of each pair into units of two jobs.
     total = sum(pair.device_hours for pair in pairs)

@@ -12,7 +12,8 @@ from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.text import render
-from interfere.policy.solve.groups import StartGroup
+from interfere.policy.solve.decision_problem import DecisionProblem
+from interfere.policy.solve.starts import StartGroup
 from interfere.records import (
     NAN,
     Action,
@@ -47,18 +48,19 @@ def with_members(rule: Rule, stands_for: tuple[str, str], members: tuple[str, st
 
 
 class AnswerBuilder:
-    """Turns the groups that were chosen among the candidates of all sizes into actions, pairs and refusals."""
+    """Turns the groups that start in a decision into actions, pairs and refusals."""
 
-    def __init__(
-        self, candidates: Sequence[Candidates], groups: Sequence[StartGroup], context: PlanningContext
-    ) -> None:
-        self._candidates, self._groups, self._context = candidates, groups, context
+    def __init__(self, decision: DecisionProblem, groups: Sequence[StartGroup], context: PlanningContext) -> None:
+        self._decision, self._candidates, self._groups, self._context = decision, decision.candidates, groups, context
         self._group_of = {job.id: group for group in groups for job in group.jobs}
         self._interval_of = self._slowdown_intervals()
         self._place_of = {
-            job.id: (each, i) for each in candidates for i, members in enumerate(each.job_classes) for job in members
+            job.id: (each, i)
+            for each in decision.candidates
+            for i, members in enumerate(each.job_classes)
+            for job in members
         }
-        self._waiting = WaitingRules(candidates, groups, context)
+        self._waiting = WaitingRules(decision, groups, context)
 
     # --- actions ----------------------------------------------------------------------------------------------------
 
@@ -67,63 +69,70 @@ class AnswerBuilder:
         return tuple(self._action(job) for job in self._context.snapshot.pending if job.id in self._place_of)
 
     def _action(self, job: Job) -> Action:
+        """The action of one pending job."""
         candidates, i = self._place_of[job.id]
         group = self._group_of.get(job.id)
         if group is None:
             return self._waiting.action(job, candidates, i)
-        if group.table is None:
+        if len(group.members) == 1:
             return start_alone(job, group.devices, float(candidates.solo_cost[group.device_class][i]), self._context)
-        return self._start_shared(job, group, group.table)
+        return self._start_shared(job, group)
 
-    def _start_shared(self, job: Job, group: StartGroup, table: PairCosts) -> Action:
-        row, column = group.pair
-        job_slowdown = float(table.predictions.row_slowdown[row, column])
-        partner_slowdown = float(table.predictions.column_slowdown[row, column])
-        partner = group.resident or group.jobs[1]
-        if job.id != group.jobs[0].id:  # the job is the column of the pair
-            job_slowdown, partner_slowdown = partner_slowdown, job_slowdown
-            partner = group.jobs[0]
-        lower, upper = self._interval_of.get(job.id, (NAN, NAN))
+    def _start_shared(self, job: Job, group: StartGroup) -> Action:
+        """The start of a job beside the other members of its group."""
+        members, decision = group.members, self._decision
+        place = next(k for k, member in enumerate(members) if member.id == job.id)
+        slowdowns = decision.slowdowns_of(group.column)
+        # Residents before the others that start: they are who the job joins.
+        others = sorted((k for k in range(len(members)) if k != place), key=lambda k: k < len(group.jobs))
+        partner, several = members[others[0]], len(others) > 1
+        if several:
+            lower, upper = decision.interval_of(group.column, place)
+        else:
+            lower, upper = self._interval_of.get(job.id, (NAN, NAN))
         rule = Rule(
             kind=RuleKind.LEAST_COST,
             job_id=job.id,
             partner_id=partner.id,
             partner_workload=partner.workload,
-            slowdown=job_slowdown,
-            partner_slowdown=partner_slowdown,
+            slowdown=slowdowns[place],
+            partner_slowdown=slowdowns[others[0]],
         )
+        pair = None if several else decision.pair_of(group.column)
         return Action(
             kind=ActionKind.START_SHARED,
             job_id=job.id,
             device_id=group.devices[0].id,
             device_ids=gang_device_ids(group.devices),
             partner_id=partner.id,
-            slowdown=job_slowdown,
+            slowdown=slowdowns[place],
             slowdown_lower=lower,
             slowdown_upper=upper,
-            partner_slowdown=partner_slowdown,
-            cost=float(table.cost[row, column]),
-            mode=table.mode(row, column) if table.modes else "",
+            partner_slowdown=slowdowns[others[0]],
+            partner_ids=tuple(members[k].id for k in others) if several else (),
+            partner_slowdowns=tuple(slowdowns[k] for k in others) if several else (),
+            cost=float(decision.total_cost.cost[group.column]),
+            mode=pair[0].mode(*pair[1:]) if pair is not None and pair[0].modes else "",
             reason=render(rule),
             rule=rule,
         )
 
     def _slowdown_intervals(self) -> dict[str, tuple[float, float]]:
-        """Lower and upper slowdown of every pending job that shares; each pair of profiles is predicted once."""
+        """Lower and upper slowdown of every pending job in a group of two; each pair of profiles is predicted once."""
         asked: dict[tuple[DeviceClass, SharingMode], dict[tuple[int, int], list[str]]] = {}
         profiles: dict[int, JobProfile] = {}
         for group in self._groups:
-            if group.table is None:
+            if len(group.members) != 2:
                 continue
-            row, column = group.pair
+            table, row, column = self._decision.pair_of(group.column)
             for job in group.jobs:
-                own, partner = group.table.rows.profiles[row], group.table.columns.profiles[column]
+                own, partner = table.rows.profiles[row], table.columns.profiles[column]
                 if own is None or partner is None:
                     continue
                 if job.id != group.jobs[0].id:
                     own, partner = partner, own
                 profiles |= {id(own): own, id(partner): partner}
-                asked.setdefault((group.device_class, group.table.mode(row, column)), {}).setdefault(
+                asked.setdefault((group.device_class, table.mode(row, column)), {}).setdefault(
                     (id(own), id(partner)), []
                 ).append(job.id)
         interval_of: dict[str, tuple[float, float]] = {}
@@ -146,16 +155,16 @@ class AnswerBuilder:
     # --- pairs and refusals -----------------------------------------------------------------------------------------
 
     def pairings(self) -> tuple[Pairing, ...]:
-        """The pairs that will share a device."""
+        """The groups of two that will share devices."""
         return tuple(
             Pairing(
                 job_id=group.jobs[0].id,
-                partner_id=(group.resident or group.jobs[1]).id,
+                partner_id=group.members[1].id,
                 device_id=group.devices[0].id,
-                weight=float(group.table.cost[group.pair]),
+                weight=float(self._decision.total_cost.cost[group.column]),
             )
             for group in self._groups
-            if group.table is not None
+            if len(group.members) == 2
         )
 
     def refusals(self) -> tuple[tuple[Refusal, ...], int]:

@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.matching.master.first_columns import all_waiting
-from interfere.matching.master.problem import ColumnKind, Floats, Placement
+from interfere.matching.problem import Floats, Placement, all_waiting
 from interfere.policy.answer.actions import refuse, with_members
+from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
-from interfere.policy.solve.search import largest_cost, solve_decision
+from interfere.policy.solve.builder import decision_problem
+from interfere.policy.solve.decision_problem import DecisionProblem
+from interfere.policy.solve.greedy import waiting_jobs
+from interfere.policy.solve.search import all_proved, largest_cost, solve_decision
 from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget
 
@@ -54,15 +56,16 @@ class Choice:
 
 
 def alternatives(
-    candidates: Candidates, action: Action, device_class: DeviceClass | None, budget: TimeBudget = UNLIMITED
+    context: PlanningContext, action: Action, device_class: DeviceClass | None, budget: TimeBudget = UNLIMITED
 ) -> tuple[tuple[Alternative, ...], int]:
     """The decided choice and the most promising others, best first, each with the best plan that makes it.
 
-    `device_class`: that of the device of the action. Also returns how many choices the budget left unsolved.
+    `context`: of the subproblem with the pending jobs of one size; `device_class`: that of the device of the action.
+    Also returns how many choices the budget left unsolved.
     """
-    decision = decision_problem([candidates])
+    decision = decision_problem(context, by_start_weight=True)
     solved: list[tuple[tuple[float, ...], Alternative]] = []
-    considered = choices(candidates, action, device_class)
+    considered = choices(decision.candidates[0], action, device_class)
     for choice in considered:
         waiting, alternative = _solve(decision, choice, budget)
         if solved and not alternative.proven and budget.expired:
@@ -214,17 +217,15 @@ def _solve(decision: DecisionProblem, choice: Choice, budget: TimeBudget) -> tup
     """What comes before its cost, the weight that waits by priority, and the best whole plan with this choice."""
     candidates = decision.candidates[0]
     remaining = _without(decision, choice)
-    min_max = candidates.is_min_max
-    solution = solve_decision(remaining, all_waiting(remaining.problem), budget, min_max=min_max)
-    waits = _waiting_weights(decision, solution.placement, choice)
+    solution = solve_decision(remaining, all_waiting(remaining.problem), budget)
+    found, placement = solution.decision, solution.placement
+    waits = _waiting_weights(found, placement, choice)
     before = () if decision.prices_waiting else tuple(np.round(waits, 9).tolist())
     wait_cost = float(candidates.wait_cost[choice.members[0]])
     cost, max_job_cost = candidates.cost_of(choice.start) if choice.start else (wait_cost, -np.inf)
-    value = cost + solution.placement.value(remaining.total_cost)
-    if min_max:
-        value = max(max_job_cost, largest_cost(remaining, solution.placement))
-    columns = solution.placement.columns
-    waiting = int(solution.placement.count[columns.kind == ColumnKind.WAIT].sum()) + (choice.start is None)
+    value = cost + placement.value(found.total_cost)
+    if decision.is_min_max:
+        value = max(max_job_cost, largest_cost(found, placement))
     return before, Alternative(
         kind=choice.kind,
         device_id=choice.device_id,
@@ -234,10 +235,10 @@ def _solve(decision: DecisionProblem, choice: Choice, budget: TimeBudget) -> tup
         partner_slowdown=choice.partner_slowdown,
         group_cost=cost,
         cost=value,
-        waiting=waiting,
+        waiting=waiting_jobs(found, placement) + (choice.start is None),
         waiting_weight=float(waits.sum()),
         chosen=choice.chosen,
-        proven=solution.is_optimal,
+        proven=all_proved(solution.levels),
     )
 
 
@@ -254,18 +255,22 @@ def _waiting_weights(decision: DecisionProblem, placement: Placement, choice: Ch
 
 def _without(decision: DecisionProblem, choice: Choice) -> DecisionProblem:
     """The problem of the other jobs, once the start of the choice took its devices or its seat."""
-    problem, block, start = decision.problem, decision.problem.blocks[0], choice.start
-    demand, seats, capacity = block.demand.copy(), block.seats.copy(), problem.capacity.copy()
-    max_devices = problem.max_devices
+    problem, start = decision.problem, choice.start
+    demand, supply, max_devices = problem.demand.copy(), problem.supply.copy(), problem.max_devices
     for i in choice.members:
         demand[i] -= 1
-    if start is not None and start.device_class is None:
-        seats[start.seat] -= 1
-    elif start is not None and start.device_class is not None:
-        capacity[decision.device_classes.index(start.device_class)] -= block.size
-        max_devices -= block.size
-    pair_allowed = block.pair_allowed.copy()
-    alone = np.flatnonzero(demand < 2)
-    pair_allowed[:, alone, alone] = False
-    block = replace(block, demand=demand, seats=seats, pair_allowed=pair_allowed)
-    return replace(decision, problem=replace(problem, blocks=(block,), capacity=capacity, max_devices=max_devices))
+    if start is not None:
+        host, size = _host_of(decision, start), decision.candidates[0].size
+        supply[host] -= size if problem.is_empty[host] else 1
+        max_devices -= size if problem.is_empty[host] else 0
+    return replace(decision, problem=replace(problem, demand=demand, supply=supply, max_devices=max_devices))
+
+
+def _host_of(decision: DecisionProblem, start: Start) -> int:
+    """The row of supply that a start takes: the empty devices of a class, or the places beside a class of residents."""
+    if start.device_class is not None:
+        empty = (k for k, host in enumerate(decision.hosts) if host.places is None)
+        return next(k for k in empty if decision.hosts[k].device_class == start.device_class)
+    resident_id = decision.candidates[0].seat_classes[start.seat][0].resident.id
+    beside = ((k, host.places) for k, host in enumerate(decision.hosts) if host.places is not None)
+    return next(k for k, places in beside if [job.id for job in places.residents] == [resident_id])

@@ -11,12 +11,12 @@ import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import with_members
+from interfere.policy.answer.joining import Join, joins_by_device
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.costs.job_classes import Seat
-from interfere.policy.groups.hosts import has_groups
-from interfere.policy.groups.joining import Join, joins_by_device
 from interfere.policy.rules.text import render
+from interfere.policy.solve.hosts import has_groups
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import (

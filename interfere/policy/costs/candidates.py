@@ -99,6 +99,12 @@ class Candidates:
         """The seat class of each column of a table of residents."""
         return next(columns for each, columns in self.resident_tables.values() if each is table)
 
+    def pairs_beside(self, device_class: DeviceClass, residents: Sequence[Job]) -> PairCosts | None:
+        """The table of the pending jobs beside exactly these residents of a device class; None where it is another."""
+        table, columns = self.resident_tables.get(device_class, (None, []))
+        known = [self.seat_classes[k][0].resident.id for k in columns]
+        return table if table is not None and known == [job.id for job in residents] else None
+
     def partner_ids(self, table: PairCosts, j: int) -> list[str]:
         """The jobs for which column j of a table stands, pending or running."""
         if table.rules.symmetric:

@@ -15,8 +15,8 @@ from itertools import islice
 
 import numpy as np
 
-from interfere.matching.rematching.exact import rematch
-from interfere.matching.rematching.problem import WAITS, Arrangement, RematchingProblem
+from interfere.matching.problem import WAITS
+from interfere.matching.rematching import Arrangement, RematchingProblem, rematch
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.matching.rematching.problem import ELSEWHERE, Arrangement, RematchingProblem
+from interfere.matching.rematching import ELSEWHERE, Arrangement, RematchingProblem
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -1,48 +1,66 @@
-"""The greedy baseline: each job in the order of the queue takes the cheapest place that is left.
+"""The greedy baseline in groups: each job in the order of the queue takes the cheapest place that is left."""
 
-This is what a scheduler without matching would do; every plan states its cost beside the plan's own, and the search
-starts from it.
-"""
-
-from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
-from interfere.matching.master.problem import ColumnKind, Columns, Floats, Placement
+from interfere.matching.problem import WAITS, Bools, Ints, Placement, PlacementProblem
 from interfere.policy.solve.decision_problem import DecisionProblem
+from interfere.policy.solve.pattern_greedy import place_greedily_in_patterns
 from interfere.records import Job
 
-Key = tuple[int, ColumnKind, int, int, int]  # block, kind, resource, i, j
 
+def place_greedily(decision: DecisionProblem, queue: Sequence[Job]) -> tuple[DecisionProblem, Placement]:
+    """Each job takes empty devices while there are any, else the seat beside others that adds the least cost.
 
-def place_greedily(problem: DecisionProblem, queue: tuple[Job, ...]) -> Placement:
-    """Each job takes empty devices while there are any, else the place beside a job that adds the least cost."""
-    search = _GreedySearch(problem)
+    Also returns the decision with the columns of the placement.
+    """
     class_of = {
-        job.id: (b, i)
-        for b, candidates in enumerate(problem.candidates)
+        job.id: first + i
+        for candidates, first in zip(decision.candidates, decision.first_class, strict=True)
         for i, members in enumerate(candidates.job_classes)
         for job in members
     }
-    for job in queue:
-        search.place(*class_of[job.id])
-    return search.placement()
+    classes = [class_of[job.id] for job in queue]
+    if decision.problem.patterns is not None:
+        return place_greedily_in_patterns(decision, classes)
+    search = _GreedySearch(decision)
+    for job in classes:
+        search.place(job)
+    return decision, Placement.of_counts(search.counts)
 
 
-def as_placement(counts: "Counter[Key]") -> Placement:
-    """The placement with so many starts of each column."""
-    kept = [(key, count) for key, count in counts.items() if count > 0]
-    rows = np.array([key for key, _ in kept], dtype=np.int64).reshape(-1, 5)
-    block, kind, resource, i, j = rows.T
-    return Placement(
-        columns=Columns(block=block, kind=kind, resource=resource, i=i, j=j),
-        count=np.array([count for _, count in kept], dtype=np.int64),
-    )
-
-
-def waiting_jobs(placement: Placement) -> int:
+def waiting_jobs(decision: DecisionProblem, placement: Placement) -> int:
     """How many jobs of a placement wait."""
-    return int(placement.count[placement.columns.kind == ColumnKind.WAIT].sum())
+    return int(placement.count[decision.problem.host[placement.column] == WAITS].sum())
+
+
+class ColumnLookup:
+    """Finds the listed column of some jobs on a host by a sum of random numbers, one for each job class and host."""
+
+    def __init__(self, problem: PlacementProblem) -> None:
+        rng = np.random.default_rng(0)
+        self.job_key, self.host_key = (
+            rng.integers(-(2**40), 2**40, n) for n in (len(problem.demand), len(problem.supply))
+        )
+        placed = np.flatnonzero((problem.host != WAITS) & problem.allowed)
+        padded, keys = np.append(self.job_key, 0), self.host_key[problem.host[placed]]
+        for column in problem.members.T:
+            keys = keys + padded[column[placed]]
+        order = np.argsort(keys)
+        self._keys, self._columns = keys[order], placed[order]
+
+    def find(self, host: int, jobs: Sequence[int]) -> int:
+        """The column of some jobs on a host; -1 where there is none."""
+        return int(self.of_keys(self.host_key[[host]] + self.job_key[list(jobs)].sum())[0])
+
+    def of_keys(self, keys: Ints) -> Ints:
+        """int64[n]: the column of each sum of keys; -1 where there is none."""
+        if not len(self._keys):
+            return np.full(len(keys), -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        found: Bools = self._keys[at] == keys
+        return np.where(found, self._columns[at], -1)
 
 
 class _GreedySearch:
@@ -50,53 +68,61 @@ class _GreedySearch:
 
     def __init__(self, decision: DecisionProblem) -> None:
         problem = decision.problem
-        self._blocks, self._costs = problem.blocks, decision.total_cost.costs
-        self._capacity, self._devices = problem.capacity.copy(), problem.max_devices
-        self._seat_cost: list[Floats] = []  # float64[k, r] of each block, inf where nothing is left
-        self._join_cost: list[Floats] = []  # float64[k, t, k]: a job beside one of a class that was started alone
-        self._seats, self._hosts = [], []
-        for block, costs in zip(self._blocks, self._costs, strict=True):
-            self._seats.append(block.seats.copy())
-            self._seat_cost.append(np.where(block.seat_allowed & (block.seats > 0), costs.seat, np.inf))
-            t, k = block.solo_allowed.shape
-            self._join_cost.append(np.full((k, t, k), np.inf))
-            self._hosts.append(np.zeros((t, k), dtype=np.int64))
-        self._counts: Counter[Key] = Counter()
+        self._problem, self._cost = problem, decision.total_cost.cost
+        self._lookup = ColumnLookup(problem)
+        self.counts = np.zeros(len(problem.host), dtype=np.int64)
+        self._supply, self._devices = problem.supply.copy(), problem.max_devices
+        # The columns of single jobs, by job class.
+        single = np.flatnonzero((problem.host != WAITS) & problem.allowed & (problem.size == 1))
+        self._single = single[np.argsort(problem.members[single, 0], kind="stable")]
+        self._first = np.searchsorted(problem.members[self._single, 0], np.arange(len(problem.demand) + 1))
+        # Groups that were opened: the key of each, its column, and how many such there are.
+        self._open_key, self._open_column, self._open_count = (np.zeros(0, dtype=np.int64) for _ in range(3))
 
-    def place(self, b: int, i: int) -> None:
-        """Place one job of class i of block b."""
-        block, costs = self._blocks[b], self._costs[b]
-        # 1. Empty devices of the first class that allows the job.
-        free = np.flatnonzero(block.solo_allowed[:, i] & (self._capacity >= block.size))
-        if len(free) and self._devices >= block.size:
-            t = int(free[0])
-            self._capacity[t] -= block.size
-            self._devices -= block.size
-            self._counts[b, ColumnKind.SOLO, t, i, i] += 1
-            self._hosts[b][t, i] += 1
-            if self._hosts[b][t, i] == 1:
-                allowed = block.pair_allowed[t, :, i]
-                self._join_cost[b][:, t, i] = np.where(allowed, costs.pair[t, :, i] - costs.solo[t, i], np.inf)
+    def place(self, job: int) -> None:
+        """Place one job of a class."""
+        problem = self._problem
+        columns = self._single[self._first[job] : self._first[job + 1]]
+        host, takes = problem.host[columns], problem.takes[columns]
+        free = takes <= self._supply[host]
+        # 1. Empty devices of the first class that allows it.
+        empty = np.flatnonzero(free & problem.is_empty[host] & (takes <= self._devices))
+        if len(empty):
+            first = int(empty[np.argmin(host[empty])])
+            self._devices -= int(takes[first])
+            self._start(job, int(columns[first]))
             return
-        # 2. Beside a resident or a job started before, whichever adds less.
-        seat_cost, join_cost = self._seat_cost[b][i], self._join_cost[b][i]
-        seat = int(np.argmin(seat_cost)) if len(seat_cost) else -1
-        best_seat_cost = float(seat_cost[seat]) if seat >= 0 else np.inf
-        t, host = divmod(int(np.argmin(join_cost)), join_cost.shape[1]) if join_cost.size else (0, 0)
-        if join_cost.size and join_cost[t, host] < best_seat_cost:
-            self._counts[b, ColumnKind.SOLO, t, host, host] -= 1
-            self._counts[b, ColumnKind.PAIR, t, min(i, host), max(i, host)] += 1
-            self._hosts[b][t, host] -= 1
-            if self._hosts[b][t, host] == 0:
-                self._join_cost[b][:, t, host] = np.inf
-        elif np.isfinite(best_seat_cost):
-            self._counts[b, ColumnKind.SEAT, seat, i, i] += 1
-            self._seats[b][seat] -= 1
-            if self._seats[b][seat] == 0:
-                self._seat_cost[b][:, seat] = np.inf
+        # 2. Beside residents, or beside jobs that were started before, where it adds least.
+        beside = columns[free & ~problem.is_empty[host]]
+        joined = self._lookup.of_keys(self._open_key + self._lookup.job_key[job])
+        before = self._cost[self._open_column]
+        added = np.where((joined >= 0) & (self._open_count > 0), self._cost[np.maximum(joined, 0)] - before, np.inf)
+        seat = int(np.argmin(self._cost[beside])) if len(beside) else -1
+        group = int(np.argmin(added)) if len(added) else -1
+        least_added = float(added[group]) if group >= 0 else np.inf
+        if seat >= 0 and self._cost[beside[seat]] <= least_added:
+            self._start(job, int(beside[seat]))
+        elif np.isfinite(least_added):
+            self._open_count[group] -= 1
+            self.counts[self._open_column[group]] -= 1
+            self.counts[joined[group]] += 1
+            self._open(int(self._open_key[group] + self._lookup.job_key[job]), int(joined[group]))
         else:
-            self._counts[b, ColumnKind.WAIT, 0, i, i] += 1
+            self.counts[job] += 1  # the first columns are those that wait, in the order of the classes
 
-    def placement(self) -> Placement:
-        """The starts so far."""
-        return as_placement(self._counts)
+    def _start(self, job: int, column: int) -> None:
+        """Start a job on a host that nobody joined so far."""
+        host = int(self._problem.host[column])
+        self._supply[host] -= int(self._problem.takes[column])
+        self.counts[column] += 1
+        self._open(int(self._lookup.host_key[host] + self._lookup.job_key[job]), column)
+
+    def _open(self, key: int, column: int) -> None:
+        """Count one more host with this group."""
+        at = np.flatnonzero(self._open_key == key)
+        if len(at):
+            self._open_count[at[0]] += 1
+            return
+        self._open_key = np.append(self._open_key, key)
+        self._open_column = np.append(self._open_column, column)
+        self._open_count = np.append(self._open_count, 1)

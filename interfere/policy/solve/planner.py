@@ -5,21 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from interfere.errors import InvalidInputError
-from interfere.matching.master.problem import ColumnKind, Placement
+from interfere.matching.problem import WAITS, Placement
 from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
-from interfere.policy.costs.candidates import find_candidates, resident_floor
+from interfere.policy.costs.candidates import resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
-from interfere.policy.groups.hosts import has_groups
-from interfere.policy.groups.planner import plan_groups
 from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
-from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
+from interfere.policy.solve.builder import decision_problem
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.greedy import place_greedily, waiting_jobs
-from interfere.policy.solve.groups import start_groups
 from interfere.policy.solve.queue_order import in_queue_order
-from interfere.policy.solve.search import DecisionSolution, largest_cost, solve_decision
+from interfere.policy.solve.search import DecisionSolution, all_proved, largest_cost, solve_decision, thresholds
+from interfere.policy.solve.starts import start_groups
 from interfere.policy.solve.submission_order import in_order_of_submission
 from interfere.policy.validate import validate_snapshot
 from interfere.records import LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
@@ -27,6 +26,7 @@ from interfere.time_budget import TimeBudget
 
 # Costs of pairs and seats up to which all parts are planned as one problem: they take 20 ms.
 CELLS_OF_ONE_PROBLEM = 100_000
+SHARE_OF_SEARCH = 0.95  # of the budget that is left once the columns are listed; the rest is for the answer
 
 
 def plan(context: PlanningContext) -> Plan:
@@ -71,31 +71,22 @@ def _plan_parts(parts: Sequence[Snapshot], context: PlanningContext) -> list[Pla
 
 def _plan_together(context: PlanningContext) -> Plan:
     """The plan of pending jobs as one problem."""
-    if has_groups(context.snapshot):
-        return plan_groups(context)
     queue = context.snapshot.pending
-    # 1. What may start, and at which cost: the jobs of each size, and the greedy baseline.
-    decision, greedy = _problem(context, by_start_weight=False)
-    if waiting_jobs(greedy):
-        decision, greedy = _problem(context, by_start_weight=True)
-    candidates = decision.candidates
+    # 1. What may start, and at which cost, and the greedy baseline; start weights only where some job waits.
+    decision, greedy = place_greedily(decision_problem(context, by_start_weight=False), queue)
+    if waiting_jobs(decision, greedy):
+        decision, greedy = place_greedily(decision_problem(context, by_start_weight=True), queue)
     # 2. The search from the baseline; of equals the jobs that were submitted first.
-    solution = solve_decision(decision, greedy, context.budget, min_max=context.objective.is_min_max)
-    if not context.objective.prices_waiting:
-        solution = replace(solution, placement=in_queue_order(decision, solution.placement, queue))
+    budget = context.budget.share(SHARE_OF_SEARCH)
+    solved = solve_decision(decision, greedy, budget)
+    decision, placement = solved.decision, solved.placement
+    if not decision.prices_waiting:
+        placement = in_queue_order(decision, placement, queue)
     # 3. The placement as actions, with the rules behind them.
-    groups = start_groups(decision, solution.placement, queue)
-    found = _plan(decision, solution, greedy, AnswerBuilder(candidates, groups, context), context)
+    answer = AnswerBuilder(decision, start_groups(decision, placement, queue), context)
+    found = _plan(replace(solved, placement=placement), greedy, answer, context)
     # 4. Where that would let jobs end later on average, the order of submission instead.
-    return in_order_of_submission(found, decision, context) if context.objective.prices_waiting else found
-
-
-def _problem(context: PlanningContext, *, by_start_weight: bool) -> tuple[DecisionProblem, Placement]:
-    """The candidates of all sizes as one problem, and the greedy placement."""
-    queue = context.snapshot.pending
-    sizes = sorted({job.gpus for job in queue})
-    decision = decision_problem([find_candidates(context, size, by_start_weight=by_start_weight) for size in sizes])
-    return decision, place_greedily(decision, queue)
+    return in_order_of_submission(found, decision, context) if decision.prices_waiting else found
 
 
 def _nothing_pending(context: PlanningContext) -> Plan:
@@ -105,22 +96,16 @@ def _nothing_pending(context: PlanningContext) -> Plan:
     return replace(all_waiting((), context), objective_value=value, lower_bound=value, greedy_cost=value)
 
 
-def _plan(
-    decision: DecisionProblem,
-    solution: DecisionSolution,
-    greedy: Placement,
-    answer: AnswerBuilder,
-    context: PlanningContext,
-) -> Plan:
+def _plan(solved: DecisionSolution, greedy: Placement, answer: AnswerBuilder, context: PlanningContext) -> Plan:
     """The placement as a plan, with what is proved of it."""
-    min_max, placement = context.objective.is_min_max, solution.placement
-    starts = placement.columns.kind != ColumnKind.WAIT
-    cost = float(placement.columns.costs(decision.total_cost)[starts] @ placement.count[starts])
-    kind = LevelKind.MAX_COST if min_max else LevelKind.COST
-    value = sum(level.value for level in solution.levels if level.kind is kind)
+    decision, placement, levels = solved.decision, solved.placement, solved.levels
+    starts = decision.problem.host[placement.column] != WAITS
+    kind = LevelKind.MAX_COST if decision.is_min_max else LevelKind.COST
     if context.has_rounded_windows:
-        solution = replace(solution, levels=tuple(_without_bound(level, decision) for level in solution.levels))
-    lower_bound = sum(level.lower_bound for level in solution.levels if level.kind is kind)
+        levels = tuple(_without_bound(level, decision) for level in levels)
+    value = sum(level.value for level in levels if level.kind is kind)
+    lower_bound = min(value, sum(level.lower_bound for level in levels if level.kind is kind))
+    optimal = all_proved(levels)
     refused, refused_total = answer.refusals()
     return Plan(
         decision_id=context.decision_id,
@@ -129,23 +114,19 @@ def _plan(
         pairs=answer.pairings(),
         refused=refused,
         refused_total=refused_total,
-        cost=cost,
-        greedy_cost=largest_cost(decision, greedy) if min_max else greedy.value(decision.total_cost),
-        greedy_waiting=waiting_jobs(greedy),
-        lower_bound=value if solution.is_optimal else min(value, lower_bound),
-        gap=0.0 if solution.is_optimal else (value - min(value, lower_bound)) / max(abs(value), 1e-12),
-        status=SolveStatus.OPTIMAL if solution.is_optimal else SolveStatus.BOUNDED,
+        cost=float(decision.total_cost.cost[placement.column[starts]] @ placement.count[starts]),
+        greedy_cost=largest_cost(decision, greedy) if decision.is_min_max else greedy.value(decision.total_cost),
+        greedy_waiting=waiting_jobs(decision, greedy),
+        lower_bound=value if optimal else lower_bound,
+        gap=0.0 if optimal else (value - lower_bound) / max(abs(value), 1e-12),
+        status=SolveStatus.OPTIMAL if optimal else SolveStatus.BOUNDED,
         objective_value=value,
-        levels=solution.levels,
+        levels=levels,
     )
 
 
 def _without_bound(level: PlanLevel, decision: DecisionProblem) -> PlanLevel:
     """The level of a problem that leaves some placements out, with a bound that holds for them too."""
-    floor = (
-        decision.resident_floor
-        if level.kind is LevelKind.MAX_COST
-        else min(each.floor for each in decision.cost_levels)
-    )
-    floor = 0.0 if level.kind is LevelKind.WAITING_WEIGHT else floor
+    floors = {LevelKind.WAITING_WEIGHT: 0.0, LevelKind.MAX_COST: float(thresholds(decision)[0])}
+    floor = floors.get(level.kind, min(each.floor for each in decision.cost_levels))
     return replace(level, lower_bound=min(level.value, floor))

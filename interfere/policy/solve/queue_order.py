@@ -6,9 +6,11 @@ Law: no level's value changes.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from interfere.matching.master.problem import BlockCosts, ColumnKind, Placement
+import numpy as np
+
+from interfere.matching.problem import NOBODY, WAITS, Placement
 from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.greedy import Key, as_placement
+from interfere.policy.solve.greedy import ColumnLookup
 from interfere.records import Job
 
 EQUAL = 1e-12  # relative: the same sum in another order
@@ -16,46 +18,41 @@ EQUAL = 1e-12  # relative: the same sum in another order
 
 def in_queue_order(decision: DecisionProblem, placement: Placement, queue: Sequence[Job]) -> Placement:
     """The placement in which no job waits that could take the place of a later one for nothing."""
+    if not (decision.problem.host[placement.column] == WAITS).any():
+        return placement
     exchange = _Exchange(decision, placement, queue)
     while exchange.exchange_one():
         pass
-    return as_placement(exchange.counts)
-
-
-JobClass = tuple[int, int]  # block and class
+    return exchange.placement()
 
 
 class _Exchange:
-    """A placement in which waiting and started jobs change places."""
+    """A placement in which waiting and started jobs change places; jobs are told by their class of the problem."""
 
     def __init__(self, decision: DecisionProblem, placement: Placement, queue: Sequence[Job]) -> None:
-        self._decision = decision
-        columns = placement.columns
-        keys = zip(
-            columns.block.tolist(),
-            map(ColumnKind, columns.kind.tolist()),
-            columns.resource.tolist(),
-            columns.i.tolist(),
-            columns.j.tolist(),
-            strict=True,
-        )
-        self.counts: Counter[Key] = Counter(dict(zip(keys, placement.count.tolist(), strict=True)))
+        self._decision, self._problem = decision, decision.problem
+        self._lookup = ColumnLookup(decision.problem)
+        self._counts = Counter(dict(zip(placement.column.tolist(), placement.count.tolist(), strict=True)))
         self._position = {job.id: k for k, job in enumerate(queue)}
-        self._started: dict[JobClass, int] = {}
-        self._members: dict[JobClass, tuple[Job, ...]] = {}
-        self._alike: dict[tuple[int, float], list[JobClass]] = defaultdict(list)  # of one priority and start weight
-        for b, candidates in enumerate(decision.candidates):
-            for i, members in enumerate(candidates.job_classes):
-                self._started[b, i], self._members[b, i] = len(members), members
-                self._alike[members[0].priority, float(candidates.start_weight[i])].append((b, i))
-        self._columns_of: dict[JobClass, set[Key]] = defaultdict(set)
-        for key, count in self.counts.items():
-            if key[1] is ColumnKind.WAIT:
-                self._started[key[0], key[3]] -= count
-            elif count:
-                self._columns_of[key[0], key[3]].add(key)
-                self._columns_of[key[0], key[4]].add(key)
-        self._waiting = {k for k, started in self._started.items() if started < len(self._members[k])}
+        self._members = [members for candidates in decision.candidates for members in candidates.job_classes]
+        self._started = [len(members) for members in self._members]
+        self._alike: dict[tuple[int, float], list[int]] = defaultdict(list)  # of one priority and start weight
+        weights = [float(weight) for candidates in decision.candidates for weight in candidates.start_weight]
+        for k, members in enumerate(self._members):
+            self._alike[members[0].priority, weights[k]].append(k)
+        self._columns_of: dict[int, set[int]] = defaultdict(set)
+        for column, count in self._counts.items():
+            if self._problem.host[column] == WAITS:
+                self._started[int(self._problem.members[column, 0])] -= count
+            else:
+                self._register(column)
+        self._waiting = {k for k, started in enumerate(self._started) if started < len(self._members[k])}
+
+    def placement(self) -> Placement:
+        """The placement after the exchanges so far."""
+        kept = sorted((column, count) for column, count in self._counts.items() if count)
+        column, count = np.array(kept, dtype=np.int64).reshape(-1, 2).T
+        return Placement(column=column, count=count)
 
     def exchange_one(self) -> bool:
         """Let the earliest waiting job that can start in place of a later one; False where there is none."""
@@ -71,27 +68,34 @@ class _Exchange:
                         return True
         return False
 
-    def _first_waiting(self, k: JobClass) -> int:
+    def _first_waiting(self, k: int) -> int:
         return self._position[self._members[k][self._started[k]].id]
 
-    def _last_started(self, k: JobClass) -> int:
+    def _last_started(self, k: int) -> int:
         return self._position[self._members[k][self._started[k] - 1].id]
 
-    def _exchange(self, late: JobClass, early: JobClass) -> bool:
+    def _register(self, column: int) -> None:
+        """Remember that a column of several jobs is taken."""
+        for job in self._jobs(column):
+            self._columns_of[job].add(column)
+
+    def _jobs(self, column: int) -> list[int]:
+        return [job for job in self._problem.members[column].tolist() if job != NOBODY]
+
+    def _exchange(self, late: int, early: int) -> bool:
         """Let a job of one class start in place of one of another where that costs nothing."""
-        for key in sorted(self._columns_of[late]):
-            new = self._replaced(key, late, early)
+        for column in sorted(self._columns_of[late]):
+            new = self._replaced(column, late, early)
             if new is None:
                 continue
-            self.counts[key] -= 1
-            self.counts[new] += 1
-            self.counts[early[0], ColumnKind.WAIT, 0, early[1], early[1]] -= 1
-            self.counts[late[0], ColumnKind.WAIT, 0, late[1], late[1]] += 1
-            if not self.counts[key]:
-                self._columns_of[key[0], key[3]].discard(key)
-                self._columns_of[key[0], key[4]].discard(key)
-            self._columns_of[new[0], new[3]].add(new)
-            self._columns_of[new[0], new[4]].add(new)
+            self._counts[column] -= 1
+            self._counts[new] += 1
+            self._counts[early] -= 1  # the first columns are those of waiting, in the order of the classes
+            self._counts[late] += 1
+            if not self._counts[column]:
+                for job in self._jobs(column):
+                    self._columns_of[job].discard(column)
+            self._register(new)
             self._started[early] += 1
             self._started[late] -= 1
             self._waiting.add(late)
@@ -100,39 +104,19 @@ class _Exchange:
             return True
         return False
 
-    def _replaced(self, key: Key, late: JobClass, early: JobClass) -> Key | None:
+    def _replaced(self, column: int, late: int, early: int) -> int | None:
         """The column with one job of another class in it; None where that is not allowed or costs more."""
-        b, kind, resource, i, j = key
-        block = self._decision.problem.blocks[early[0]]
-        if early[0] != b and (kind is not ColumnKind.SOLO or block.size > self._decision.problem.blocks[b].size):
+        problem, jobs = self._problem, self._jobs(column)
+        jobs.remove(late)
+        new = self._lookup.find(int(problem.host[column]), [*jobs, early])
+        if new < 0 or problem.takes[new] > problem.takes[column]:
             return None
-        new: Key
-        if kind is ColumnKind.PAIR:
-            other = j if i == late[1] else i
-            new = (b, kind, resource, min(early[1], other), max(early[1], other))
-            allowed = block.pair_allowed[resource, new[3], new[4]]
-        elif kind is ColumnKind.SOLO:
-            new = (early[0], kind, resource, early[1], early[1])
-            allowed = block.solo_allowed[resource, early[1]]
-        else:
-            new = (b, kind, resource, early[1], early[1])
-            allowed = block.seat_allowed[early[1], resource]
-        if not allowed:
-            return None
-        pairs = zip(self._costs(new), self._costs(key), strict=True)
+        pairs = zip(self._costs(new), self._costs(column), strict=True)
         return new if all(cost <= old + EQUAL * max(1.0, abs(old)) for cost, old in pairs) else None
 
-    def _costs(self, key: Key) -> Iterator[float]:
+    def _costs(self, column: int) -> Iterator[float]:
         """What a column costs at each cost level, then its largest cost of a job."""
         for level in self._decision.cost_levels:
-            yield _cost(level.costs[key[0]], key)
-        yield _cost(self._decision.max_job_costs[key[0]], key)
-
-
-def _cost(costs: BlockCosts, key: Key) -> float:
-    _, kind, resource, i, j = key
-    if kind is ColumnKind.SOLO:
-        return float(costs.solo[resource, i])
-    if kind is ColumnKind.PAIR:
-        return float(costs.pair[resource, i, j])
-    return float(costs.seat[i, resource])
+            yield float(level.cost[column])
+        if self._decision.is_min_max:
+            yield float(self._decision.largest[column])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.matching.exact import match_pairs
+from interfere.matching.pairs import match_pairs
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
 from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
 

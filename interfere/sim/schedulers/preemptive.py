@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interfere.matching.rematching.problem import WAITS, Rematching, RematchingProblem
+from interfere.matching.problem import WAITS
+from interfere.matching.rematching import Rematching, RematchingProblem
 from interfere.policy.residents.rematching import RematchableJobs, destinations, rematching_problem
 from interfere.records import Device
 from interfere.records.limits import DEFAULT_MOVE_FACTOR

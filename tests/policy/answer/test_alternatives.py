@@ -14,6 +14,7 @@ from interfere.policy.answer.alternatives import (
     choices,
     refusals,
 )
+from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.solve.planner import plan
@@ -58,8 +59,11 @@ class Timed(World):
             limits=Limits.of(**self.snapshot.limits.flat() | {"soft_cap": 1.5}),
         )
 
+    def context(self) -> PlanningContext:
+        return context(self.snapshot, self.predictor, self.resolve)
+
     def candidates(self) -> Candidates:
-        return find_candidates(context(self.snapshot, self.predictor, self.resolve))
+        return find_candidates(self.context())
 
 
 @pytest.mark.parametrize(("objective", "kinds"), CASES)
@@ -70,7 +74,7 @@ def test_what_was_decided_is_among_them_says_what_the_plan_says_and_none_is_bett
     world = Timed(seed, objective, kinds)
     decided = world.plan()
     for action in decided.actions:
-        found, _ = alternatives(world.candidates(), action, _where(world.snapshot, action))
+        found, _ = alternatives(world.context(), action, _where(world.snapshot, action))
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         waiting, weight = _waiting(world.snapshot, decided)
@@ -99,9 +103,8 @@ def _waiting(snapshot: Snapshot, decided: Plan) -> tuple[int, float]:
 def test_each_costs_what_the_best_placement_with_it_costs(seed: int) -> None:
     """The group's own cost and the best of the rest, planned as a snapshot of its own."""
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 1)
-    candidates = world.candidates()
     for action in world.plan().actions:
-        for one in alternatives(candidates, action, _where(world.snapshot, action))[0]:
+        for one in alternatives(world.context(), action, _where(world.snapshot, action))[0]:
             waiting, cost = _by_planning_the_rest(world, action, one)
             assert (one.waiting_weight, one.cost) == pytest.approx((waiting, cost), rel=1e-6, abs=1e-9)
 
@@ -129,7 +132,7 @@ def test_none_needs_what_is_not_allowed(seed: int) -> None:
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 2)
     limits = world.snapshot.limits
     for action in world.plan().actions:
-        for one in alternatives(world.candidates(), action, _where(world.snapshot, action))[0]:
+        for one in alternatives(world.context(), action, _where(world.snapshot, action))[0]:
             assert one.kind in limits.allowed
             if one.partner_id and not math.isnan(limits.slowdown.max_slowdown):
                 assert max(one.slowdown, one.partner_slowdown) <= limits.slowdown.max_slowdown
@@ -148,9 +151,10 @@ def crowd(n: int, devices: int, **given: object) -> tuple[Snapshot, TablePredict
 def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     snapshot, predictor, resolve = crowd(20, 10)
     twins = tuple(Job(id=f"twin{k}", workload="w1") for k in range(30))
-    candidates = find_candidates(context(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve))  # type: ignore[arg-type]
+    asked = context(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve)  # type: ignore[arg-type]
+    candidates = find_candidates(asked)
     found = choices(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
-    solved, left_out = alternatives(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    solved, left_out = alternatives(asked, Action(kind=ActionKind.WAIT, job_id="j0"), None)
     assert (len(solved), left_out) == (len(found), 0)
     partners = [one.partner_workload for one in found if one.partner_id]
     assert partners == [f"w{k}" for k in range(1, MAX_PARTNERS + 1)]  # the cheapest, the twins as one
@@ -179,8 +183,8 @@ def _one_workload() -> tuple[TablePredictor, object]:
 
 def test_taking_a_device_counts_against_the_most_that_may_be_taken() -> None:
     snapshot, predictor, resolve = crowd(4, 4, limits=Limits(max_devices=1))
-    candidates = find_candidates(context(snapshot, predictor, resolve))  # type: ignore[arg-type]
-    by_kind = {one.kind: one for one in alternatives(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)[0]}
+    asked = context(snapshot, predictor, resolve)  # type: ignore[arg-type]
+    by_kind = {one.kind: one for one in alternatives(asked, Action(kind=ActionKind.WAIT, job_id="j0"), None)[0]}
     assert by_kind[ActionKind.START_ALONE].waiting == 3
     assert by_kind[ActionKind.START_SHARED].waiting == 2
     assert by_kind[ActionKind.WAIT].waiting == 2  # itself, and one of the three others
@@ -236,10 +240,11 @@ def test_out_of_time_what_was_chosen_is_answered_and_the_rest_is_counted() -> No
         devices=tuple(Device(id=f"d{k}", type=DEVICE) for k in range(40)),
         objective=ObjectiveKind.MAKESPAN,
     )
-    candidates = find_candidates(context(snapshot, TablePredictor(table), resolver(*map(profile, names))))
+    asked = context(snapshot, TablePredictor(table), resolver(*map(profile, names)))
+    candidates = find_candidates(asked)
     waits = Action(kind=ActionKind.WAIT, job_id="w0")
     late = TimeBudget(-1.0)
-    solved, left_out = alternatives(candidates, waits, None, late)
+    solved, left_out = alternatives(asked, waits, None, late)
     assert any(one.chosen for one in solved)
     assert left_out > 0
     assert len(solved) + left_out == len(choices(candidates, waits, None))

@@ -6,7 +6,6 @@ import pytest
 
 from interfere.policy.answer.alternatives import alternatives
 from interfere.policy.answer.subproblem import subproblem_of
-from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
@@ -26,9 +25,9 @@ def test_of_gangs_nothing_is_better_than_what_was_decided(seed: int, sizes: tupl
         if part is None:  # no device for a gang of its size
             assert action.kind is ActionKind.WAIT
             continue
-        (size,) = {job.gpus for job in part.pending}
+        assert len({job.gpus for job in part.pending}) == 1
         where = DeviceClass.of(devices[action.device_id]) if action.device_id else None
-        found, _ = alternatives(find_candidates(context(part, world.predictor, world.resolve), size), action, where)
+        found, _ = alternatives(context(part, world.predictor, world.resolve), action, where)
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         if len(sizes) == 1 and decided.status is SolveStatus.OPTIMAL:

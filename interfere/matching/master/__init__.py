@@ -1,1 +1,0 @@
-"""Placements of jobs on several device classes: a master problem solved by column generation, level by level."""

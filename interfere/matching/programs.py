@@ -1,0 +1,270 @@
+"""The linear and the integer program over some columns of a group problem, solved by HiGHS.
+
+Rows: jobs of each class (all are placed), supply of each host class, the device limit, limits on earlier levels. Costs
+are divided by a scale before they reach HiGHS, whose tolerances are absolute.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import highspy
+import numpy as np
+from highspy import HighsModelStatus
+
+from interfere.matching.problem import (
+    NOBODY,
+    WAITS,
+    Bools,
+    Floats,
+    Ints,
+    Level,
+    Placement,
+    PlacementProblem,
+    Prices,
+)
+from interfere.time_budget import TimeBudget
+
+TOLERANCE = 1e-9  # of HiGHS, in scaled units; the least that it takes is 1e-10
+INTEGRALITY = 1e-6  # a value of a linear solution so near to a whole number is one
+PRIMAL_SIMPLEX = 4  # of the option simplex_strategy: added columns leave the basis feasible
+# A limit of 0 would else scale its row beyond the numbers that HiGHS takes (1e15): share of the largest cost, and cost.
+MIN_LIMIT_SHARE, MIN_LIMIT = 1e-4, 1e-6
+ITERATIONS = 500  # of the simplex between two looks at the budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """What the levels before left open: columns, supplies that have to be used up, and sums that may not grow."""
+
+    allowed: Bools  # bool[c]
+    tight: Bools  # bool[h + 1], the device limit last
+    limits: tuple[tuple[Level, float], ...] = ()
+    places: tuple[int, ...] = ()  # of these levels among all
+
+    @classmethod
+    def none(cls, problem: PlacementProblem) -> "Restriction":
+        """All placements of a problem."""
+        return cls(allowed=problem.allowed.copy(), tight=np.zeros(len(problem.supply) + 1, dtype=bool))
+
+    def extended(self, levels: Sequence[Level]) -> "Restriction":
+        """The same with further columns, all of which are allowed; `levels`: all levels with their costs."""
+        further = len(levels[0].cost) - len(self.allowed)
+        limits = tuple((levels[place], value) for place, (_, value) in zip(self.places, self.limits, strict=True))
+        return replace(self, allowed=np.concatenate([self.allowed, np.ones(further, dtype=bool)]), limits=limits)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels whose sums are limited."""
+        return tuple(level for level, _ in self.limits)
+
+    @property
+    def values(self) -> Floats:
+        """float64[l]: what these sums may be."""
+        return np.array([value for _, value in self.limits])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAnswer:
+    """A solution of the linear program."""
+
+    columns: Ints  # int64[n]: those at hand then
+    x: Floats  # float64[n]
+    prices: Prices
+
+
+class LinearProgram:
+    """The columns of one level at hand; the basis is kept while columns are added."""
+
+    def __init__(self, problem: PlacementProblem, level: Level, restriction: Restriction, *, scale: float) -> None:
+        self._rows = _Rows(problem, restriction)
+        self._level, self._scale = level, scale
+        self.columns = np.zeros(0, dtype=np.int64)
+        self._at_hand = np.zeros(len(problem.host), dtype=bool)
+        self._highs = new_highs()
+        self._highs.setOptionValue("presolve", "off")
+        self._highs.setOptionValue("simplex_strategy", PRIMAL_SIMPLEX)
+        self._rows.add_to(self._highs)
+
+    def extend(self, problem: PlacementProblem, level: Level, restriction: Restriction) -> None:
+        """The same problem and level with further columns, none of which is at hand yet."""
+        self._rows.problem, self._rows.restriction, self._level = problem, restriction, level
+        further = np.zeros(len(problem.host) - len(self._at_hand), dtype=bool)
+        self._at_hand = np.concatenate([self._at_hand, further])
+
+    def add(self, columns: Ints) -> int:
+        """Add the columns that are not there yet; returns how many: 0 where HiGHS refuses their numbers."""
+        columns = np.unique(columns)
+        columns = columns[~self._at_hand[columns]]
+        if len(columns):
+            self._at_hand[columns] = True
+            if not _add_columns(self._highs, self._rows, columns, self._level.cost[columns] / self._scale):
+                return 0
+            self.columns = np.concatenate([self.columns, columns])
+        return len(columns)
+
+    def solve(self, budget: TimeBudget) -> LinearAnswer | None:
+        """The linear optimum; None where there is no solution or the budget did not suffice."""
+        highs = self._highs
+        if not budget.unlimited:
+            highs.setOptionValue("simplex_iteration_limit", ITERATIONS)
+        highs.run()
+        while highs.getModelStatus() == HighsModelStatus.kIterationLimit and not budget.expired:
+            highs.run()
+        if highs.getModelStatus() != HighsModelStatus.kOptimal:
+            return None
+        solution = highs.getSolution()
+        dual = np.asarray(solution.row_dual, dtype=np.float64) * self._scale
+        x = np.asarray(solution.col_value, dtype=np.float64)
+        return LinearAnswer(columns=self.columns, x=x, prices=self._rows.prices(dual))
+
+
+def solve_integer_program(
+    problem: PlacementProblem,
+    level: Level,
+    restriction: Restriction,
+    columns: Ints,
+    *,
+    scale: float,
+    budget: TimeBudget,
+    start: Placement,
+    max_nodes: int,
+) -> tuple[Placement | None, float]:
+    """The best placement of the given columns that was found, and a bound on all placements of these columns."""
+    rows, highs = _Rows(problem, restriction), new_highs()
+    rows.add_to(highs)
+    if not _add_columns(highs, rows, columns, level.cost[columns] / scale):
+        return None, -np.inf
+    c = len(columns)
+    kinds = np.full(c, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
+    highs.changeColsIntegrality(c, np.arange(c, dtype=np.int32), kinds)
+    for name in ("mip_rel_gap", "mip_abs_gap"):
+        highs.setOptionValue(name, 0.0)
+    highs.setOptionValue("mip_feasibility_tolerance", 1e-9)
+    highs.setOptionValue("mip_max_nodes", max_nodes)
+    if not budget.unlimited:
+        highs.setOptionValue("time_limit", budget.remaining_s)  # the heuristics of HiGHS call nobody back
+        highs.cbMipInterrupt += interrupt(budget)
+        highs.cbSimplexInterrupt += interrupt(budget)
+    place = {column: k for k, column in enumerate(columns.tolist())}
+    at = [place.get(column, -1) for column in start.column.tolist()]
+    if at and min(at) >= 0:
+        highs.setSolution(len(at), np.array(at, dtype=np.int32), start.count.astype(np.float64))
+    highs.run()
+    status, info = highs.getModelStatus(), highs.getInfo()
+    if status == HighsModelStatus.kInfeasible:
+        return None, np.inf
+    bound = float(info.mip_dual_bound) * scale
+    x = np.asarray(highs.getSolution().col_value, dtype=np.float64)
+    found = len(x) == c and info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    placement = None
+    if found:
+        count = np.rint(x).astype(np.int64)
+        placement = Placement(column=columns[count > 0], count=count[count > 0])
+    return placement, bound if np.isfinite(bound) else -np.inf
+
+
+class _Rows:
+    """The rows of the master problem and what each column has in them."""
+
+    def __init__(self, problem: PlacementProblem, restriction: Restriction) -> None:
+        self.problem, self.restriction = problem, restriction
+        self._jobs, self._hosts = len(problem.demand), len(problem.supply)
+        self.limit_scale = np.array([_limit_scale(level, value) for level, value in restriction.limits])
+        upper = np.concatenate([problem.demand, problem.supply, [problem.max_devices]]).astype(np.float64)
+        lower = np.full(len(upper), -np.inf)
+        lower[: self._jobs] = problem.demand
+        lower[self._jobs :][restriction.tight] = upper[self._jobs :][restriction.tight]
+        sums = restriction.values / self.limit_scale
+        self.lower = np.concatenate([lower, np.full(len(sums), -np.inf)])
+        self.upper = np.concatenate([upper, sums])
+
+    def add_to(self, highs: highspy.Highs) -> None:
+        """The rows without columns."""
+        none = np.zeros(0, dtype=np.int32)
+        highs.addRows(len(self.lower), self.lower, self.upper, 0, none, none, np.zeros(0))
+
+    def entries(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
+        """Start of each column, then row and value of every entry."""
+        problem, n = self.problem, len(columns)
+        members, host = problem.members[columns], problem.host[columns]
+        width, further = members.shape[1], 2 + len(self.restriction.limits)
+        row = np.full((n, width + further), -1, dtype=np.int64)
+        value = np.zeros((n, width + further))
+        # 1. A class that occurs several times has one entry: members are sorted.
+        is_first = np.ones(members.shape, dtype=bool)
+        is_first[:, 1:] = members[:, 1:] != members[:, :-1]
+        is_first &= members != NOBODY
+        row[:, :width] = np.where(is_first, members, -1)
+        value[:, :width] = (members[:, :, None] == members[:, None, :]).sum(axis=2)
+        # 2. What is taken of the host and of the device limit.
+        placed = host != WAITS
+        row[:, width] = np.where(placed, self._jobs + host, -1)
+        row[:, width + 1] = np.where(placed & np.append(problem.is_empty, False)[host], self._jobs + self._hosts, -1)
+        value[:, width] = value[:, width + 1] = problem.takes[columns]
+        # 3. Sums of earlier levels.
+        for k, level in enumerate(self.restriction.levels):
+            cost = level.cost[columns] / self.limit_scale[k]
+            row[:, width + 2 + k] = np.where(cost != 0.0, self._jobs + self._hosts + 1 + k, -1)
+            value[:, width + 2 + k] = cost
+        used = row >= 0
+        start = np.concatenate([[0], np.cumsum(used.sum(axis=1))[:-1]])
+        return start, row[used], value[used]
+
+    def prices(self, dual: Floats) -> Prices:
+        """The prices of the rows from their duals."""
+        free = np.isneginf(self.lower)
+        dual = np.where(free, np.minimum(dual, 0.0), dual)
+        hosts = self._jobs + self._hosts
+        return Prices(
+            jobs=dual[: self._jobs],
+            hosts=dual[self._jobs : hosts],
+            max_devices=float(dual[hosts]),
+            limits=dual[hosts + 1 :] / self.limit_scale,
+        )
+
+
+def _limit_scale(level: Level, value: float) -> float:
+    """What a limited sum is divided by: its limit, but where that is next to nothing the largest cost of a column."""
+    finite = level.cost[np.isfinite(level.cost)]
+    return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0)), MIN_LIMIT)
+
+
+def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats) -> bool:
+    """False where HiGHS refuses them: an entry above 1e15, from costs that differ by more than that."""
+    start, row, value = rows.entries(columns)
+    n = len(columns)
+    status = highs.addCols(
+        n,
+        cost,
+        np.zeros(n),
+        np.full(n, highspy.kHighsInf),
+        len(row),
+        start.astype(np.int32),
+        row.astype(np.int32),
+        value,
+    )
+    return bool(status != highspy.HighsStatus.kError)
+
+
+def interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent], None]:
+    """A callback of HiGHS that ends its search once the budget has expired; the limit of HiGHS itself is wall time."""
+
+    def stop(event: highspy.highs.HighsCallbackEvent) -> None:
+        try:
+            expired = budget.expired
+        except Exception:  # no exception may pass through HiGHS; the search asks again and raises it
+            expired = True
+        if expired:
+            event.interrupt()
+
+    return stop
+
+
+def new_highs() -> highspy.Highs:
+    """A HiGHS solver without output, on one thread, with the tolerances of this package."""
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the bindings' own constructor has no types
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+        highs.setOptionValue(name, TOLERANCE)
+    return highs

@@ -1,0 +1,108 @@
+"""What a linear solution leaves when some of its columns are kept whole: the rest of the problem, and its solution."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from interfere.matching.formulation import BEST_PER_JOB, best_of_each
+from interfere.matching.problem import (
+    NOBODY,
+    WAITS,
+    Bools,
+    Floats,
+    Ints,
+    Level,
+    Placement,
+    PlacementProblem,
+)
+from interfere.matching.programs import Restriction, solve_integer_program
+from interfere.time_budget import TimeBudget
+
+MAX_COLUMNS, MAX_NODES = 1_000, 20  # of the integer program over the rest, and nodes of its search tree
+MAX_RANKED = 100_000  # columns of least reduced cost among which the best of each host and job are looked for
+LARGE_SHARE = 0.5  # of a column in a linear solution over patterns: it is kept as a whole
+
+
+def best_columns(problem: PlacementProblem, reduced: Floats, limit: float, per_class: int = BEST_PER_JOB) -> Ints:
+    """The columns below the limit that are the best few of their host, or the best `per_class` of a job class."""
+    negative = np.flatnonzero(reduced < limit)
+    if len(negative) > MAX_RANKED:
+        negative = negative[np.argpartition(reduced[negative], MAX_RANKED)[:MAX_RANKED]]
+    order = negative[np.argsort(reduced[negative], kind="stable")]
+    return np.asarray(order[best_of_each(problem.host[order], problem.members[order], per_class)])
+
+
+def with_largest_shares(problem: PlacementProblem, kept: Ints, columns: Ints, x: Floats) -> Ints:
+    """int64[c]: the kept columns, and each that a linear solution has half of at least, if there is room."""
+    counts = kept.copy()
+    part = x - np.floor(x + 1e-6)
+    for place in np.argsort(-part, kind="stable")[: max(1, int((part >= LARGE_SHARE).sum()))].tolist():
+        counts[columns[place]] += 1
+        rest, _ = residual_problem(problem, counts, Restriction.none(problem))
+        if min(rest.demand.min(), rest.supply.min(), rest.max_devices) < 0:
+            counts[columns[place]] -= 1
+    return counts
+
+
+def residual_problem(
+    problem: PlacementProblem, kept: Ints, restriction: Restriction
+) -> tuple[PlacementProblem, tuple[tuple[Level, float], ...]]:
+    """The problem that kept columns leave."""
+    column = np.flatnonzero(kept)
+    count = kept[column]
+    demand, supply = problem.demand.copy(), problem.supply.copy()
+    members = problem.members[column]
+    at = members != NOBODY
+    np.subtract.at(demand, members[at], np.broadcast_to(count[:, None], members.shape)[at])
+    placed = problem.host[column] != WAITS
+    taken = (count * problem.takes[column])[placed]
+    np.subtract.at(supply, problem.host[column][placed], taken)
+    on_empty = int(taken[problem.is_empty[problem.host[column][placed]]].sum())
+    limits = tuple((level, value - float(level.cost[column] @ count)) for level, value in restriction.limits)
+    return replace(problem, demand=demand, supply=supply, max_devices=problem.max_devices - on_empty), limits
+
+
+def possible_columns(problem: PlacementProblem) -> Bools:
+    """bool[c]: does the problem still have what each column takes? Several jobs of one class count as one."""
+    left = np.append(problem.demand > 0, True)[problem.members].all(axis=1)
+    host = np.append(problem.supply, np.iinfo(np.int64).max)[problem.host]
+    limit = np.where(np.append(problem.is_empty, False)[problem.host], problem.max_devices, np.iinfo(np.int64).max)
+    return np.asarray(left & (problem.takes <= np.minimum(host, limit)))
+
+
+def rounded_columns(
+    problem: PlacementProblem,
+    level: Level,
+    restriction: Restriction,
+    columns: Ints,
+    x: Floats,
+    reduced: Floats,
+    *,
+    scale: float,
+    budget: TimeBudget,
+) -> Placement | None:
+    """The whole part of a linear solution `x` over columns, and an integer program over what is left of it.
+
+    `reduced` float64[c]: the reduced cost of every column, inf of those that are not allowed.
+    """
+    kept = np.zeros(len(problem.host), dtype=np.int64)
+    kept[columns] = np.floor(x + 1e-6).astype(np.int64)
+    residual, limits = residual_problem(problem, kept, restriction)
+    possible = possible_columns(residual)
+    near, used = np.flatnonzero(possible & np.isfinite(reduced)), columns[x > 1e-9]
+    near = near[np.argsort(reduced[near], kind="stable")[:MAX_COLUMNS]]
+    waits = np.flatnonzero((problem.host == WAITS) & restriction.allowed)
+    placement, _ = solve_integer_program(
+        residual,
+        level,
+        replace(restriction, limits=limits),
+        np.unique(np.concatenate([near, used[possible[used]], waits])),
+        scale=scale,
+        budget=budget,
+        start=Placement.of_counts(np.zeros(0, dtype=np.int64)),
+        max_nodes=MAX_NODES,
+    )
+    if placement is None:
+        return None
+    kept[placement.column] += placement.count
+    return Placement.of_counts(kept)

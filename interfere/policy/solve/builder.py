@@ -1,0 +1,325 @@
+"""Every group that may start, of the pending jobs of all sizes, as the columns or the patterns of one problem."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.matching.problem import (
+    NOBODY,
+    WAITS,
+    Cutoff,
+    Floats,
+    Ints,
+    Level,
+    PairBound,
+    PlacementProblem,
+)
+from interfere.policy.answer.merge import job_objective_cost
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates
+from interfere.policy.costs.group_tables import GroupTable
+from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.slowdowns import slowdowns_among_residents
+from interfere.policy.solve.columns import GroupColumns, groups_on_host, jobs_alone
+from interfere.policy.solve.decision_problem import DecisionProblem, Host
+from interfere.policy.solve.hosts import HostClass, has_groups, host_classes
+from interfere.policy.solve.listing import GroupList, list_groups
+from interfere.policy.solve.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
+from interfere.records import Job, LevelKind
+from interfere.records.cluster import DEFAULT_SEATS
+
+MAX_LISTED_JOBS = 600_000  # members of all groups listed for one device class: 150,000 groups of four
+SHARE_OF_LISTING = 0.4  # of the budget: after it devices with residents get one job more each
+MAX_JOBS_OF_COLUMNS = 4_400_000  # members of all columns, empty places counted: 1,100,000 groups of four
+
+
+def decision_problem(context: PlanningContext, *, by_start_weight: bool) -> DecisionProblem:
+    """Every group that may start, of the pending jobs of all sizes."""
+    builder = _Builder(context, by_start_weight=by_start_weight)
+    return builder.decision()
+
+
+class _Builder:
+    def __init__(self, context: PlanningContext, *, by_start_weight: bool) -> None:
+        self._context = context
+        sizes = sorted({job.gpus for job in context.snapshot.pending})
+        self.candidates = tuple(find_candidates(context, size, by_start_weight=by_start_weight) for size in sizes)
+        counts = [len(each.job_classes) for each in self.candidates]
+        self.first_class = np.concatenate([[0], np.cumsum(counts)])[:-1].tolist()
+        self.pending = [job for each in self.candidates for job in each.pending]
+        keys = JobKeys(context.snapshot, context.custom_objective)
+        self._host_classes = [host_classes(context, size, keys) for size in sizes]
+        self._empty = tuple(dict.fromkeys(name for each in self.candidates for name in each.empty_devices))
+        self.tables: dict[tuple[int, DeviceClass], GroupTable] = {}
+        self.hosts: list[Host] = [Host(device_class=name) for name in self._empty]
+        self.supply = [max(len(each.empty_devices.get(name, ())) for each in self.candidates) for name in self._empty]
+        self.cutoffs: list[Cutoff] = []
+        self._block_of_cut: list[int] = []
+        self._budget = context.budget.share(SHARE_OF_LISTING)
+        self._columns_left = MAX_JOBS_OF_COLUMNS // max(
+            device.seats or DEFAULT_SEATS for device in context.snapshot.devices
+        )
+        # Patterns of kinds where groups of jobs are too many.
+        first_kind = 0
+        self._kinds: list[JobKinds] = []
+        for each in self.candidates:
+            self._kinds.append(JobKinds.of(each, context, first_kind))
+            first_kind += len(self._kinds[-1].jobs)
+        self._patterns: PatternBuilder | None = None
+        rooms = [
+            [host.room for host in hosts] + [name.seats for name in each.empty_devices]
+            for each, hosts in zip(self.candidates, self._host_classes, strict=True)
+        ]
+        several = max((room for of_size in rooms for room in of_size), default=0) > DEFAULT_SEATS
+        linear = several and is_linear(context.objective)
+        if linear and use_patterns(self.candidates, self._kinds, rooms, MAX_LISTED_JOBS):
+            self._patterns = PatternBuilder(classes=len(self.pending))
+
+    def decision(self) -> DecisionProblem:
+        parts = [part for block in range(len(self.candidates)) for part in self._parts(block)]
+        patterns = None
+        if self._patterns is not None:
+            demand = np.concatenate([each.counts for each in self.candidates])
+            patterns = self._patterns.patterns(self._kinds, demand)
+        width = max((part.members.shape[1] for part in parts), default=1)
+        width = width if patterns is None else max(width, patterns.members.shape[1])
+        k = len(self.pending)
+        c = k + sum(len(part.members) for part in parts)
+        members = np.full((c, width), NOBODY, dtype=np.int64, order="F")  # read column by column
+        members[:k, 0] = np.arange(k)
+        at = k
+        for part in parts:
+            members[at : at + len(part.members), : part.members.shape[1]] = part.members + self.first_class[part.block]
+            at += len(part.members)
+        problem = PlacementProblem(
+            demand=np.concatenate([each.counts for each in self.candidates]),
+            supply=np.array(self.supply, dtype=np.int64),
+            is_empty=np.arange(len(self.supply)) < len(self._empty),
+            max_devices=max((each.max_new_devices for each in self.candidates), default=0),
+            members=members,
+            host=self._stacked(parts, WAITS, lambda part: np.full(len(part.members), part.host)).astype(np.int64),
+            takes=self._stacked(parts, 0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
+            allowed=self._stacked(parts, True, lambda part: part.allowed).astype(bool),
+            cutoffs=tuple(self.cutoffs),
+            patterns=patterns,
+        )
+        blocks = np.concatenate([np.full(len(each.job_classes), b) for b, each in enumerate(self.candidates)])
+        return self._with_levels(parts, problem, blocks)
+
+    def _stacked(
+        self, parts: Sequence[GroupColumns], waiting: float, of_part: Callable[[GroupColumns], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """The values of waiting, then those of each part."""
+        return np.concatenate([np.full(len(self.pending), waiting), *(of_part(part) for part in parts)])
+
+    def _with_levels(self, parts: list[GroupColumns], problem: PlacementProblem, blocks: Ints) -> DecisionProblem:
+        context, k = self._context, len(self.pending)
+        weight = np.concatenate([each.start_weight for each in self.candidates])
+        priority = np.array([job.priority for job in self.pending], dtype=np.int64)
+        nothing = np.zeros(len(problem.host))
+        waiting = sorted(set(priority.tolist()), reverse=True)
+        waiting_levels = []
+        free = tuple(
+            replace(bound, alone=np.zeros_like(bound.alone), pair=np.zeros((len(bound.alone),) * 2))
+            for bound in self._bounds(None)
+        )
+        for p in waiting:
+            cost = nothing.copy()
+            cost[:k] = np.where(priority == p, weight, 0.0)
+            none = None if self._patterns is None else self._patterns.no_costs()
+            waiting_levels.append(Level(cost=cost, bounds=free, floor=0.0, is_waiting=True, patterns=none))
+        groups: tuple[int | None, ...] = (None,)
+        if context.objective.by_priority:
+            residents = [job.priority for host in self.hosts if host.places for job in host.places.residents]
+            groups = tuple(sorted({*priority.tolist(), *residents}, reverse=True))
+        cost_levels = tuple(self._cost_level(parts, problem, group if len(groups) > 1 else None) for group in groups)
+        return DecisionProblem(
+            candidates=self.candidates,
+            first_class=tuple(self.first_class),
+            hosts=tuple(self.hosts),
+            tables=self.tables,
+            problem=problem,
+            block_of_class=blocks.astype(np.int64),
+            waiting=tuple((LevelKind.WAITING_WEIGHT, p) for p in waiting),
+            waiting_levels=tuple(waiting_levels),
+            costs=tuple((LevelKind.COST, group) for group in groups),
+            cost_levels=cost_levels,
+            total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(parts, problem, None),
+            largest=np.concatenate([np.full(k, -np.inf), *(part.largest for part in parts)]),
+            floor=self._resident_floor(),
+            is_min_max=context.objective.is_min_max,
+            prices_waiting=context.objective.prices_waiting,
+        )
+
+    def _cost_level(self, parts: Sequence[GroupColumns], problem: PlacementProblem, priority: int | None) -> Level:
+        """The costs of the pending jobs of a priority and of what they add to residents; of all where it is None."""
+        cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
+        counts = np.array([priority in (None, job.priority) for job in self.pending])
+        cost[: len(self.pending)] = np.where(counts, np.concatenate([c.wait_cost for c in self.candidates]), 0.0)
+        costs = None if self._patterns is None else self._patterns.costs(self.pending, priority)
+        bounds = self._bounds(priority)
+        floor = _least_sum(problem, cost, bounds)
+        if costs is not None and self._patterns is not None:
+            floor += int(problem.demand.sum()) * min(0.0, self._patterns.least_cost(costs))
+        return Level(cost=cost, bounds=bounds, floor=floor, patterns=costs)
+
+    def _bounds(self, priority: int | None) -> tuple[PairBound, ...]:
+        """What groups of each cutoff cost the pending jobs of a priority at least."""
+        bounds = []
+        for cut, block in zip(self.cutoffs, self._block_of_cut, strict=True):
+            host, candidates = self.hosts[cut.host], self.candidates[block]
+            table = self.tables[candidates.size, host.device_class]
+            alone, pair = table.least_costs(host.residents, priority)
+            classes = self.first_class[block] + np.arange(len(candidates.pending), dtype=np.int64)
+            bounds.append(PairBound(classes=classes, alone=alone, pair=pair))
+        return tuple(bounds)
+
+    # --- the groups of one size of jobs -----------------------------------------------------------------------------
+
+    def _parts(self, block: int) -> Iterator[GroupColumns]:
+        candidates = self.candidates[block]
+        context = context_of_size(self._context, candidates.size)
+        hosts_of: dict[DeviceClass, list[HostClass]] = {name: [] for name in candidates.empty_devices}
+        for each in self._host_classes[block]:
+            hosts_of.setdefault(each.device_class, []).append(each)
+        keys = JobKeys(context.snapshot, context.custom_objective)
+        for name, on_class in hosts_of.items():
+            residents: dict[object, int] = {}  # key of a resident -> its place in the table
+            people: list[Job] = []
+            for host in on_class:
+                for job in host.residents:
+                    if keys.of(job) not in residents:
+                        residents[keys.of(job)] = len(people)
+                        people.append(job)
+            table = GroupTable(
+                candidates.pending,
+                people,
+                name,
+                context,
+                empty_pairs=candidates.pair_tables.get(name),
+                resident_pairs=candidates.pairs_beside(name, people),
+            )
+            self.tables[candidates.size, name] = table
+            rooms = [each.room for each in on_class]
+            rooms += [name.seats] if name in candidates.empty_devices else []
+            if self._patterns is not None:
+                yield from self._patterns_on(block, table, people, on_class, residents, max(rooms))
+                continue
+            groups = self._listed(candidates, table, max(rooms))
+            if name in candidates.empty_devices:
+                yield from self._on_empty(block, table, groups)
+            for host in on_class:
+                self._add_host(host, table, [residents[keys.of(job)] for job in host.residents])
+                yield from self._beside(block, table, groups, len(self.hosts) - 1)
+
+    def _add_host(self, host: HostClass, table: GroupTable, residents: Sequence[int]) -> None:
+        """The row of supply of a host class; `residents`: their places in the table."""
+        places = tuple(residents)
+        self.hosts.append(Host(device_class=host.device_class, places=host, table=table, residents=places))
+        self.supply.append(len(host.places))
+
+    def _patterns_on(
+        self,
+        block: int,
+        table: GroupTable,
+        people: Sequence[Job],
+        on_class: Sequence[HostClass],
+        residents: Mapping[object, int],
+        largest: int,
+    ) -> Iterator[GroupColumns]:
+        """Groups on one device class as patterns; jobs alone on empty devices as columns."""
+        candidates, kinds, name = self.candidates[block], self._kinds[block], table.device_class
+        assert self._patterns is not None
+        keys = JobKeys(self._context.snapshot, self._context.custom_objective)
+        of_kinds = GroupTable(kinds.jobs, people, name, table.context)
+        self._patterns.begin_domain(kinds, of_kinds, table, largest, self.first_class[block])
+        total = int(candidates.counts.sum())
+        if name in candidates.empty_devices:
+            host, room = self._empty.index(name), min(name.seats, total)
+            yield jobs_alone(candidates, name, block=block, host=host)
+            self._patterns.add(kinds, of_kinds, residents=(), host=host, takes=candidates.size, room=room)
+        for each in on_class:
+            places = [residents[keys.of(job)] for job in each.residents]
+            self._add_host(each, table, places)
+            room, host = min(each.room, total), len(self.hosts) - 1
+            self._patterns.add(kinds, of_kinds, residents=places, host=host, takes=1, room=room)
+
+    def _listed(self, candidates: Candidates, table: GroupTable, largest: int) -> GroupList:
+        k = len(candidates.pending)
+        demand = candidates.counts
+
+        def cost(groups: Ints) -> Floats:
+            return np.asarray(table.evaluate(groups, pairs_allowed=True).cost.sum(axis=0))
+
+        largest = min(largest, int(demand.sum()))
+        allowed = table.pair_allowed[:k, :k] if largest > 1 else np.ones((k, k), dtype=bool)
+        most = MAX_LISTED_JOBS // largest
+        return list_groups(demand, allowed, largest, most, table.is_possible, cost)
+
+    def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[GroupColumns]:
+        candidates, name = self.candidates[block], table.device_class
+        host = self._empty.index(name)
+        yield jobs_alone(candidates, name, block=block, host=host)
+        self._cut(block, host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
+        for members in groups.up_to(name.seats)[1:]:
+            costs = table.evaluate(members, pairs_allowed=True)
+            self._columns_left -= len(members)
+            takes = candidates.size
+            yield groups_on_host(candidates, members, costs, table, (), block=block, host=host, takes=takes)
+
+    def _beside(self, block: int, table: GroupTable, groups: GroupList, host: int) -> Iterator[GroupColumns]:
+        candidates, here = self.candidates[block], self.hosts[host]
+        assert here.places is not None
+        joins = table.may_join(here.residents)
+        room = min(here.places.room, int(candidates.counts.sum()))
+        listed = groups.listed_size
+        for size, every in enumerate(groups.up_to(room), start=1):
+            members = every[np.all(joins[every], axis=1)]
+            if size > 1 and (len(members) > self._columns_left or self._budget.expired):
+                listed = min(listed, size - 1)
+                break
+            costs = table.evaluate(members, here.residents, pairs_allowed=True)
+            self._columns_left -= len(members)
+            yield groups_on_host(candidates, members, costs, table, here.residents, block=block, host=host, takes=1)
+        self._cut(block, host, 1, listed, room)
+
+    def _resident_floor(self) -> float:
+        """The largest cost of a resident as it runs now in a min-max objective; -inf without residents.
+
+        On devices of two seats a neighbour that a resident has already is left aside.
+        """
+        context = self._context
+        if not has_groups(context.snapshot) or not context.objective.is_min_max:
+            return max((each.resident_floor for each in self.candidates), default=-np.inf)
+        on_devices = [(device, job) for device in context.snapshot.devices for job in device.residents]
+        slowdown_of = slowdowns_among_residents(on_devices, context)
+        floor = -np.inf
+        for device, job in on_devices:
+            slowdown = float(np.nan_to_num(slowdown_of.get(job.id, 1.0), nan=1.0))
+            floor = max(floor, job_objective_cost(job, slowdown, device.type, context))
+        return floor
+
+    def _cut(self, block: int, host: int, takes: int, listed: int, largest: int) -> None:
+        if listed < largest:
+            self._block_of_cut.append(block)
+            self.cutoffs.append(Cutoff(host=host, takes=takes, listed_size=listed, largest_size=largest))
+
+
+def _least_sum(problem: PlacementProblem, cost: Floats, bounds: Sequence[PairBound]) -> float:
+    """A finite lower bound on what any placement costs: of each job the least share of a group's cost; at most 0.
+
+    A group's cost is shared equally by its jobs. `bounds`: what groups that are no columns cost at least.
+    """
+    share = cost / problem.size
+    least = np.zeros(len(problem.demand) + 1)  # the last is for NOBODY
+    if share.min(initial=0.0) < 0.0:
+        for members in problem.members.T:
+            np.minimum.at(least, members, np.where(problem.allowed, share, 0.0))
+    for cut, bound in zip(problem.cutoffs, bounds, strict=True):
+        pairs = np.minimum(np.where(np.isfinite(bound.pair), bound.pair, 0.0).min(axis=1, initial=0.0), 0.0)
+        np.minimum.at(least, bound.classes, bound.alone + (cut.largest_size - 1) / 2 * pairs)
+    return float(problem.demand @ least[:-1])

@@ -1,1 +1,0 @@
-"""Decisions about devices of other than two seats."""
