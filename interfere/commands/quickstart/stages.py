@@ -226,7 +226,7 @@ class Stages:
             if command.wait():
                 raise UnfitError(
                     f"'interfere {name}' failed with exit status {command.returncode}",
-                    value=next((each[7:] for each in last if each.startswith("error: ")), "no message"),
+                    value=_failure(last),
                     remedy=f"mend that and run quickstart again: it goes on where it ended. The log is {log}",
                 )
             answer.seek(0)
@@ -268,6 +268,15 @@ def _prediction_error(predicted: Slowdowns, rows: Sequence[PairMeasurement]) -> 
     """Return the mean of |predicted - measured| / measured."""
     errors = [abs(predicted[row.victim, row.neighbour].value - row.slowdown) / row.slowdown for row in rows]
     return math.fsum(errors) / len(errors)
+
+
+def _failure(lines: Sequence[str]) -> str:
+    """Return why a command failed: its error message, else its last warning, else its last line."""
+    for kind in ("error: ", "warning: "):
+        messages = [line.removeprefix(kind) for line in lines if line.startswith(kind)]
+        if messages:
+            return messages[-1]
+    return lines[-1] if lines else "no message"
 
 
 def _start(*arguments: str, stdout: IO[str] | int, stderr: IO[str] | int) -> "subprocess.Popen[str]":
