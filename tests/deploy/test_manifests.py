@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("kubernetes", reason="pip install -e '.[dev]'")
 
 from interfere.serving.adapters.kubernetes.command import app
-from interfere.serving.adapters.kubernetes.settings import load
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.deploy.manifests import CHART, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
 from tests.deploy.schema import findings
 from tests.deploy.tools import need
@@ -138,7 +138,7 @@ def test_every_command_of_a_container_is_one_that_the_program_takes(tmp_path) ->
     (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
     file = tmp_path / "kubernetes.toml"
     file.write_text(config["data"]["kubernetes.toml"])
-    settings = load(file, {})
+    settings = KubernetesSettings.load(file, {})
     assert (settings.mode, settings.device_type("NVIDIA-A100"), settings.burst) == ("gate", "a100", 100)
     assert tomllib.loads(config["data"]["kubernetes.toml"])["server"] == "interfere-server.interfere.svc:50051"
 

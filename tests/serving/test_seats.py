@@ -6,7 +6,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
-from interfere.records import Device, Job, Limits, Snapshot
+from interfere.records import ActionKind, Device, Job, Limits, Snapshot
 from interfere.records.documents import from_document
 from interfere.wire.documents import decision_document
 from tests.models import DEVICE_TYPE
@@ -58,9 +58,13 @@ def test_a_device_with_seats_is_ranked(client: PolicyClient) -> None:
     assert [(each.device_id, each.feasible) for each in ranked] == [("d", True), ("e", False)]
 
 
-def test_a_rule_of_pairs_is_refused_and_the_server_goes_on(client: PolicyClient) -> None:
-    with pytest.raises(InvalidInputError, match="seats"):
-        client.match(snapshot(limits=Limits.of(guest_ends_first=True)))
+def test_guests_that_end_first_are_asked_for_with_any_number_of_seats(client: PolicyClient) -> None:
+    """No remaining time is known here, so no guest is sure to end first."""
+    plan = client.match(snapshot(limits=Limits.of(guest_ends_first=True)))
+    assert [action.kind for action in plan.actions] == [ActionKind.WAIT] * 2
+
+
+def test_too_many_seats_are_refused_and_the_server_goes_on(client: PolicyClient) -> None:
     with pytest.raises(InvalidInputError, match="seats"):
         client.match(snapshot(seats=49))
     assert client.match(snapshot()).actions

@@ -43,6 +43,8 @@ FORGETTING = 1 / 400  # per update: a job observed in ten windows a day forgets 
 # Of a measured pair beyond its measurement: two measurements of one public pair differ by .012 to .017.
 MEASURED_PAIR_VAR = 0.015**2
 
+# An assumption, between forgetting a pair's former level and believing it as much as the new one.
+FORMER_LEVEL_WEIGHT = 0.5
 
 NO_PAIRS: dict[str, PairEvidence] = {}
 
@@ -168,15 +170,37 @@ class Effects:
     ) -> None:
         """Move the level of a window's pair by `change`, and make it uncertain by at least this variance.
 
-        The model's errors on its two jobs learn the change too, as one window that tells it with this variance.
+        The model's errors on its two jobs learn the change too, as one window that tells it with this variance. A pair
+        whose windows had told its former level told both: then the jobs learn the mean of the two, by their precision.
         """
         belief = self.of_pair(observation, domain)
-        update = Update(error=change, variance=belief.effects_var + variance, weight=observation.weight, forgetting=0.0)
-        self._learn_model_errors(observation, update)
+        self._learn_model_errors(
+            observation,
+            Update(
+                error=change * self._share_of_new_level(observation, domain, variance),
+                variance=belief.effects_var + variance,
+                weight=observation.weight,
+                forgetting=0.0,
+            ),
+        )
         of_effects = self.of_pair(observation, domain)
         belief = replace(belief, error_mean=of_effects.error_mean, effects_var=of_effects.effects_var)
         variance = max(belief.variance, variance, shifts.CHANGED_LEVEL_VAR)
         self._keep_evidence(observation, belief.evidence(belief.mean + change, variance, domain.epoch))
+
+    def _share_of_new_level(self, observation: PairObservation, domain: DomainBelief, variance: float) -> float:
+        """Return the weight of a pair's new level, of this variance, beside the level that its earlier windows told.
+
+        Each level counts by its precision as a sign of the jobs' errors: 1 / (variance between pairs + its own). The
+        level that holds no longer counts `FORMER_LEVEL_WEIGHT` of that.
+        """
+        own = self.state.pairs.get(observation.victim, NO_PAIRS).get(observation.neighbour[0])
+        if own is None or own.information <= 0.0:
+            return 1.0
+        scale = self.prior.variance_scale_of(observation.log_predicted)
+        pair_var = self.pair_prior_var(domain, measured=observation.measured) * scale
+        former, new = 1.0 / (pair_var + 1.0 / own.information), 1.0 / (pair_var + variance)
+        return new / (FORMER_LEVEL_WEIGHT * former + new)
 
     def _learn_model_errors(self, observation: PairObservation, update: Update) -> None:
         """Update the model's errors on the two jobs of a window; those do not matter to a measured pair."""

@@ -30,7 +30,7 @@ def resolve(workload: str, device_type: str) -> JobProfile | None:
 
 
 def test_a_snapshot_stays_while_the_model_learns(tmp_path: Path) -> None:
-    model = load_served_model(publish(tmp_path / "model")).untaught()
+    model = load_served_model(publish(tmp_path / "model")).untaught(lambda _: None)
     rng = np.random.default_rng(0)
     taken = [(model.snapshot(), answers(model), model.summary())]
     for k in range(60):
@@ -50,7 +50,7 @@ def test_a_snapshot_stays_while_the_model_learns(tmp_path: Path) -> None:
 
 
 def test_taking_a_snapshot_costs_by_the_jobs_and_not_by_the_windows(tmp_path: Path) -> None:
-    model = load_served_model(publish(tmp_path / "model")).untaught()
+    model = load_served_model(publish(tmp_path / "model")).untaught(lambda _: None)
     names = [f"w{k}" for k in range(100)]
     profiles = {name: profile(name) for name in names}
     windows = [window(str(k), names[k % 100], names[(k + 1 + k // 100) % 100], slowdown=1.5) for k in range(1_000)]
@@ -68,7 +68,7 @@ def test_taking_a_snapshot_costs_by_the_jobs_and_not_by_the_windows(tmp_path: Pa
 
 def test_a_snapshot_that_nobody_reads_is_freed_at_once(tmp_path: Path) -> None:
     """Each window makes one. In cycles they pile up until the collector stops all threads to look for them."""
-    model = load_served_model(publish(tmp_path / "model")).untaught()
+    model = load_served_model(publish(tmp_path / "model")).untaught(lambda _: None)
     model.observe(window("one", "infer", "gemm", slowdown=2.0), resolve)
     gc.disable()
     try:
