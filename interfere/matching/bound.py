@@ -44,8 +44,7 @@ def feasible_prices(
     """Return dual prices lowered until no allowed group, whether a column or not, has a negative reduced cost.
 
     The price of a job is at most the cost of its waiting. The price of a host falls by the most negative reduced cost
-    of a
-    group on this host.
+    of a group on this host.
     """
     waits = np.flatnonzero((problem.host == WAITS) & allowed)
     cost = charged(level.cost, prices, [other.cost for other in earlier])
@@ -84,8 +83,7 @@ def _eased_for_unlisted(problem: PlacementProblem, level: Level, prices: Prices,
     """Return prices lowered until unlisted groups have no negative reduced cost, at the least loss of the lower bound.
 
     Three choices are compared: to lower the prices of all jobs, of hosts alone, or of the jobs on the host of the
-    largest
-    supply and of the other hosts.
+    largest supply and of the other hosts.
     """
     if not problem.cutoffs:
         return prices

@@ -101,8 +101,7 @@ class Formulation:
         """Add the groups of smallest reduced cost below `limit` as columns, and return these columns (int64).
 
         Added are the best few for each host and job, or the `most` best of all. `reduced` float64[n] gives the reduced
-        costs of
-        the patterns `rows`, which default to all patterns.
+        costs of the patterns `rows`, which default to all patterns.
         """
         patterns = self.problem.patterns
         assert patterns is not None

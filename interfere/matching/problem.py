@@ -109,7 +109,7 @@ class Prices:
     )
 
     def device(self, problem: PlacementProblem) -> Floats:
-        """Return float64[h]: the dual price of one unit of each host's supply, with the device limit."""
+        """Return float64[h]: the dual price of one unit of each host's supply; empty hosts add the device limit's."""
         return np.asarray(self.hosts + np.where(problem.is_empty, self.max_devices, 0.0))
 
 

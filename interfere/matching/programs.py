@@ -224,7 +224,7 @@ class _Rows:
 
 
 def _limit_scale(level: Level, value: float) -> float:
-    """Return the divisor of a limited sum: its limit, or for a limit near 0 the largest cost of a column."""
+    """Return the divisor of a limited sum: its absolute limit, at least a small share of the largest column cost."""
     finite = level.cost[np.isfinite(level.cost)]
     return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0)), MIN_LIMIT)
 

@@ -170,9 +170,8 @@ def _least_share(
     """Return a lower bound on one job's contribution to the reduced cost of a group of m jobs, by pairs or triples.
 
     Each job's cost, at its price before the reduction for unlisted groups, is spread evenly over its m - 1 pairs or
-    over
-    its triples; each pair or triple then belongs in equal parts to its members. The reduction is added to the job's
-    cost.
+    over its triples; each pair or triple then belongs in equal parts to its members. The reduction is added to the
+    job's cost.
     """
     eased = [0.0] * len(problem.demand) if prices.eased is None else prices.eased.tolist()
     limits = list(zip(earlier, prices.limits.tolist(), strict=True))

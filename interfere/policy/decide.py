@@ -72,9 +72,8 @@ def decide(
     """Return the decision for a scope at the time of its snapshot.
 
     `usages` gives the measured memory use of jobs that hold a memory grant. Without a clock in the snapshot the
-    returned
-    ledger is not meant to be stored. Raises InvalidInputError where the snapshot contradicts itself or the ledger's
-    clock.
+    returned ledger is not meant to be stored. Raises InvalidInputError where the snapshot contradicts itself or the
+    ledger's clock.
     """
     if context.budget.unlimited:
         context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
@@ -218,8 +217,7 @@ def _merge(
     """Return one plan of all pending jobs in queue order, followed by the residents that leave their devices.
 
     `waiting_rules` maps the id of every job that neither the new plan nor a promise covers to the rule by which it
-    waits,
-    or to None for a declined job.
+    waits, or to None for a declined job.
     """
     waiting = all_waiting(waiting_rules, context)
     rules = ((action, waiting_rules[action.job_id]) for action in waiting.actions)

@@ -25,10 +25,8 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
     """Return every contradiction in a snapshot; the list is empty for a valid snapshot.
 
     `custom_objective` replaces the objective that the snapshot names. Checked: there is a device; device ids are
-    unique; a
-    job is either pending or running, and runs once (a gang: once on each of its devices); objectives, deadlines and
-    windows
-    have the fields that they need; pools exist; no resident starts after now.
+    unique; a job is either pending or running, and runs once (a gang: once on each of its devices); objectives,
+    deadlines and windows have the fields that they need; pools exist; no resident starts after now.
     """
     violations: list[Violation] = []
     if not snapshot.devices:

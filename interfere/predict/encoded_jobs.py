@@ -69,8 +69,7 @@ class EncodedJobs:
         """Return the encoded jobs float32[n, F] and their novelty float64[n].
 
         Each distinct profile is encoded once, outside the lock, so that other threads can encode at the same time.
-        Raises
-        InvalidInputError for a profile that cannot be encoded.
+        Raises InvalidInputError for a profile that cannot be encoded.
         """
         distinct = {id(job): job for job in jobs}
         with self._mutex:

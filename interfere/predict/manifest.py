@@ -59,8 +59,7 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
     """Return the manifest of a model folder after checking all its files.
 
     Raises ModelError when a file is missing or differs from its sha256, when the format version is another one, or when
-    the
-    model was trained with an encoder of another `fingerprint`.
+    the model was trained with an encoder of another `fingerprint`.
     """
     path = folder / "manifest.json"
     if not path.is_file():

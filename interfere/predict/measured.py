@@ -92,8 +92,8 @@ class MeasuredPredictor:
         """Wrap the model `inner`.
 
         `step_times` are those of the measured jobs; a job whose profile contradicts them is answered by `inner`.
-        `feasibility`
-        returns float64[p], the probability that each pair fits in memory, without a slowdown prediction by `inner`.
+        `feasibility` returns float64[p], the probability that each pair fits in memory, without a slowdown prediction
+        by `inner`.
         """
         self._inner, self._table, self._feasibility = inner, table, feasibility
         self._step_times = step_times or {}

@@ -141,8 +141,7 @@ class OnnxPredictor:
         """Return the slowdowns of both directions, float32[v, n] each; NaN for too novel pairs without extrapolation.
 
         Raises UnfitError for an unknown domain unless the batch allows extrapolation, and LimitError above the model's
-        matrix
-        limit.
+        matrix limit.
         """
         device_type, mode = batch.device_type, batch.mode
         if not batch.allow_extrapolation and (unknown_domain := self.knows(device_type, mode)):
@@ -197,8 +196,7 @@ class OnnxPredictor:
         """Return log residuals with pair-specific ones in place of `shifts`, and whether each pair has such residuals.
 
         A job whose profile contradicts the stored one has no pair-specific intervals. `victim` and `neighbour` are
-        indices into
-        the jobs.
+        indices into the jobs.
         """
         if self._pair_intervals is None:
             return shifts, np.zeros(shifts[0].shape, dtype=bool)

@@ -31,8 +31,7 @@ class OnlineModel:
     meanwhile.
 
     The objects that it owns do not refer back to it, so that reference counting frees an unused snapshot at once,
-    without
-    the cyclic garbage collector, which stops all threads.
+    without the cyclic garbage collector, which stops all threads.
     """
 
     def __init__(
@@ -48,12 +47,9 @@ class OnlineModel:
         """Wrap the model `inner`, with nothing learned yet.
 
         `prior` is the prior on the errors of `inner`, None for the default. `measured` lists (victim, neighbour, device
-        type,
-        mode) of the pairs that `inner` answers from a measurement; the model's errors do not affect them unless a
-        profile
-        contradicts the `step_times` of the measured jobs. `coordinates` gives job coordinates on device types without
-        training
-        data, which tell similar pairs. `elsewhere` finds a workload's profile on any device type.
+        type, mode) of the pairs that `inner` answers from a measurement; the model's errors do not affect them unless a
+        profile contradicts the `step_times` of the measured jobs. `coordinates` gives job coordinates on device types
+        without training data, which tell similar pairs. `elsewhere` finds a workload's profile on any device type.
         """
         self._inner, self._elsewhere, self._coordinates = inner, elsewhere, coordinates
         self._step_times = step_times or {}
@@ -103,8 +99,7 @@ class OnlineModel:
         """Learn from one observation window and return what was learned.
 
         A solo window teaches the job's solo rate; a shared window of a job without a known solo rate stays pending
-        until then.
-        Windows of a muted reporter are ignored.
+        until then. Windows of a muted reporter are ignored.
         """
         return self._learner.observe(window, resolve)
 
@@ -122,8 +117,7 @@ class OnlineModel:
         """Return a copy with the present state for concurrent readers; later learning does not change it.
 
         The time grows with the number of jobs, not of windows. `elsewhere`: the readers' profile lookup as in the
-        constructor;
-        None keeps that of this model.
+        constructor; None keeps that of this model.
         """
         copied = OnlineModel.__new__(OnlineModel)
         copied._inner, copied._saved, copied._elsewhere = self._inner, None, elsewhere or self._elsewhere

@@ -24,8 +24,7 @@ def combined_quantiles(levels: Sequence[float], believed: Floats, predicted: Flo
     """Return float64[q, ...]: quantiles of the mixture's log slowdown at `levels`, which must include the median 0.5.
 
     `believed` float64[q, ...] are the belief's quantiles; `predicted` and `weight` float64[...] are the model's median
-    and
-    the weight of the belief.
+    and the weight of the belief.
     """
     median = believed[levels.index(0.5)]
     together = weight * median + (1.0 - weight) * predicted

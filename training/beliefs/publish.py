@@ -162,8 +162,7 @@ def _believed_quantiles(
     """Return each identity's place among the believed jobs, the beliefs' log slowdowns, and the beliefs' weights.
 
     Shapes: places int64[N + 1]; log slowdowns float64[q, D + 1, S + 1, S + 1] at `LEVELS`, NaN where nothing is
-    believed;
-    weights float64[D + 1, S + 1, S + 1].
+    believed; weights float64[D + 1, S + 1, S + 1].
     """
     jobs = sorted({name for belief in beliefs for name in belief.space.jobs})
     shape = (len(dataset.domains) + 1, len(jobs) + 1, len(jobs) + 1)

@@ -152,7 +152,7 @@ def measured_pairs(dataset: Dataset) -> FindPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenJobs:
-    """One fold of the `job` split: the predictions for pairs of jobs that were absent from training."""
+    """One fold of the `job` split: its hidden jobs and a lookup of pair slowdowns, predicted where a job is hidden."""
 
     jobs: frozenset[str]
     find_pair: FindPair  # predictions of pairs with one of them, measurements of all others

@@ -78,8 +78,7 @@ def fit_domain_compositions(
 
     `job_split` is the published model's evaluation with jobs held out. `present` are the compositions of the registry's
     champion; their intervals are kept unless `recalibrate` is set. Groups measured on a software stack from which the
-    pairs
-    of their domain were translated are left out.
+    pairs of their domain were translated are left out.
     """
     groups = measured_groups(tables, translated_campaigns(dataset))
     known = group_cases(groups, tables, measured_pairs(dataset))
@@ -169,8 +168,7 @@ def score_by_size(
     """Return the scores of held-out cases for each group size, then for all sizes together.
 
     `unseen`: cases and predictions; `seen`: the same groups with measured pairs; `inside` bool[g]: which measured
-    slowdowns
-    lie in their intervals.
+    slowdowns lie in their intervals.
     """
     sizes = sorted({int(m) + 1 for m in unseen[0].neighbours})
     return tuple(_score(size, unseen, seen, inside) for size in (*sizes, 0)) if sizes else ()

@@ -49,8 +49,7 @@ def calibrate(
     """Return the composition with interval errors from held-out `cases` and a scale of the pairs' own intervals.
 
     `predicted` float64[g] is each case's prediction by a composition fitted without it. `with_pairs` has cases whose
-    pairs
-    are predictions for jobs never seen; the scale is the smallest that makes their intervals cover.
+    pairs are predictions for jobs never seen; the scale is the smallest that makes their intervals cover.
     """
     by_share = np.isfinite(cases.copies.slowdown) & cases.copies.alone
     residual = np.log(cases.slowdown / predicted)
