@@ -1,1 +1,1 @@
-"""Which jobs start where at the least cost: a problem of columns, solved level by level with proven bounds."""
+"""Solves which jobs start on which devices at the least cost, by column generation with proven lower bounds."""

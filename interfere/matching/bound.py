@@ -1,16 +1,18 @@
-"""A lower bound from any prices: they are lowered until no group, listed or not, costs less than they come to.
+"""Lower bounds from dual prices: prices are lowered until no group of jobs has a negative reduced cost.
 
-Of groups that are no columns only the least cost of each pair in them is known. A group of m jobs has m (m - 1) / 2
-pairs, and each job is in m - 1 of them, so with c_i = alone_i - price_i its reduced cost is at least
+Some groups are not columns of the problem; for these only a least cost of each pair is known. A group of m jobs has
+m (m - 1) / 2 pairs, and each job is in m - 1 of them. With c_i = alone_i - price_i the group's reduced cost is at least
 
-    Σ_i s_i  -  price of what it takes,    s_i = ½ Σ of the m - 1 least over j of  pair_ij + (c_i + c_j) / (m - 1)
+    Σ_i s_i  -  price of what the group takes of its host,
+    s_i = ½ Σ of the m - 1 least over j of  pair_ij + (c_i + c_j) / (m - 1)
 
-and as much by its m (m - 1) (m - 2) / 6 triples, each job being in (m - 1) (m - 2) / 2 of them and each pair in m - 2:
+The same holds for its m (m - 1) (m - 2) / 6 triples, where each job is in (m - 1) (m - 2) / 2 triples and each pair in
+m - 2 of them:
 
     s_i = ⅙ (m - 1) (m - 2) min over j, l of  (c_i + c_j + c_l) · 2 / ((m - 1) (m - 2)) + (pairs of i, j, l) / (m - 2)
 
-Where the sum may be less than the price, either the prices of hosts are lowered by what a group lacks, or the price of
-each job i by what s_i lacks of the m-th part of the host's.
+Where this bound is negative, either the host's price is lowered by the group's shortfall, or the price of each job i by
+the shortfall of s_i against 1 / m of the host's price.
 """
 
 import math
@@ -39,9 +41,10 @@ MAX_CELLS_OF_TRIPLES = 80_000_000  # looked at for one bound: half a second
 def feasible_prices(
     problem: PlacementProblem, level: Level, prices: Prices, allowed: Bools, earlier: Earlier = ()
 ) -> Prices:
-    """The prices lowered until no group that is allowed, listed or not, costs less than they come to.
+    """Return dual prices lowered until no allowed group, whether a column or not, has a negative reduced cost.
 
-    Jobs are no dearer than waiting, and a host is as much cheaper as the best group on it costs less than its prices.
+    The price of a job is at most the cost of its waiting. The price of a host falls by the most negative reduced cost
+    of a group on this host.
     """
     waits = np.flatnonzero((problem.host == WAITS) & allowed)
     cost = charged(level.cost, prices, [other.cost for other in earlier])
@@ -56,14 +59,14 @@ def feasible_prices(
 
 
 def dual_bound(problem: PlacementProblem, prices: Prices, limits: Floats) -> float:
-    """The lower bound that feasible prices prove; `limits` float64[l]: what the sums of the limited levels may be."""
+    """Return the lower bound that feasible prices prove; `limits` float64[l] bounds the sums of the limited levels."""
     value = float(problem.demand @ prices.jobs) + float(problem.supply @ prices.hosts)
     return value + problem.max_devices * prices.max_devices + float(limits @ prices.limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shortfall:
-    """What the jobs of the unlisted groups of one size on one host lack for such a group to cost its prices."""
+    """How far the jobs of unlisted groups of one size on one host fall short of their share of the host's price."""
 
     cut: Cutoff
     classes: Ints  # int64[b]
@@ -71,14 +74,17 @@ class _Shortfall:
     size: int
 
     def of_group(self, eased: Floats) -> float:
-        """The most that a group may lack, once the prices of jobs are eased by float64[k]."""
+        """Return the largest shortfall of a group after the job prices are lowered by `eased` float64[k]."""
         left = np.maximum(self.of_job - eased[self.classes], 0.0)
         return self.size * float(left.max(initial=0.0))
 
 
 def _eased_for_unlisted(problem: PlacementProblem, level: Level, prices: Prices, earlier: Earlier) -> Prices:
-    """The prices lowered for the groups that are no columns, in the way that lowers the bound least: those of all jobs,
-    those of the jobs for the host of the largest supply and of the hosts for the rest, or those of the hosts alone."""
+    """Return prices lowered until unlisted groups have no negative reduced cost, at the least loss of the lower bound.
+
+    Three choices are compared: to lower the prices of all jobs, of hosts alone, or of the jobs on the host of the
+    largest supply and of the other hosts.
+    """
     if not problem.cutoffs:
         return prices
     short = list(_shortfalls(problem, level, prices, earlier))
@@ -98,7 +104,7 @@ def _eased_for_unlisted(problem: PlacementProblem, level: Level, prices: Prices,
 
 
 def _shortfalls(problem: PlacementProblem, level: Level, prices: Prices, earlier: Earlier) -> Iterator[_Shortfall]:
-    """Of each cutoff and size: by the pairs in a group, and where there is time for it by the triples."""
+    """Yield the shortfalls of each cutoff and group size: by pairs, and by triples where these are few enough."""
     device, cells = prices.device(problem), MAX_CELLS_OF_TRIPLES
     for cut, *bounds in zip(problem.cutoffs, level.bounds, *(other.bounds for other in earlier), strict=True):
         bound, limited = bounds[0], bounds[1:]
@@ -121,14 +127,14 @@ def _shortfalls(problem: PlacementProblem, level: Level, prices: Prices, earlier
 
 
 def _shares_by_pairs(own: Floats, pair: Floats, demand: Ints, size: int) -> Floats:
-    """float64[b]: what each job has at least of the reduced cost of a group, from its pairs."""
+    """Return float64[b]: a lower bound on each job's share of a group's reduced cost, from the pairs of the group."""
     both = pair / 2 + (own[:, None] + own) / (2 * (size - 1))
     others = both[:, np.repeat(np.arange(len(own)), np.minimum(demand, size - 1))]
     return np.asarray(np.partition(others, size - 2, axis=1)[:, : size - 1].sum(axis=1))
 
 
 def _shares_by_triples(own: Floats, pair: Floats, jobs: Ints, size: int) -> Floats:
-    """float64[j]: what some jobs have at least of the reduced cost of a group, from its triples."""
+    """Return float64[j]: a lower bound on each of some jobs' share of a group's reduced cost, from its triples."""
     triples_of_job = math.comb(size - 1, 2)
     alone, shared = own / triples_of_job, pair / (size - 2)
     least = np.empty(len(jobs))

@@ -1,4 +1,4 @@
-"""The columns of a group problem that are known so far: groups of patterns become columns when they are found."""
+"""The restricted master problem: its columns grow as pricing finds groups of patterns worth adding."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ BEST_PER_HOST, BEST_PER_JOB = 4, 3  # columns that one pricing round adds
 
 
 class Formulation:
-    """A problem and the costs of its columns at each level; columns are only ever added."""
+    """A placement problem with the column costs of every level; columns are added and never removed."""
 
     def __init__(self, problem: PlacementProblem, levels: Sequence[Level]) -> None:
         self.problem, self.levels = problem, tuple(levels)
@@ -22,32 +22,32 @@ class Formulation:
 
     @cached_property
     def pricing(self) -> PatternPricing:
-        """Finds groups of the problem's patterns."""
+        """Return the pricing of the problem's patterns, which finds groups of small reduced cost."""
         assert self.problem.patterns is not None
         return PatternPricing(self.problem.patterns)
 
     def places_of(self, column: int) -> list[int]:
-        """The job classes of a column that was found here, in the order of the places of its pattern."""
+        """Return the job classes of a generated column, in the order of the places of its pattern."""
         _, *classes = self._keys[column]
         return [job for job in classes if job != NOBODY]
 
     @cached_property
     def ends_of_sizes(self) -> list[int]:
-        """Where the patterns of one host and size end: they follow one another."""
+        """Return the end index of each run of consecutive patterns with equal host and size."""
         patterns = self.problem.patterns
         assert patterns is not None
         kind_of_group = patterns.host * (1 + patterns.members.shape[1]) + (patterns.members != NO_KIND).sum(axis=1)
         return [*(1 + np.flatnonzero(np.diff(kind_of_group))).tolist(), len(kind_of_group)]
 
     def pattern_of_columns(self) -> Ints:
-        """int64[c]: the pattern of each column that was found here; -1 for the others."""
+        """Return int64[c]: the pattern of each generated column, -1 for the columns of the original problem."""
         found = np.full(len(self.problem.host), -1, dtype=np.int64)
         for key, column in self._known.items():
             found[column] = key[0]
         return found
 
     def add_groups(self, rows: Ints, classes: Ints) -> Ints:
-        """int64[n]: the column of each group: its pattern, and job classes int64[n, m] on the places of it."""
+        """Add groups as columns and return the columns int64[n]; `classes` int64[n, m] are the job classes by place."""
         patterns = self.problem.patterns
         assert patterns is not None
         classes = np.where(patterns.members[rows] == NO_KIND, NOBODY, classes)
@@ -85,7 +85,7 @@ class Formulation:
         )
 
     def reduced_costs_of_patterns(self, costs: PatternCosts, prices: Prices) -> Floats:
-        """float64[p]: a lower bound on the reduced cost of the best group of each, exact of the lowest."""
+        """Return float64[p]: a lower bound on the least reduced cost within each pattern, exact for the lowest."""
         return self.pricing.reduced_costs(costs, prices.jobs, prices.device(self.problem))
 
     def add_best(
@@ -98,9 +98,10 @@ class Formulation:
         rows: Ints | None = None,
         most: int | None = None,
     ) -> Ints:
-        """Add the best groups of patterns below a limit: the best few of each host and job, or the `most` best.
+        """Add the groups of smallest reduced cost below `limit` as columns, and return these columns (int64).
 
-        `reduced` float64[n]: the reduced cost of each pattern of `rows`, by default of all. int64: their columns.
+        Added are the best few for each host and job, or the `most` best of all. `reduced` float64[n] gives the reduced
+        costs of the patterns `rows`, which default to all patterns.
         """
         patterns = self.problem.patterns
         assert patterns is not None
@@ -117,7 +118,7 @@ class Formulation:
         return self.add_groups(chosen, classes)
 
     def least_of_hosts(self, reduced: Floats) -> Floats:
-        """float64[h]: the least reduced cost of a pattern on each host, in units of its supply; inf without any."""
+        """Return float64[h]: the least reduced cost of a pattern on each host per unit of supply; inf without any."""
         patterns = self.problem.patterns
         assert patterns is not None
         least = np.full(len(self.problem.supply), np.inf)
@@ -126,7 +127,7 @@ class Formulation:
 
 
 def best_of_each(host: Ints, members: Ints, per_class: int = BEST_PER_JOB) -> Ints:
-    """Places of the first few groups of each host, and of the first `per_class` of each job class; best come first."""
+    """Return the indices of the first groups of each host and the first `per_class` of each class; input best first."""
     chosen = [np.flatnonzero(_rank_within(host) < BEST_PER_HOST)]
     for column in members.T:
         at = np.flatnonzero(column != NOBODY)
@@ -135,7 +136,7 @@ def best_of_each(host: Ints, members: Ints, per_class: int = BEST_PER_JOB) -> In
 
 
 def _rank_within(keys: Ints) -> Ints:
-    """int64[n]: how many earlier entries have the same key."""
+    """Return int64[n]: for each entry, how many earlier entries have the same key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     first = np.searchsorted(ordered, ordered, side="left")

@@ -1,4 +1,4 @@
-"""Placements of groups: jobs that were left waiting join the groups where they add the least cost."""
+"""An insertion heuristic: waiting jobs join the groups of a placement where they add the least cost."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ Group = tuple[int, int, list[int]]  # its pattern, -1 of a job alone on a device
 
 
 class PatternLookup:
-    """The pattern of a host and kinds, by a sum of random numbers, one for each."""
+    """Finds a pattern by the hash of its host and job kinds, a sum of one random number for each."""
 
     def __init__(self, patterns: Patterns, hosts: int) -> None:
         rng = np.random.default_rng(0)
@@ -23,7 +23,7 @@ class PatternLookup:
         self._keys = keys[self._order]
 
     def find(self, keys: Ints) -> Ints:
-        """int64[n]: the pattern of each key; -1 where there is none."""
+        """Return int64[n]: the pattern of each key, -1 where no pattern has this key."""
         if not len(self._keys):
             return np.full(len(keys), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -36,7 +36,7 @@ def insert_jobs(
     groups: list[Group],
     waiting: list[int],
 ) -> bool:
-    """Add each waiting job to one of the groups in place; False where one fits nowhere."""
+    """Add each waiting job to the group where it adds the least cost, in place; return False where a job fits none."""
     patterns = formulation.problem.patterns
     assert patterns is not None
     lookup, width = PatternLookup(patterns, len(formulation.problem.supply)), patterns.members.shape[1]
@@ -59,7 +59,7 @@ def insert_jobs(
 
 
 def groups_of(formulation: Formulation, counts: Ints) -> tuple[list[Group], list[int]]:
-    """The groups of a placement, `counts` of every column, and the classes of its jobs that wait."""
+    """Return the groups of a placement and the classes of its waiting jobs; `counts` gives the use of each column."""
     problem, rows = formulation.problem, formulation.pattern_of_columns()
     patterns = problem.patterns
     assert patterns is not None
@@ -85,9 +85,9 @@ def groups_of(formulation: Formulation, counts: Ints) -> tuple[list[Group], list
 def placement_of_groups(
     formulation: Formulation, costs: PatternCosts, groups: list[Group], waiting: list[int]
 ) -> Placement | None:
-    """The groups with the jobs that wait as a placement; jobs of large slope get the places of small excess.
+    """Return a placement of the groups with all waiting jobs inserted; jobs of large slope get places of small excess.
 
-    None where a job that waits fits nowhere, or a job alone has no column.
+    Returns None where a waiting job fits in no group, or where a job left alone has no column.
     """
     if not insert_jobs(formulation, costs, groups, waiting):
         return None
@@ -105,7 +105,7 @@ def placement_of_groups(
 
 
 def _sort(formulation: Formulation, costs: PatternCosts, groups: list[Group]) -> None:
-    """Give the jobs of each kind and domain the places in the order of their slopes."""
+    """Reassign the jobs of each kind and domain among the places in the order of their slopes, in place."""
     patterns, slope = formulation.problem.patterns, costs.slope
     assert patterns is not None
     places: dict[tuple[int, int], list[tuple[float, int, int]]] = {}  # domain and kind -> excess, group, place

@@ -1,4 +1,4 @@
-"""The search of one level: linear programs over more and more columns, then integer programs over the best ones."""
+"""The search of one objective level: linear programs over a growing set of columns, then integer programs."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved
 
 
 class LevelSearch:
-    """The search of one level: the best placement, bound and prices so far."""
+    """The state of one level's search: incumbent placement, lower bound and dual prices."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LevelSearch:
         restriction: Restriction,
         budget: TimeBudget,
     ) -> None:
-        """`place`: of the level among those of the formulation."""
+        """Begin a search; `place` is the index of the level among the levels of the formulation."""
         self._formulation, self.place, self.restriction, self._budget = formulation, place, restriction, budget
         self.best, self.value = start, start.value(self.level)
         self.bound, self.linear_bound = self.level.floor, -np.inf
@@ -59,17 +59,17 @@ class LevelSearch:
 
     @property
     def problem(self) -> PlacementProblem:
-        """The columns that are known so far."""
+        """Return the placement problem with all columns generated so far."""
         return self._formulation.problem
 
     @property
     def level(self) -> Level:
-        """What is minimised."""
+        """Return the level to minimise, with the costs of all columns generated so far."""
         return self._formulation.levels[self.place]
 
     @property
     def is_proved(self) -> bool:
-        """Whether the best placement is within tolerance of the bound."""
+        """Whether the incumbent is within the tolerance of the lower bound."""
         return self.value - self.bound <= self._tolerance
 
     @property
@@ -78,7 +78,7 @@ class LevelSearch:
         return level_tolerance(self.value, self.bound, share)
 
     def run(self, *, closes_gap: bool) -> None:
-        """All stages, as far as they are needed and the budget goes."""
+        """Run the stages of the search until the incumbent is proved or the time budget is spent."""
         if not self.is_proved and not self._budget.expired:
             self._generate_columns()
         if not self.is_proved and not self._budget.expired:
@@ -127,7 +127,7 @@ class LevelSearch:
         self.columns = program.columns
 
     def _add_first_patterns(self) -> None:
-        """Add the best groups of patterns at prices as if every job had the same excess slowdown."""
+        """Add the best groups of the patterns at initial prices, which assume equal excess slowdown for all jobs."""
         prices = first_prices(self.problem, self.level, self.value)
         found = self._pattern_search.add_columns(prices, self.restriction, np.inf)
         self.restriction = self.restriction.extended(self._formulation.levels)
@@ -143,11 +143,11 @@ class LevelSearch:
 
     @property
     def _lists_all(self) -> bool:
-        """Whether every group is a column."""
+        """Whether every possible group is a column of the problem."""
         return not self.problem.cutoffs and self.problem.patterns is None
 
     def _pattern_columns(self, linear: Prices, limit: float, program: LinearProgram) -> Ints:
-        """Columns that could improve the linear program; none where its bound is close enough."""
+        """Return columns that could improve the linear program; none where its optimum is close enough to the bound."""
         search = self._pattern_search
         found = search.add_columns(linear, self.restriction, limit, near_enough=LINEAR_GAP)
         self.restriction = self.restriction.extended(self._formulation.levels)
@@ -181,7 +181,7 @@ class LevelSearch:
             self.best, self.value = placement, value
 
     def _round(self) -> None:
-        """Keep the whole part of the linear solution; an integer program over what is left of it."""
+        """Fix the integer part of the linear solution, and solve an integer program over the remaining problem."""
         if self._linear is None or self.prices is None:
             return
         if self.problem.patterns is not None:
@@ -215,7 +215,7 @@ class LevelSearch:
             self._take(rounded)
 
     def _close_gap(self) -> None:
-        """The integer program over every listed column that a better placement could use, few of them first."""
+        """Solve integer programs over the columns that a better placement could use, a small set of columns first."""
         if len(self.problem.host) > LARGE:
             self._budget = self._budget.share(SHARE_OF_CLOSING)
         if self._budget.expired or self.prices is None or self.is_proved:

@@ -1,7 +1,7 @@
-"""The cheapest partition of jobs into pairs and solo jobs, as a placement problem on devices of one class.
+"""Finds the cheapest partition of jobs into pairs and solo jobs, as a placement problem on devices of one class.
 
-Every job is in one column: alone, or with one other job. A job may also wait, which costs more than anything else: a
-partition exists where no job has to.
+Every job is in one column, alone or with one other job. A job may also wait, at a cost above all others; so a partition
+exists exactly where the optimum leaves no job waiting.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """A partition of n jobs into pairs and solo jobs."""
+    """A partition of n jobs into pairs and solo jobs, with its cost and proof."""
 
     mate: Ints  # int64[n]: partner of each job, the job itself where it is solo
     cost: float
@@ -32,7 +32,7 @@ class Matching:
 
     @property
     def gap(self) -> float:
-        """Largest possible distance of the cost from the optimum, relative to the cost; 0 when optimal."""
+        """Return the largest possible relative distance of the cost from the optimum; 0 for an optimal partition."""
         if self.status is SolveStatus.OPTIMAL:
             return 0.0
         return (self.cost - self.lower_bound) / max(abs(self.cost), 1e-12)
@@ -84,7 +84,7 @@ def match_pairs(
 
 
 def _problem(cost: Floats, solo: Floats, devices: int) -> tuple[PlacementProblem, tuple[Level, Level]]:
-    """The jobs as columns of one host class, and two levels: how many jobs wait, then the cost of the pairs."""
+    """Return the jobs as a placement problem with one host class, and its levels: waiting jobs, then costs."""
     n = len(cost)
     alone = np.flatnonzero(np.isfinite(solo))
     i, j = np.nonzero(np.triu(np.isfinite(cost), 1))
@@ -111,7 +111,7 @@ def _problem(cost: Floats, solo: Floats, devices: int) -> tuple[PlacementProblem
 
 
 def _cheapest_first(problem: PlacementProblem, level: Level) -> Placement:
-    """The greedy partition: the columns of least cost for each of their jobs are taken first; who is left waits."""
+    """Return a greedy partition: columns are taken in order of cost per job, and the remaining jobs wait."""
     n, size = len(problem.demand), problem.size
     free, devices, chosen = np.ones(n, dtype=bool), problem.max_devices, []
     for column in (n + np.argsort(level.cost[n:] / size[n:], kind="stable")).tolist():
@@ -127,7 +127,7 @@ def _cheapest_first(problem: PlacementProblem, level: Level) -> Placement:
 
 
 def _mates(problem: PlacementProblem, placement: Placement) -> Ints:
-    """int64[n]: the partner of each job in a placement without waiting jobs, the job itself where it is solo."""
+    """Return int64[n]: the partner of each job in a placement without waiting jobs; a solo job is its own partner."""
     members = problem.members[placement.column]
     mate = np.arange(len(problem.demand))
     pairs = members[members[:, 1] != NOBODY]
@@ -136,9 +136,10 @@ def _mates(problem: PlacementProblem, placement: Placement) -> Ints:
 
 
 def _centred(prices: Floats, cost: Floats, solo: Floats, mate: Ints) -> Floats:
-    """float64[n]: dual prices that prove as much, with the cost of each pair shared as evenly as the other pairs allow.
+    """Return float64[n]: dual prices of equal bound that divide the cost of each pair as evenly as dual feasibility
+    allows.
 
-    A linear program ends at a vertex of its dual, where one job of a pair may bear all of its cost.
+    A linear program ends at a vertex of its dual, where one job of a pair may carry the whole cost.
     """
     prices, jobs = prices.copy(), np.arange(len(prices))
     for i in np.flatnonzero(mate > jobs).tolist():
@@ -155,7 +156,7 @@ def _centred(prices: Floats, cost: Floats, solo: Floats, mate: Ints) -> Floats:
 
 
 def _check_costs(cost: Floats, solo: Floats) -> None:
-    """Raise InvalidInputError unless `cost` is float[n, n], symmetric within 1e-9, `solo` float[n], no NaN, no -inf."""
+    """Raise InvalidInputError on NaN, -inf, a `solo` other than float[n] or a `cost` not symmetric float[n, n]."""
     remedy = "send symmetric costs, +inf where a pair is forbidden"
     if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
         raise InvalidInputError("cost must be square", value=cost.shape, remedy=remedy)

@@ -1,8 +1,9 @@
-"""Column generation over patterns: which groups to add at given prices, and what the prices prove.
+"""Column generation over patterns: finds groups to add at given dual prices, and the bound that the prices prove.
 
-With the price of each job given, that of a device is what the best group there costs beyond its jobs: so every step
-has a bound. Prices of the linear program leap from one solution to the next; groups are looked for between them and the
-best prices so far (Pessoa, Sadykov, Uchoa and Vanderbeck, 2018), and first among the patterns that were best before.
+At given job prices, the price of a host is the least reduced cost of a group on it, so every step yields a lower bound.
+The dual solutions of successive linear programs oscillate; so groups are priced between the latest dual solution and
+the best prices so far (dual smoothing: Pessoa, Sadykov, Uchoa and Vanderbeck, 2018). Patterns that recently had small
+reduced costs are searched first.
 """
 
 from dataclasses import replace
@@ -34,10 +35,10 @@ NEAR_COLUMNS = 1_000  # that are added at once where not each host and job needs
 
 
 class PatternSearch:
-    """The best prices so far at one level of a problem with patterns."""
+    """The best dual prices so far at one level of a problem with patterns."""
 
     def __init__(self, formulation: Formulation, place: int) -> None:
-        """`place`: of the level among those of the formulation."""
+        """Begin a search; `place` is the index of the level among the levels of the formulation."""
         self._formulation, self._place = formulation, place
         self.prices: Prices | None = None  # feasible: no group costs less than they come to
         self.bound = -np.inf  # that they prove
@@ -46,7 +47,7 @@ class PatternSearch:
         self._active: tuple[Ints, PatternPricing] | None = None
 
     def price_all(self, restriction: Restriction) -> None:
-        """See what the best prices prove."""
+        """Compute the lower bound of the current best prices over all patterns."""
         if self._center is not None and self._center is not self.prices:
             level = self._formulation.levels[self._place]
             costs = charged_patterns(level, self._center, restriction)
@@ -54,9 +55,11 @@ class PatternSearch:
             self._take_bound(self._center, self._formulation.least_of_hosts(reduced), restriction)
 
     def add_columns(self, prices: Prices, restriction: Restriction, limit: float, *, near_enough: float = 0.0) -> Ints:
-        """Columns of groups of reduced cost below the limit, new ones too; looks first where the last ones were.
+        """Add groups of reduced cost below `limit` and return their columns; the recently good patterns are searched
+        first.
 
-        `near_enough`: at this relative distance of the linear program from its bound all patterns are looked at.
+        Once the linear optimum is within the relative distance `near_enough` of its lower bound, all patterns are
+        searched.
         """
         problem, level = self._formulation.problem, self._formulation.levels[self._place]
         costs = charged_patterns(level, prices, restriction)
@@ -76,7 +79,7 @@ class PatternSearch:
         return self._add_of_all(prices, costs, restriction, limit)
 
     def add_near(self, prices: Prices, restriction: Restriction, limit: float, *, of_all: bool = False) -> Ints:
-        """Columns of the best groups among the active patterns, or of all, at prices that are no better than others."""
+        """Return columns of the best active patterns, or of all patterns, at prices that need not improve the bound."""
         formulation = self._formulation
         costs = charged_patterns(formulation.levels[self._place], prices, restriction)
         if self._active is None or of_all:
@@ -88,7 +91,7 @@ class PatternSearch:
         return formulation.add_best(reduced, limit, costs, prices, rows=rows)
 
     def _add_active(self, prices: Prices, restriction: Restriction, limit: float) -> Ints:
-        """The best groups of the active patterns; the prices become the centre where these bound it best."""
+        """Return columns of the best active patterns; prices of a better bound become the smoothing centre."""
         assert self._active is not None
         formulation, (rows, pricing) = self._formulation, self._active
         problem, patterns = formulation.problem, pricing.patterns
@@ -113,7 +116,7 @@ class PatternSearch:
         return found
 
     def _look_near(self, reduced: Floats) -> None:
-        """Look for columns among the patterns of least reduced cost from now on."""
+        """Make the patterns of least reduced cost the active ones, which later steps search first."""
         formulation, patterns = self._formulation, self._formulation.problem.patterns
         assert patterns is not None
         rows = np.arange(len(reduced))
@@ -128,7 +131,7 @@ class PatternSearch:
         self._active = (rows, PatternPricing(patterns.among(rows)))
 
     def _take_bound(self, prices: Prices, least: Floats, restriction: Restriction) -> None:
-        """Keep the prices where they prove more. `least` float64[h]: least reduced cost of patterns on each host."""
+        """Keep prices whose bound is the best; `least` float64[h]: the least reduced cost of a pattern per host."""
         problem, level = self._formulation.problem, self._formulation.levels[self._place]
         listed = np.flatnonzero((problem.host != WAITS) & _as_long(restriction.allowed, len(problem.host)))
         cost = charged(level.cost, prices, [self._formulation.levels[place].cost for place in restriction.places])
@@ -141,7 +144,7 @@ class PatternSearch:
 
 
 def _between(center: Prices, prices: Prices) -> Prices:
-    """Prices between the best so far and those of a linear program, which leap from one solution to the next."""
+    """Return prices between the best prices and a new dual solution, to damp the oscillation of dual solutions."""
     return Prices(
         jobs=CENTER * center.jobs + (1 - CENTER) * prices.jobs,
         hosts=CENTER * center.hosts + (1 - CENTER) * prices.hosts,
@@ -151,12 +154,12 @@ def _between(center: Prices, prices: Prices) -> Prices:
 
 
 def _smallest(values: Floats, count: int) -> Ints:
-    """Places of the smallest values, in no order."""
+    """Return the indices of the `count` smallest values in arbitrary order."""
     return np.argpartition(values, count)[:count] if len(values) > count else np.arange(len(values))
 
 
 def charged_patterns(level: Level, prices: Prices, restriction: Restriction) -> PatternCosts:
-    """The costs of patterns less the prices of the limits on earlier levels."""
+    """Return the pattern costs of a level minus the dual prices of the limits on earlier levels."""
     costs = level.patterns
     assert costs is not None
     for earlier, price in zip(restriction.levels, prices.limits.tolist(), strict=True):
@@ -176,12 +179,12 @@ def _no_dearer_than_waiting(
 
 
 def _as_long(allowed: Bools, length: int) -> Bools:
-    """Columns that were added since are allowed."""
+    """Return the mask padded with True for columns added since, which are allowed."""
     return np.concatenate([allowed, np.ones(length - len(allowed), dtype=bool)])
 
 
 def first_prices(problem: PlacementProblem, level: Level, value: float) -> Prices:
-    """Prices as if all jobs had the same excess slowdown: the one with which they come to the value of a placement."""
+    """Return initial job prices: equal excess slowdown for all jobs, chosen so that the prices sum to a given value."""
     costs, hosts = level.patterns, len(problem.supply)
     assert costs is not None
     base, slope = costs.base.max(axis=0), costs.slope.max(axis=0)

@@ -1,17 +1,19 @@
-"""Groups as patterns: where many jobs slow one another down alike and differ only in what that costs.
+"""Patterns of groups, for job classes that slow one another down alike and differ only in their costs.
 
-Job classes that differ in costs alone are of one kind. A pattern is a group of kinds on one host, which determines the
-excess x = slowdown - 1 of every place in it, and whether it is allowed. A job of class c on a place of excess x costs
+Job classes that differ in costs alone are of one kind. A pattern is a multiset of kinds on one host. It determines the
+excess slowdown x = slowdown - 1 of each of its places, and whether the group is allowed. A job of class c on a place of
+excess x costs
 
     base_c + slope_c · x
 
-so the best group of a pattern at given prices of jobs takes, on each place, the class of the smallest line at x:
+So at given job prices the best group of a pattern puts on each place the class with the smallest line at x, and has the
+reduced cost
 
     added + Σ over places of min over classes c of the kind (base_c - price_c + slope_c · x)  -  price of what it takes
 
-The minimum of lines is evaluated for all patterns at once. Where a kind has several places in a pattern, which are all
-alike, the same job may be counted twice: patterns that then cost less than nothing are evaluated again without.
-Domains are job sizes and device classes: lines differ between them.
+The minimum of the lines is evaluated for all patterns at once. A kind may have several equal places in a pattern, where
+the same job can be counted twice: patterns of negative reduced cost are evaluated again without repeated jobs.
+Domains are job sizes and device classes; the lines differ between domains.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +30,7 @@ CELLS_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patterns:
-    """p patterns of at most m places on the hosts of one problem."""
+    """p patterns of at most m places each on the hosts of one problem."""
 
     kind: Ints  # int64[k] of each job class
     demand: Ints  # int64[k]: jobs of each class
@@ -39,7 +41,7 @@ class Patterns:
     takes: Ints  # int64[p]: of the supply of its host
 
     def among(self, rows: Ints) -> "Patterns":
-        """Some of the patterns."""
+        """Return the patterns of the given rows."""
         return replace(
             self,
             members=self.members[rows],
@@ -52,18 +54,18 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternCosts:
-    """What groups of patterns cost at one level."""
+    """The cost coefficients of all patterns at one level."""
 
     base: Floats  # float64[d, k]: of a job of each class without excess
     slope: Floats  # float64[d, k] ≥ 0: of one unit of excess
     added: Floats  # float64[p]: of the residents
 
     def among(self, rows: Ints) -> "PatternCosts":
-        """The costs of some of the patterns."""
+        """Return the cost coefficients of the given rows."""
         return replace(self, added=self.added[rows])
 
     def less(self, other: "PatternCosts", price: float) -> "PatternCosts":
-        """These costs less a price times others."""
+        """Return these costs minus `price` times the other costs."""
         return PatternCosts(
             base=self.base - price * other.base,
             slope=self.slope - price * other.slope,
@@ -71,7 +73,7 @@ class PatternCosts:
         )
 
     def of_groups(self, patterns: Patterns, rows: Ints, classes: Ints) -> Floats:
-        """float64[n]: of groups int64[n, m] of job classes, each on the places of its pattern."""
+        """Return float64[n]: the cost of each group; `classes` int64[n, m]: the job classes on the pattern's places."""
         domain, at = patterns.domain[rows][:, None], patterns.members[rows] != NO_KIND
         each = self.base[domain, classes] + self.slope[domain, classes] * patterns.excess[rows]
         total = self.added[rows].copy()
@@ -81,7 +83,7 @@ class PatternCosts:
 
 
 class PatternPricing:
-    """Finds the groups of smallest reduced cost of all patterns."""
+    """The pricing step of column generation: finds the groups of smallest reduced cost over all patterns."""
 
     def __init__(self, patterns: Patterns) -> None:
         self.patterns = patterns
@@ -99,7 +101,7 @@ class PatternPricing:
         self._find_classes()
 
     def _find_classes(self) -> None:
-        """The classes of each kind, and the patterns in which one job could be counted twice."""
+        """Find the job classes of each kind, and the patterns in which one job could be counted twice."""
         patterns, kinds = self.patterns, self._kinds
         self._classes_of = [np.flatnonzero(patterns.kind == kind) for kind in range(kinds)]
         width = max(map(len, self._classes_of), default=0)
@@ -113,7 +115,7 @@ class PatternPricing:
         return int(self.patterns.domain.max(initial=-1)) + 1
 
     def _has_repeats(self) -> NDArray[np.bool_]:
-        """bool[p]: has a kind more places than the smallest of its classes has jobs?"""
+        """Return bool[p]: whether a kind has more places in the pattern than its smallest class has jobs."""
         members = self.patterns.members
         least = np.array([int(self.patterns.demand[c].min(initial=1)) for c in self._classes_of] + [0], dtype=np.int64)
         found = np.zeros(len(members), dtype=bool)
@@ -126,9 +128,10 @@ class PatternPricing:
         return found
 
     def reduced_costs(self, costs: PatternCosts, jobs: Floats, device: Floats) -> Floats:
-        """float64[p]: a lower bound on the reduced cost of the best group of each pattern, exact of the lowest.
+        """Return float64[p]: a lower bound on the least reduced cost within each pattern, exact for the lowest.
 
-        `jobs` float64[k] and `device` float64[h]: prices of jobs and of one unit of the supply of each host.
+        `jobs` float64[k] are the dual prices of the job classes, `device` float64[h] those of one unit of each host's
+        supply.
         """
         patterns = self.patterns
         least = self._least_lines(costs, jobs)
@@ -147,12 +150,12 @@ class PatternPricing:
         return reduced
 
     def best_groups(self, rows: Ints, costs: PatternCosts, jobs: Floats) -> Ints:
-        """int64[n, m]: the job classes of the best group of some patterns, on the places of each."""
+        """Return int64[n, m]: the job classes of the best group of each of the patterns `rows`, by place."""
         classes, _ = self._assigned(rows, costs, jobs)
         return classes
 
     def _least_lines(self, costs: PatternCosts, jobs: Floats) -> Floats:
-        """float64[m, p]: the smallest line of each place; 0 where a pattern has none."""
+        """Return float64[m, p]: the value of the smallest line on each place; 0 on places that a pattern lacks."""
         least = np.zeros(len(self._excess))
         for line_set in range(self._kinds * self._domains):
             first, last = int(self._ends[line_set]), int(self._ends[line_set + 1])
@@ -171,7 +174,7 @@ class PatternPricing:
         return of_places
 
     def _assigned(self, rows: Ints, costs: PatternCosts, jobs: Floats) -> tuple[Ints, Floats]:
-        """int64[n, m] and float64[n, m]: the class on each place, no job twice, and its reduced cost; 0 on no place."""
+        """Return the class on each place, no job twice, and its reduced cost (0 on no place), [n, m] each."""
         patterns, width = self.patterns, self.patterns.members.shape[1]
         domain = patterns.domain[rows]
         classes = np.full((len(rows), width), -1, dtype=np.int64)
@@ -197,7 +200,7 @@ class PatternPricing:
 
 
 def _lower_envelope(slopes: Floats, intercepts: Floats) -> list[int]:
-    """The lines that are the smallest of all at some distance x ≥ 0 from where their intercepts are."""
+    """Return the lines on the lower envelope for x ≥ 0, in order of the x from which each is smallest."""
     hull: list[tuple[int, float]] = []  # line, and the x from which it is the smallest
     for line in np.lexsort((-slopes, intercepts)).tolist():  # at 0 the first is the smallest
         slope, intercept = float(slopes[line]), float(intercepts[line])

@@ -1,10 +1,10 @@
-"""The placement of jobs in groups as arrays: which groups may start on which host, and what each takes.
+"""The placement problem as arrays: which groups of jobs may start on which host, and what each group takes.
 
-k job classes of interchangeable jobs and h host classes: interchangeable empty devices, or sets of devices that run
-interchangeable jobs. A column is one group of jobs, equal classes allowed, that starts on one host, or one job that
-waits. Every job is in exactly one column. Where there are too many groups, those up to a size are all listed and of
-the larger ones some; a bound then counts on what every pair in a group costs at least. Or groups are patterns of jobs
-that differ only in costs, and a bound counts on the best group of each.
+There are k classes of interchangeable jobs and h host classes. A host class is a set of interchangeable empty devices,
+or of devices with interchangeable residents. A column is one group of jobs, possibly of equal classes, that starts on
+one host, or one job that waits. Every job is in exactly one chosen column. Two forms keep the number of columns small:
+all groups up to a size are columns and larger ones only in part, with a bound from the least cost of every pair; or
+groups are generated from patterns of jobs that differ only in cost, with a bound from the best group of each pattern.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ NOBODY = -1  # fills up the members of small groups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutoff:
-    """Groups on one host of which only those up to a size are all columns."""
+    """A host on which all groups up to some size are columns, and larger groups only in part."""
 
     host: int
     takes: int  # of the supply by each group: tells jobs on several devices from those on one
@@ -33,7 +33,7 @@ class Cutoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementProblem:
-    """What may be placed where. Waiting is always possible."""
+    """The columns, demands and supplies of a placement problem. Every job may also wait."""
 
     demand: Ints  # int64[k]: jobs of each class
     supply: Ints  # int64[h]: devices of each class, or places beside residents
@@ -48,13 +48,13 @@ class PlacementProblem:
 
     @property
     def size(self) -> Ints:
-        """int64[c]: jobs of each column."""
+        """Return int64[c]: the number of jobs in each column."""
         return np.asarray((self.members != NOBODY).sum(axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBound:
-    """What groups on a host cost at least: Σ alone over their jobs, Σ pair over their pairs."""
+    """A lower bound on the cost of a group on a host: Σ `alone` over its jobs plus Σ `pair` over its pairs."""
 
     classes: Ints  # int64[b]: the job classes that it is about
     alone: Floats  # float64[b]
@@ -63,7 +63,7 @@ class PairBound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One sum to minimise, once every level before it is as small as it can be."""
+    """One objective of a lexicographic order, minimised among the placements optimal for all earlier levels."""
 
     cost: Floats  # float64[c]
     bounds: tuple[PairBound, ...] = ()  # of each cutoff
@@ -74,31 +74,31 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """How often each chosen column is taken."""
+    """The chosen columns and how often each is taken."""
 
     column: Ints  # int64[n], each once
     count: Ints  # int64[n], at least 1
 
     @classmethod
     def of_counts(cls, counts: Ints) -> "Placement":
-        """From the count of every column."""
+        """Return the placement with the given count of every column."""
         column = np.flatnonzero(counts > 0)
         return cls(column=column, count=counts[column])
 
     def value(self, level: Level) -> float:
-        """The sum of a level."""
+        """Return the objective value of a level."""
         return float(level.cost[self.column] @ self.count)
 
 
 def all_waiting(problem: PlacementProblem) -> Placement:
-    """The placement in which every job waits; the first columns are those of waiting, in the order of the classes."""
+    """Return the placement in which every job waits; the first k columns must be the waiting ones, in class order."""
     column = np.flatnonzero(problem.demand)
     return Placement(column=column, count=problem.demand[column])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dual prices of the master problem's rows."""
+    """The dual prices of the rows of the master problem."""
 
     jobs: Floats  # float64[k]
     hosts: Floats  # float64[h] ≤ 0 where the supply is a limit, any sign where it has to be used up
@@ -109,24 +109,24 @@ class Prices:
     )
 
     def device(self, problem: PlacementProblem) -> Floats:
-        """float64[h]: of one unit of each host's supply."""
+        """Return float64[h]: the dual price of one unit of each host's supply; empty hosts add the device limit's."""
         return np.asarray(self.hosts + np.where(problem.is_empty, self.max_devices, 0.0))
 
 
 def reduced_costs(problem: PlacementProblem, cost: Floats, prices: Prices, earlier: tuple[Level, ...] = ()) -> Floats:
-    """float64[c]: cost of each column beyond the prices of what it takes. `earlier`: levels that limits are on."""
+    """Return float64[c]: the reduced cost of each column; `earlier` are the levels whose sums are limited."""
     return np.asarray(charged(cost, prices, [level.cost for level in earlier]) - paid(problem, prices))
 
 
 def paid(problem: PlacementProblem, prices: Prices) -> Floats:
-    """float64[c]: the prices of the jobs of each column and of what it takes of its host."""
+    """Return float64[c]: the dual prices of each column's jobs and of what the column takes of its host, summed."""
     return np.asarray(
         _prices_of_jobs(problem, prices.jobs) + problem.takes * np.append(prices.device(problem), 0.0)[problem.host]
     )
 
 
 def _prices_of_jobs(problem: PlacementProblem, jobs: Floats) -> Floats:
-    """float64[c]: Σ of the prices of the jobs of each column."""
+    """Return float64[c]: the sum of the dual prices of each column's jobs."""
     padded, total = np.append(jobs, 0.0), np.zeros(len(problem.members))
     for column in problem.members.T:  # much faster than a sum over rows of few cells
         total += padded[column]
@@ -134,7 +134,7 @@ def _prices_of_jobs(problem: PlacementProblem, jobs: Floats) -> Floats:
 
 
 def charged(cost: Floats, prices: Prices, earlier: list[Floats]) -> Floats:
-    """Costs less the prices of the limits on earlier levels."""
+    """Return the costs minus the dual prices of the limits on earlier levels."""
     for other, price in zip(earlier, prices.limits.tolist(), strict=True):
         if price:
             cost = cost - price * other

@@ -1,7 +1,7 @@
-"""The linear and the integer program over some columns of a group problem, solved by HiGHS.
+"""The linear and the integer master program over a set of columns, solved by HiGHS.
 
-Rows: jobs of each class (all are placed), supply of each host class, the device limit, limits on earlier levels. Costs
-are divided by a scale before they reach HiGHS, whose tolerances are absolute.
+Rows: jobs of each class (all must be placed), supply of each host class, the device limit, limits on earlier levels.
+Costs are divided by a scale before they reach HiGHS, because its tolerances are absolute.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ ITERATIONS = 500  # of the simplex between two looks at the budget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """What the levels before left open: columns, supplies that have to be used up, and sums that may not grow."""
+    """What earlier levels leave open: the allowed columns, supplies that must be used up, and limits on level sums."""
 
     allowed: Bools  # bool[c]
     tight: Bools  # bool[h + 1], the device limit last
@@ -43,29 +43,29 @@ class Restriction:
 
     @classmethod
     def none(cls, problem: PlacementProblem) -> "Restriction":
-        """All placements of a problem."""
+        """Return the restriction that allows every placement of a problem."""
         return cls(allowed=problem.allowed.copy(), tight=np.zeros(len(problem.supply) + 1, dtype=bool))
 
     def extended(self, levels: Sequence[Level]) -> "Restriction":
-        """The same with further columns, all of which are allowed; `levels`: all levels with their costs."""
+        """Return the restriction with further columns, all allowed; `levels`: all levels with the extended costs."""
         further = len(levels[0].cost) - len(self.allowed)
         limits = tuple((levels[place], value) for place, (_, value) in zip(self.places, self.limits, strict=True))
         return replace(self, allowed=np.concatenate([self.allowed, np.ones(further, dtype=bool)]), limits=limits)
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels whose sums are limited."""
+        """Return the levels whose sums are limited."""
         return tuple(level for level, _ in self.limits)
 
     @property
     def values(self) -> Floats:
-        """float64[l]: what these sums may be."""
+        """Return float64[l]: the upper limits of these sums."""
         return np.array([value for _, value in self.limits])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAnswer:
-    """A solution of the linear program."""
+    """A solution of the linear program with its dual prices."""
 
     columns: Ints  # int64[n]: those at hand then
     x: Floats  # float64[n]
@@ -73,7 +73,7 @@ class LinearAnswer:
 
 
 class LinearProgram:
-    """The columns of one level at hand; the basis is kept while columns are added."""
+    """The linear program of one level over the columns added so far; added columns keep the simplex basis."""
 
     def __init__(self, problem: PlacementProblem, level: Level, restriction: Restriction, *, scale: float) -> None:
         self._rows = _Rows(problem, restriction)
@@ -86,13 +86,13 @@ class LinearProgram:
         self._rows.add_to(self._highs)
 
     def extend(self, problem: PlacementProblem, level: Level, restriction: Restriction) -> None:
-        """The same problem and level with further columns, none of which is at hand yet."""
+        """Replace the problem by the same one with further columns; these are not part of the program until added."""
         self._rows.problem, self._rows.restriction, self._level = problem, restriction, level
         further = np.zeros(len(problem.host) - len(self._at_hand), dtype=bool)
         self._at_hand = np.concatenate([self._at_hand, further])
 
     def add(self, columns: Ints) -> int:
-        """Add the columns that are not there yet; returns how many: 0 where HiGHS refuses their numbers."""
+        """Add the columns that are missing; return their number, 0 where HiGHS refuses their coefficients."""
         columns = np.unique(columns)
         columns = columns[~self._at_hand[columns]]
         if len(columns):
@@ -103,7 +103,7 @@ class LinearProgram:
         return len(columns)
 
     def solve(self, budget: TimeBudget) -> LinearAnswer | None:
-        """The linear optimum; None where there is no solution or the budget did not suffice."""
+        """Return the linear optimum; None where there is none or the time budget ran out."""
         highs = self._highs
         if not budget.unlimited:
             highs.setOptionValue("simplex_iteration_limit", ITERATIONS)
@@ -129,7 +129,7 @@ def solve_integer_program(
     start: Placement,
     max_nodes: int,
 ) -> tuple[Placement | None, float]:
-    """The best placement of the given columns that was found, and a bound on all placements of these columns."""
+    """Return the best placement found over the given columns, and a lower bound on all placements of these columns."""
     rows, highs = _Rows(problem, restriction), new_highs()
     rows.add_to(highs)
     if not _add_columns(highs, rows, columns, level.cost[columns] / scale):
@@ -164,7 +164,7 @@ def solve_integer_program(
 
 
 class _Rows:
-    """The rows of the master problem and what each column has in them."""
+    """The rows of the master program and the coefficients of each column in them."""
 
     def __init__(self, problem: PlacementProblem, restriction: Restriction) -> None:
         self.problem, self.restriction = problem, restriction
@@ -179,12 +179,12 @@ class _Rows:
         self.upper = np.concatenate([upper, sums])
 
     def add_to(self, highs: highspy.Highs) -> None:
-        """The rows without columns."""
+        """Add the rows to a HiGHS model that has no columns yet."""
         none = np.zeros(0, dtype=np.int32)
         highs.addRows(len(self.lower), self.lower, self.upper, 0, none, none, np.zeros(0))
 
     def entries(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
-        """Start of each column, then row and value of every entry."""
+        """Return the start of each column, then the row index and value of every coefficient (sparse, by column)."""
         problem, n = self.problem, len(columns)
         members, host = problem.members[columns], problem.host[columns]
         width, further = members.shape[1], 2 + len(self.restriction.limits)
@@ -211,7 +211,7 @@ class _Rows:
         return start, row[used], value[used]
 
     def prices(self, dual: Floats) -> Prices:
-        """The prices of the rows from their duals."""
+        """Return the dual values of the rows as prices."""
         free = np.isneginf(self.lower)
         dual = np.where(free, np.minimum(dual, 0.0), dual)
         hosts = self._jobs + self._hosts
@@ -224,13 +224,13 @@ class _Rows:
 
 
 def _limit_scale(level: Level, value: float) -> float:
-    """What a limited sum is divided by: its limit, but where that is next to nothing the largest cost of a column."""
+    """Return the divisor of a limited sum: its absolute limit, at least a small share of the largest column cost."""
     finite = level.cost[np.isfinite(level.cost)]
     return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0)), MIN_LIMIT)
 
 
 def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats) -> bool:
-    """False where HiGHS refuses them: an entry above 1e15, from costs that differ by more than that."""
+    """Add columns to a HiGHS model; False where HiGHS refuses them because a coefficient exceeds 1e15."""
     start, row, value = rows.entries(columns)
     n = len(columns)
     status = highs.addCols(
@@ -247,7 +247,7 @@ def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats)
 
 
 def interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent], None]:
-    """A callback of HiGHS that ends its search once the budget has expired; the limit of HiGHS itself is wall time."""
+    """Return a HiGHS callback that stops the solver once the CPU budget is spent; HiGHS limits only wall time."""
 
     def stop(event: highspy.highs.HighsCallbackEvent) -> None:
         try:
@@ -261,7 +261,7 @@ def interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent]
 
 
 def new_highs() -> highspy.Highs:
-    """A HiGHS solver without output, on one thread, with the tolerances of this package."""
+    """Return a silent HiGHS solver on one thread with the tolerances of this package."""
     highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the bindings' own constructor has no types
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)

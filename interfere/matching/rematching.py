@@ -1,13 +1,12 @@
-"""Re-pairing: running and waiting jobs on the devices of one class, moves paid for, as a placement problem.
+"""Re-pairing of running and waiting jobs on the devices of one class, as a placement problem that charges migrations.
 
-n jobs, m interchangeable devices with two places each. A running job has a home: the device that it is on. Jobs run
-alone or in pairs; a group stays on the home of one of its members or takes any device whose residents all leave it.
-A column of the master problem is a group at a place: its value is what the group is worth a second, less what those of
-its members pay that are not at home there. A job in no column waits; a running one that waits is stopped, and pays.
-
+There are n jobs and m interchangeable devices with two places each. A running job's home is its present device. Jobs
+run alone or in pairs; a group runs on the home of a member, or on any device that is empty or vacated by its residents.
+A column is a group at a place. Its value is the group's worth per second, minus the migration costs of members that are
+not at home there. A job in no column waits; a running job that waits is stopped at a cost.
 Maximise Σ value of the chosen columns - Σ cost of the stopped jobs, such that every job is in at most one column (a
-running job that must not be stopped in exactly one), every home is used by at most one, and at most m are chosen.
-In the placement problem every home is a host with a supply of one; the devices that are vacated or empty are another.
+running job that must not be stopped in exactly one), each home is used at most once, and at most m columns are chosen.
+In the placement problem every home is a host of supply one, and all vacated or empty devices form one more host.
 """
 
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ ELSEWHERE = -1  # place of a group on a device that no member is on
 
 @dataclass(frozen=True, kw_only=True)
 class RematchingProblem:
-    """What groups are worth and what changes cost, all in one unit a second, as weighted speed."""
+    """The values of groups and the costs of changes, all in weighted speed per second."""
 
     home: Ints  # int64[n] in 0 … m - 1, at most two jobs on each; WAITS for a job that waits
     alone: Floats  # float64[n]: of a job without a partner; -inf: must not run so
@@ -40,22 +39,22 @@ class RematchingProblem:
 
     @property
     def n(self) -> int:
-        """Number of jobs."""
+        """Return the number of jobs."""
         return len(self.home)
 
     @cached_property
     def runs(self) -> NDArray[np.bool_]:
-        """bool[n]: does the job run now?"""
+        """Return bool[n]: whether each job runs now."""
         return np.asarray(self.home != WAITS)
 
     @cached_property
     def relocation(self) -> Floats:
-        """float64[n, n]: `move` of running jobs; jobs that wait start anywhere for nothing."""
+        """Return float64[n, n]: the migration cost `move` of running jobs; waiting jobs start anywhere for free."""
         return np.where(self.runs[:, None], self.move, 0.0)
 
     @cached_property
     def partner(self) -> Ints:
-        """int64[n]: the job on the same device now, itself where there is none."""
+        """Return int64[n]: the job now on the same device, or the job itself where it has no partner."""
         partner = np.arange(self.n)
         resident: dict[int, int] = {}
         for i in np.flatnonzero(self.runs).tolist():
@@ -65,24 +64,26 @@ class RematchingProblem:
         return partner
 
     def stop_cost(self, i: int) -> float:
-        """What it costs that a job waits from now on."""
+        """Return the cost of leaving job i waiting; it is 0 for a job that does not run."""
         return float(self.stop[i]) if self.runs[i] else 0.0
 
     def current(self) -> "Arrangement":
-        """Everything as it is now."""
+        """Return the present arrangement."""
         return Arrangement(mate=np.where(self.runs, self.partner, WAITS), place=self.home.copy())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """Who runs beside whom and where. `place` is a home or, for groups that take a vacated or empty device, ELSEWHERE;
-    `mate` of a job that waits is WAITS."""
+    """The partner `mate` and the `place` of every job.
+
+    A place is a home, or ELSEWHERE for a vacated or empty device; the mate of a waiting job is WAITS.
+    """
 
     mate: Ints  # int64[n]: partner, itself when alone, WAITS when waiting
     place: Ints  # int64[n]
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
-        """(i, j, place) of each group, i = j for a job alone."""
+        """Yield (i, j, place) for each group, where i = j for a job alone."""
         for i, j in enumerate(self.mate.tolist()):
             if j != WAITS and i <= j:
                 yield i, j, int(self.place[i])
@@ -90,7 +91,7 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rematching:
-    """An arrangement with its value, and a bound that no arrangement exceeds (inf: none is known)."""
+    """An arrangement, its value, and an upper bound on the value of every arrangement (inf: no bound is known)."""
 
     arrangement: Arrangement
     value: float
@@ -98,7 +99,7 @@ class Rematching:
 
 
 def group_value(problem: RematchingProblem, i: int, j: int, place: int) -> float:
-    """What a group at a place is worth, less what its members pay to get there; -inf where it must not be."""
+    """Return the worth of a group at a place minus its members' migration costs; -inf for a forbidden group."""
     worth = float(problem.alone[i] if i == j else problem.pair[i, j])
     for member, other in {(i, j), (j, i)}:
         if problem.home[member] != place or place == ELSEWHERE:
@@ -107,7 +108,7 @@ def group_value(problem: RematchingProblem, i: int, j: int, place: int) -> float
 
 
 def value_of(problem: RematchingProblem, arrangement: Arrangement) -> float:
-    """The value of an arrangement; -inf where it is not allowed. Independent of how it was found."""
+    """Return the value of an arrangement, -inf where it is forbidden, independently of the search."""
     groups = list(arrangement.groups())
     taken = [place for _, _, place in groups if place != ELSEWHERE]
     if len(groups) > problem.devices or len(set(taken)) < len(taken):
@@ -117,7 +118,7 @@ def value_of(problem: RematchingProblem, arrangement: Arrangement) -> float:
 
 
 def rematch(problem: RematchingProblem) -> Rematching:
-    """The best arrangement, and a bound that proves it; the present arrangement where none is better."""
+    """Return the best arrangement found and its upper bound; the present arrangement where none is better."""
     present = problem.current()
     value = value_of(problem, present)
     members, place, worth = _columns(problem)
@@ -135,9 +136,10 @@ def rematch(problem: RematchingProblem) -> Rematching:
 
 
 def _columns(problem: RematchingProblem) -> tuple[Ints, Ints, Floats]:
-    """Every allowed group at every place: int64[c, 2] members (NOBODY beside a job alone), int64[c] place, value.
+    """Return every allowed group at every place: members int64[c, 2] (NOBODY beside a job alone), place int64[c],
+    value.
 
-    A place is a home of a member, or ELSEWHERE; a job that starts beside a running one takes its home or ELSEWHERE.
+    A place is the home of a member, or ELSEWHERE; a job that starts beside a running one uses its home or ELSEWHERE.
     """
     n, home, shift = problem.n, problem.home, problem.relocation
     i, j = np.triu_indices(n, 1)
@@ -163,7 +165,7 @@ def _columns(problem: RematchingProblem) -> tuple[Ints, Ints, Floats]:
 def _placement_problem(
     problem: RematchingProblem, members: Ints, place: Ints, worth: Floats
 ) -> tuple[PlacementProblem, Level]:
-    """The jobs, homes and columns as a placement problem whose only level is the negative value."""
+    """Return the jobs, homes and columns as a placement problem whose only level is the negative value."""
     n, m = problem.n, problem.devices
     waiting = np.full((n, 2), NOBODY, dtype=np.int64)
     waiting[:, 0] = np.arange(n)
@@ -182,7 +184,7 @@ def _placement_problem(
 
 
 def _placement_of(problem: RematchingProblem, arrangement: Arrangement, members: Ints, place: Ints) -> Placement:
-    """An arrangement as a placement; every group of it is a column."""
+    """Return an arrangement as a placement; each of its groups must be a column."""
     keys = zip(*members.T.tolist(), place.tolist(), strict=True)
     column_of = {key: k for k, key in enumerate(keys)}
     chosen = [problem.n + column_of[i, NOBODY if i == j else j, at] for i, j, at in arrangement.groups()]
@@ -191,7 +193,7 @@ def _placement_of(problem: RematchingProblem, arrangement: Arrangement, members:
 
 
 def _arrangement_of(problem: RematchingProblem, placement: Placement, members: Ints, place: Ints) -> Arrangement:
-    """A placement as an arrangement."""
+    """Return a placement as an arrangement."""
     chosen = placement.column[placement.column >= problem.n] - problem.n
     mate, at = np.full(problem.n, WAITS), np.full(problem.n, ELSEWHERE)
     first, second = members[chosen].T

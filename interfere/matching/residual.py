@@ -1,4 +1,4 @@
-"""What a linear solution leaves when some of its columns are kept whole: the rest of the problem, and its solution."""
+"""Rounding of a linear solution: some columns are fixed, and the residual problem of the other jobs is solved."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ LARGE_SHARE = 0.5  # of a column in a linear solution over patterns: it is kept 
 
 
 def best_columns(problem: PlacementProblem, reduced: Floats, limit: float, per_class: int = BEST_PER_JOB) -> Ints:
-    """The columns below the limit that are the best few of their host, or the best `per_class` of a job class."""
+    """Return columns of reduced cost below `limit`: the best few of each host and `per_class` of each job class."""
     negative = np.flatnonzero(reduced < limit)
     if len(negative) > MAX_RANKED:
         negative = negative[np.argpartition(reduced[negative], MAX_RANKED)[:MAX_RANKED]]
@@ -33,7 +33,7 @@ def best_columns(problem: PlacementProblem, reduced: Floats, limit: float, per_c
 
 
 def with_largest_shares(problem: PlacementProblem, kept: Ints, columns: Ints, x: Floats) -> Ints:
-    """int64[c]: the kept columns, and each that a linear solution has half of at least, if there is room."""
+    """Return int64[c]: the fixed counts, plus one for columns of large fractional part in `x` if supply allows."""
     counts = kept.copy()
     part = x - np.floor(x + 1e-6)
     for place in np.argsort(-part, kind="stable")[: max(1, int((part >= LARGE_SHARE).sum()))].tolist():
@@ -47,7 +47,7 @@ def with_largest_shares(problem: PlacementProblem, kept: Ints, columns: Ints, x:
 def residual_problem(
     problem: PlacementProblem, kept: Ints, restriction: Restriction
 ) -> tuple[PlacementProblem, tuple[tuple[Level, float], ...]]:
-    """The problem that kept columns leave."""
+    """Return the problem left after fixing column counts `kept`, and the limits on level sums that remain."""
     column = np.flatnonzero(kept)
     count = kept[column]
     demand, supply = problem.demand.copy(), problem.supply.copy()
@@ -63,7 +63,7 @@ def residual_problem(
 
 
 def possible_columns(problem: PlacementProblem) -> Bools:
-    """bool[c]: does the problem still have what each column takes? Several jobs of one class count as one."""
+    """Return bool[c]: whether enough supply is left for each column; jobs of equal class are counted once."""
     left = np.append(problem.demand > 0, True)[problem.members].all(axis=1)
     host = np.append(problem.supply, np.iinfo(np.int64).max)[problem.host]
     limit = np.where(np.append(problem.is_empty, False)[problem.host], problem.max_devices, np.iinfo(np.int64).max)
@@ -81,9 +81,9 @@ def rounded_columns(
     scale: float,
     budget: TimeBudget,
 ) -> Placement | None:
-    """The whole part of a linear solution `x` over columns, and an integer program over what is left of it.
+    """Return the integer part of a linear solution `x`, completed by an integer program over the residual problem.
 
-    `reduced` float64[c]: the reduced cost of every column, inf of those that are not allowed.
+    `reduced` float64[c]: the reduced cost of every column, inf for forbidden ones. None where no placement was found.
     """
     kept = np.zeros(len(problem.host), dtype=np.int64)
     kept[columns] = np.floor(x + 1e-6).astype(np.int64)

@@ -1,7 +1,8 @@
-"""A placement from a linear solution over patterns: groups with large shares are kept, and the rest is solved again.
+"""Rounding of a linear solution over patterns: groups of large value are fixed, and the residual problem is solved
+again.
 
-The linear program over the jobs and devices that are left has other prices, at which other groups are best: they are
-found too. This goes on until few jobs are left, which an integer program places.
+The linear program of the residual problem has other dual prices, at which other groups are best, so columns are
+generated for it too. This repeats until few jobs are left, which an integer program places.
 """
 
 from dataclasses import replace
@@ -35,7 +36,7 @@ UNAVAILABLE = 10.0  # times the value: price of a job or host that a group may n
 
 
 class PatternRounding:
-    """The rounding of one level."""
+    """The rounding heuristic of one level."""
 
     def __init__(
         self,
@@ -48,14 +49,14 @@ class PatternRounding:
         value: float,
         scale: float,
     ) -> None:
-        """`value`: of a placement; `scale`: what costs are divided by for the solver."""
+        """`value` is the objective value of a known placement; `scale` divides costs before they reach the solver."""
         self._formulation, self._place, self._search = formulation, place, search
         self._restriction, self._budget, self._scale = restriction, budget, scale
         self._waiting_cost = WAITING_COST * max(abs(value), 1.0) / int(formulation.problem.demand.sum())
         self._taken = UNAVAILABLE * max(abs(value), 1.0)
 
     def placement(self, columns: Ints, x: Floats, prices: Prices) -> Placement | None:
-        """A placement near the linear solution `x` over `columns`; None where none was found."""
+        """Return a placement rounded from the linear solution `x` over `columns`; None where none was found."""
         kept = np.zeros(len(self._formulation.problem.host), dtype=np.int64)
         for _ in range(MAX_PROGRAMS):
             # 1. Whole groups, and those with large shares.
@@ -108,7 +109,7 @@ class PatternRounding:
     def _solved(
         self, residual: PlacementProblem, limits: tuple[tuple[Level, float], ...], prices: Prices
     ) -> tuple[Ints, Floats, Prices] | None:
-        """Columns, solution and prices of the linear program over what is left; None where none was found."""
+        """Return columns, solution and prices of the residual linear program; None where it was not solved."""
         self._add_groups(residual, prices)
         residual, restriction = self._extended(residual, limits)
         program = LinearProgram(residual, self._level, restriction, scale=self._scale)
@@ -133,7 +134,7 @@ class PatternRounding:
     def _extended(
         self, residual: PlacementProblem, limits: tuple[tuple[Level, float], ...]
     ) -> tuple[PlacementProblem, Restriction]:
-        """What is left of the problem, with the columns that were found since."""
+        """Return the residual problem with the columns generated since it was made, and its restriction."""
         levels = self._formulation.levels
         self._restriction = self._restriction.extended(levels)
         problem = replace(
@@ -146,13 +147,13 @@ class PatternRounding:
         return problem, replace(self._restriction, limits=tuple((levels[at], value) for at, (_, value) in values))
 
     def _add_groups(self, residual: PlacementProblem, prices: Prices, *, of_all: bool = False) -> None:
-        """Add the best groups of what is left at some prices."""
+        """Add columns for the best groups of the residual problem at the given prices."""
         masked = self._masked(residual, prices)
         self._search.add_near(masked, self._restriction, self._taken / 2, of_all=of_all)
         self._restriction = self._restriction.extended(self._formulation.levels)
 
     def _masked(self, residual: PlacementProblem, prices: Prices) -> Prices:
-        """Prices at which no group takes a job or a host that is not left."""
+        """Return prices at which no group uses a job or host that the residual problem lacks."""
         return replace(
             prices,
             jobs=np.where(residual.demand > 0, prices.jobs, -self._taken),
@@ -160,7 +161,7 @@ class PatternRounding:
         )
 
     def _near(self, residual: PlacementProblem, prices: Prices) -> Ints:
-        """Columns that may be taken: those of least reduced cost, and all that wait."""
+        """Return the columns that may be used: those of least reduced cost, and all waiting columns."""
         problem, restriction = self._formulation.problem, self._restriction
         reduced = reduced_costs(problem, self._level.cost, prices, restriction.levels)
         possible = possible_columns(residual) & restriction.allowed
@@ -169,5 +170,5 @@ class PatternRounding:
         return np.union1d(near[np.argsort(reduced[near], kind="stable")[:NEAR_COLUMNS]], waits)
 
     def _as_long(self, counts: Ints) -> Ints:
-        """Counts with those of columns that were found since."""
+        """Return the counts padded with zeros for columns generated since."""
         return np.concatenate([counts, np.zeros(len(self._formulation.problem.host) - len(counts), dtype=np.int64)])

@@ -1,11 +1,12 @@
-"""The best placement in groups, level by level, by column generation, and a bound of each level that prices prove.
+"""Lexicographic minimisation of a placement by column generation, with a lower bound for each level from dual prices.
 
-1. Linear program over a few columns; price all others; add those that could improve it; until none could.
-2. Keep the whole part of its solution, and solve what is left as an integer program over columns of small reduced cost.
-3. Where a gap remains, no better placement uses a column of larger reduced cost: the integer program over those below.
-
-The next level is solved among the placements that are as good: without columns whose reduced cost exceeds the gap, with
-everything used up that has a price, or where a gap remains with the sum limited to what was reached.
+1. Solve a linear program over a few columns; price all others; add columns that could improve it; repeat until none.
+2. Fix the integer part of the solution; solve the residual problem as an integer program over columns of small reduced
+cost.
+3. Where a gap remains, no column of reduced cost above the gap is in a better placement: solve the integer program over
+the columns below it.
+The next level allows only placements that are equally good: columns of reduced cost above the gap are excluded, every
+resource with a positive price must be used up, and where a gap remains the sum is limited to the value reached.
 """
 
 import itertools
@@ -41,9 +42,9 @@ LIMIT_SLACK = 1e-10  # relative: sums of the same costs in another order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelCertificate:
-    """What proves the bound of one level: prices, and the earlier levels whose sums are limited.
+    """The proof of one level's lower bound: dual prices, and the earlier levels whose sums are limited.
 
-    Without prices the floor of the level is its bound.
+    Without prices, the lower bound is the `floor` of the level.
     """
 
     value: float
@@ -56,7 +57,7 @@ class LevelCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A placement, and of each level its value there and its bound among placements as good at the levels before."""
+    """A placement with its value and lower bound at each level, among placements optimal at all earlier levels."""
 
     placement: Placement
     values: tuple[float, ...]
@@ -75,7 +76,7 @@ def solve_levels(
     budget: TimeBudget,
     guide: Level | None = None,
 ) -> Solution:
-    """The placement that is best level by level, from any placement `start`. `guide`: costs of the first columns."""
+    """Return the lexicographically best placement; search begins at `start` and with columns of least cost `guide`."""
     guide = guide or levels[-1]
     restriction = Restriction.none(problem)
     placement, columns = start, _first_columns(problem, guide)
@@ -118,7 +119,7 @@ def solve_levels(
 
 
 def _first_columns(problem: PlacementProblem, guide: Level) -> Ints:
-    """Waiting, and the cheapest groups of one or two: the best few of each host and job."""
+    """Return the waiting columns and the cheapest groups of one or two jobs: the best few of each host and job."""
     size = problem.size
     per_job = np.where(problem.allowed & (problem.host != WAITS) & (size <= 2), guide.cost / size, np.inf)
     small = best_columns(problem, per_job, np.inf, per_class=FIRST_PER_JOB)
@@ -126,7 +127,7 @@ def _first_columns(problem: PlacementProblem, guide: Level) -> Ints:
 
 
 def _combined(problem: PlacementProblem, waiting: Sequence[Level], guide: Level) -> Level:
-    """The costs of the guide and of waiting in one sum, in which no cost of a group outweighs a job that waits."""
+    """Return guide and waiting costs as one level, in which one more waiting job outweighs any cost of groups."""
     cost = guide.cost
     for level in reversed(waiting):
         least = float(np.min(level.cost, where=level.cost > 0, initial=np.inf))
@@ -136,7 +137,7 @@ def _combined(problem: PlacementProblem, waiting: Sequence[Level], guide: Level)
 
 
 def _restricted(search: LevelSearch) -> Restriction:
-    """The placements that are as good at the level of a search."""
+    """Return the restriction to placements that are as good at the level just searched."""
     problem, level, restriction = search.problem, search.level, search.restriction
     if level.floor == 0.0 and search.value <= 0.0 and (level.is_waiting or problem.patterns is None):
         allowed = restriction.allowed & (level.cost <= 0.0)

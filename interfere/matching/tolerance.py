@@ -1,4 +1,4 @@
-"""When a level counts as proved: within which distance of its lower bound."""
+"""The tolerance within which a level's value counts as equal to its lower bound."""
 
 import math
 
@@ -6,10 +6,10 @@ LEVEL_TOLERANCE = 1e-7  # of the larger of value and bound: as far above its bou
 
 
 def level_tolerance(value: float, lower_bound: float, share: float = LEVEL_TOLERANCE) -> float:
-    """The tolerance in units of the level's sum; 0 without a bound."""
+    """Return the tolerance in the units of the level; 0 where there is no lower bound."""
     return share * max(abs(value), abs(lower_bound)) if math.isfinite(lower_bound) else 0.0
 
 
 def is_proved(value: float, lower_bound: float) -> bool:
-    """Whether no placement is better by more than the tolerance."""
+    """Whether the value is within the tolerance of its lower bound, so that no better placement matters."""
     return value - lower_bound <= level_tolerance(value, lower_bound)

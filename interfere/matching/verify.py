@@ -1,6 +1,6 @@
-"""An independent check of a placement in groups and of the bounds that its prices prove, column by column.
+"""Independent verification of a placement and its dual lower bounds, column by column, without code of the search.
 
-It shares no code with the search. A bound that rests on an integer program is not proved by prices.
+A bound that an integer program found cannot be verified by dual prices.
 """
 
 import itertools
@@ -28,7 +28,7 @@ REACH = 2e-11  # of the largest price: columns of a reduced cost up to this beyo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """Findings about a placement. `problems` is empty when everything that was claimed is true."""
+    """The result of a verification; `problems` is empty where every claim holds."""
 
     values: tuple[float, ...]
     bounds: tuple[float, ...]  # that the prices prove of each level
@@ -41,7 +41,7 @@ def verify_levels(
     placement: Placement,
     certificates: Sequence[LevelCertificate],
 ) -> Verification:
-    """Check that a placement is allowed, what each level comes to, and which bounds the prices prove."""
+    """Verify that a placement is allowed, recompute each level's value, and recompute bounds from dual prices."""
     problems = list(broken_limits(problem, placement))
     is_open = problem.allowed.copy()
     values, bounds = [], []
@@ -67,7 +67,7 @@ def verify_levels(
 
 
 def broken_limits(problem: PlacementProblem, placement: Placement) -> Iterator[str]:
-    """What makes a placement illegal, in words: forbidden columns, jobs placed twice or never, supplies exceeded."""
+    """Yield each violated constraint in words: forbidden columns, jobs not placed exactly once, exceeded supplies."""
     column, count = placement.column, placement.count
     if not (problem.allowed[column] & (count >= 1)).all():
         yield f"column {column[~(problem.allowed[column] & (count >= 1))][0]} is not allowed"
@@ -86,7 +86,7 @@ def broken_limits(problem: PlacementProblem, placement: Placement) -> Iterator[s
 
 
 def _reduced(problem: PlacementProblem, level: Level, levels: Sequence[Level], certificate: LevelCertificate) -> Floats:
-    """float64[c]: what each column costs beyond its prices."""
+    """Return float64[c]: the reduced cost of each column."""
     prices, cost = certificate.prices, level.cost.copy()
     if prices is None:
         return cost
@@ -108,7 +108,7 @@ def _bound(
     certificate: LevelCertificate,
     reduced: Floats,
 ) -> float:
-    """The bound of a level; its floor without prices. `reduced` float64[c]: inf of columns that are not open."""
+    """Return the lower bound of a level, its floor without prices; `reduced` float64[c] is inf for excluded columns."""
     prices = certificate.prices
     if prices is None:
         return level.floor
@@ -136,7 +136,7 @@ def _bound(
 def _least_of_patterns(
     problem: PlacementProblem, level: Level, levels: Sequence[Level], certificate: LevelCertificate
 ) -> Iterator[tuple[int, float]]:
-    """The host of each pattern, and the least reduced cost of a group of it in units of the supply, one by one."""
+    """Yield for each pattern its host, and the least reduced cost of its groups per unit of the host's supply."""
     patterns, prices = problem.patterns, certificate.prices
     assert patterns is not None
     assert prices is not None
@@ -167,10 +167,11 @@ def _least_of_patterns(
 def _least_share(
     problem: PlacementProblem, prices: Prices, own: PairBound, earlier: Sequence[PairBound], a: int, m: int
 ) -> float:
-    """What one job adds at least to the reduced cost of a group of m, by the pairs or the triples that it is in.
+    """Return a lower bound on one job's contribution to the reduced cost of a group of m jobs, by pairs or triples.
 
-    The cost of each job, at its price before it was eased, is spread evenly over its m - 1 pairs or its triples; a
-    pair or a triple then belongs in equal parts to its members. By what it was eased a job costs more itself.
+    Each job's cost, at its price before the reduction for unlisted groups, is spread evenly over its m - 1 pairs or
+    over its triples; each pair or triple then belongs in equal parts to its members. The reduction is added to the
+    job's cost.
     """
     eased = [0.0] * len(problem.demand) if prices.eased is None else prices.eased.tolist()
     limits = list(zip(earlier, prices.limits.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""What one decision is made from: the snapshot, indexed by id, the predictor and the catalogue of job profiles."""
+"""The input of one placement decision: the snapshot indexed by id, the slowdown predictor and the job profiles."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -35,39 +35,39 @@ MAX_CLOSING_TIMES = 24
 
 
 class JobCatalogue(Protocol):
-    """What profiles and measurements say of jobs, beyond the snapshot."""
+    """Looks up job profiles and measured memory use, which a snapshot does not contain."""
 
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile to predict from on a device type; None for an unprofiled workload."""
+        """Return the job's profile on a device type, or None where its workload was never profiled."""
 
     def measured_bytes(self, job: Job, device_type: str) -> float:
-        """Peak memory that was measured of the job's workload on a device type; NaN where unknown."""
+        """Return the measured peak memory of the job's workload on a device type, in bytes; NaN where unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileLookup:
-    """A catalogue from a function (job, device type) -> profile and a table of measured memory by (workload, type)."""
+    """A job catalogue made of a profile function (job, device type) and a table of bytes by (workload, device type)."""
 
     profiles: Callable[[Job, str], JobProfile | None]
     used_bytes: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile to predict from; None where there is none."""
+        """Return the job's profile on a device type, or None where there is none."""
         return self.profiles(job, device_type)
 
     def measured_bytes(self, job: Job, device_type: str) -> float:
-        """Peak memory that was measured; NaN where unknown."""
+        """Return the measured peak memory of the job's workload in bytes; NaN where none was measured."""
         return self.used_bytes.get((job.workload, device_type), NAN)
 
 
 def assumed_mode(device_type: str, predictor: Predictor) -> SharingMode:
-    """The sharing mode of a device that names none: one that the model knows for its type, timeslice first."""
+    """Return the mode of a device that states none: the first one that the model knows for its type."""
     return next((mode for mode in SharingMode if not predictor.knows(device_type, mode)), DEFAULT_MODE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanningContext:
-    """Everything that the stages of one decision read. A stage that changes the snapshot makes a new context."""
+    """The frozen input of every stage of one decision. A stage that changes the snapshot builds a new context."""
 
     snapshot: Snapshot
     predictor: Predictor
@@ -81,7 +81,7 @@ class PlanningContext:
     assumed_modes: Mapping[str, SharingMode] = field(default_factory=dict)  # of devices that name none, by id
 
     def __post_init__(self) -> None:
-        """Give every device its seats, and one that names no sharing mode the one that is assumed for its type."""
+        """Set the seats of every device, and the assumed sharing mode of every device that states none."""
         object.__setattr__(self, "snapshot", with_seats(self.snapshot))
         unnamed = [device for device in self.snapshot.devices if not device.mode]
         if not unnamed:
@@ -93,51 +93,51 @@ class PlanningContext:
         object.__setattr__(self, "assumed_modes", {**self.assumed_modes, **assumed})
 
     def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
-        """The same decision about another snapshot of the whole scope."""
+        """Return this context with another snapshot of the whole scope."""
         return replace(self, snapshot=snapshot, other_device_types=())
 
     def subproblem(self, snapshot: Snapshot) -> "PlanningContext":
-        """The same decision about a part of the snapshot: τ still refers to every device type of the scope."""
+        """Return the context of a part of the snapshot; relative times τ still refer to all device types in scope."""
         return replace(self, snapshot=snapshot, other_device_types=self.device_types)
 
     @property
     def limits(self) -> Limits:
-        """The limits of the snapshot."""
+        """Return the limits that the snapshot sets for the plan."""
         return self.snapshot.limits
 
     @property
     def now_s(self) -> float:
-        """The caller's clock; NaN without one."""
+        """Return the time of the decision on the caller's clock, in seconds; NaN where the caller gave none."""
         return self.snapshot.now_s
 
     @cached_property
     def objective(self) -> Objective:
-        """What the decision minimises: the custom objective, else the one that the snapshot names."""
+        """Return the objective to minimise: the custom one where it is set, else the one that the snapshot names."""
         return self.custom_objective or objective_of(self.snapshot)
 
     @cached_property
     def device_types(self) -> tuple[str, ...]:
-        """Every device type of the scope, once."""
+        """Return every device type of the scope, each once."""
         return tuple(dict.fromkeys((*(device.type for device in self.snapshot.devices), *self.other_device_types)))
 
     @cached_property
     def pending(self) -> Mapping[str, Job]:
-        """Pending jobs by id."""
+        """Return the pending jobs by job id."""
         return {job.id: job for job in self.snapshot.pending}
 
     @cached_property
     def residents(self) -> Mapping[str, Job]:
-        """Running jobs by id."""
+        """Return the running jobs by job id."""
         return {job.id: job for device in self.snapshot.devices for job in device.residents}
 
     @cached_property
     def jobs(self) -> Mapping[str, Job]:
-        """Every job by id."""
+        """Return all pending and running jobs by job id."""
         return {**self.pending, **self.residents}
 
     @cached_property
     def resident_devices(self) -> Mapping[str, tuple[Device, ...]]:
-        """The devices on which each running job was seen, by job id, in the order of the snapshot."""
+        """Return the devices of each running job, by job id, in the order of the snapshot."""
         devices: dict[str, tuple[Device, ...]] = {}
         for device in self.snapshot.devices:
             for job in device.residents:
@@ -146,16 +146,16 @@ class PlanningContext:
 
     @cached_property
     def devices(self) -> Mapping[str, Device]:
-        """Devices by id."""
+        """Return the devices by device id."""
         return {device.id: device for device in self.snapshot.devices}
 
     @cached_property
     def device_classes(self) -> tuple[DeviceClassMembers, ...]:
-        """The devices, grouped into those that stay interchangeable."""
+        """Return the devices in groups whose members are interchangeable now and at any later time."""
         return group_devices(self.snapshot.devices, self.device_class)
 
     def device_class(self, device: Device) -> DeviceClass:
-        """Class of a device now; devices that say the same share one record."""
+        """Return the class of a device at the time of the decision; devices with equal facts share one record."""
         key = (
             device.type,
             device.mode,
@@ -179,12 +179,12 @@ class PlanningContext:
 
     @property
     def has_rounded_windows(self) -> bool:
-        """Do some devices count as closing before they do? Then what is proved leaves some placements out."""
+        """Whether some device's closing time is rounded down; proofs of optimality then leave some placements out."""
         return bool(self._rounded_open_s)
 
     @cached_property
     def _rounded_open_s(self) -> Mapping[float, float]:
-        """Seconds until a device closes -> the earlier time that counts, where more differ than can be told apart."""
+        """Map seconds until closing to a rounded-down value; empty for up to `MAX_CLOSING_TIMES` distinct times."""
         closing = {opening_times(device, self.now_s)[0] for device in self.snapshot.devices if device.windows}
         distinct = sorted(open_s for open_s in closing if 0 < open_s < math.inf)
         if len(distinct) <= MAX_CLOSING_TIMES:
@@ -194,7 +194,7 @@ class PlanningContext:
         return {open_s: float(kept[place]) for open_s, place in zip(distinct, places, strict=True)}
 
     def predict_matrix(self, batch: MatrixBatch, quantile: float) -> MatrixPrediction:
-        """The predictor's answer; the same question is asked once a decision, however many classes of windows ask."""
+        """Return the predicted slowdowns of a batch at a quantile; a repeated question is answered from a cache."""
         memory_bytes = batch.device_memory_bytes if batch.device_memory_bytes >= 0 else -1.0
         victims, neighbours = (tuple(map(id, side)) for side in (batch.victims, batch.neighbours))
         key = (victims, neighbours, batch.device_type, batch.mode, memory_bytes, batch.allow_extrapolation, quantile)
@@ -204,26 +204,26 @@ class PlanningContext:
         return known[1]
 
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile of a job on a device type; None for an unprofiled workload."""
+        """Return the profile of a job on a device type, or None where its workload was never profiled."""
         return self.catalogue.profile(job, device_type)
 
     def profile_of_workload(self, workload: str, device_type: str) -> JobProfile | None:
-        """The profile of a workload on a device type, whichever job runs it; None without one."""
+        """Return the profile of a workload on a device type, whichever job runs it, or None where there is none."""
         return self.catalogue.profile(Job(id=workload, workload=workload), device_type)
 
     def relative_times(self, jobs: Sequence[Job]) -> Floats:
-        """float64[n, t]: τ of n jobs on each of `device_types`."""
+        """Return float64[n, t]: the relative time τ of n jobs on each of the t `device_types`."""
         return relative_times(
             [[self.profile(job, device_type) for device_type in self.device_types] for job in jobs],
             self.device_types,
         )
 
     def relative_times_on(self, device_type: str, jobs: Sequence[Job]) -> Floats:
-        """float64[n]: τ of n jobs on one of `device_types`."""
+        """Return float64[n]: the relative time τ of n jobs on one of `device_types`."""
         return self.relative_times(jobs)[:, self.device_types.index(device_type)]
 
     def demand(self, job: Job, device_class: DeviceClass) -> MemoryDemand:
-        """Memory that a job needs on such a device; measured use counts only where the device grants memory."""
+        """Return the memory need of a job on a device class; measured use counts only on devices that grant memory."""
         device_type = device_class.type
         measured_bytes = self.catalogue.measured_bytes(job, device_type) if device_class.memory.grants_memory else NAN
         return memory_demand(job, self.profile(job, device_type), measured_bytes)

@@ -1,8 +1,8 @@
-"""One decision of a scope: promises of earlier decisions are repeated, and everything else is planned around them.
+"""One placement decision of a scope: earlier promises are kept, and all other jobs are planned around them.
 
-Law 1: an unexpired start of a job that still waits is repeated, on the same devices until the same time. Law 2: no
-other job gets these devices, nor those that an accepted deadline needs. Law 3: the same snapshot and ledger give the
-same plan and ledger; the clock is the snapshot's.
+Law 1: while a promised start has not expired and its job still waits, the plan repeats the start on the same devices
+with the same expiry. Law 2: no other job gets these devices, or a device that an accepted deadline needs. Law 3: equal
+snapshots and ledgers give equal plans and ledgers; the only clock is the one in the snapshot.
 """
 
 import math
@@ -56,7 +56,7 @@ from interfere.time_budget import TimeBudget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeDecision:
-    """A plan, the ledger after it, and what became of earlier promises and accepted deadlines."""
+    """One decision's plan, the ledger to store after it, and the outcome of earlier promises and accepted deadlines."""
 
     plan: Plan
     ledger: ScopeLedger  # of the revision that was read
@@ -69,10 +69,11 @@ def decide(
     ledger: ScopeLedger,
     usages: UsageLookup = lambda _: (),
 ) -> ScopeDecision:
-    """The decision at the time of the snapshot. Without a clock its ledger is not meant to be kept.
+    """Return the decision for a scope at the time of its snapshot.
 
-    `usages` gives the measured memory usage of a job that holds a grant.
-    Raises InvalidInputError where the snapshot contradicts itself, or where the clock goes back.
+    `usages` gives the measured memory use of jobs that hold a memory grant. Without a clock in the snapshot the
+    returned ledger is not meant to be stored. Raises InvalidInputError where the snapshot contradicts itself or the
+    ledger's clock.
     """
     if context.budget.unlimited:
         context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
@@ -122,7 +123,7 @@ def decide(
 
 
 def _raise_contradictions(context: PlanningContext, ledger: ScopeLedger) -> None:
-    """Raise InvalidInputError where the snapshot contradicts itself or the clock goes back."""
+    """Raise InvalidInputError where the snapshot contradicts itself or its clock contradicts that of the ledger."""
     violations = validate_snapshot(context.snapshot, context.custom_objective)
     violations += validate_clock(context.snapshot, ledger)
     if violations:
@@ -130,7 +131,7 @@ def _raise_contradictions(context: PlanningContext, ledger: ScopeLedger) -> None
 
 
 def _with_costs(promises: ReconciledPromises, context: PlanningContext) -> ReconciledPromises:
-    """The promises; a kept start that lost its cost together with its partner gets that of starting alone."""
+    """Return the promises; a kept start without a cost, because its partner is gone, gets the cost of running alone."""
     return replace(promises, kept=tuple(_with_cost(promise, context) for promise in promises.kept))
 
 
@@ -145,7 +146,7 @@ def _with_cost(promise: Promise, context: PlanningContext) -> Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UnpromisedPlan:
-    """A plan for the jobs and devices that no promise is about."""
+    """A plan for the jobs and devices that no promise refers to."""
 
     plan: Plan
     snapshot: Snapshot  # what the plan was made for
@@ -161,10 +162,11 @@ def _plan_around_deadlines(
     overuse: OveruseReview,
     declined_jobs: Sequence[str],
 ) -> _UnpromisedPlan:
-    """Plan what is neither promised nor declined; jobs whose start would break an accepted deadline wait.
+    """Plan the jobs that are neither promised nor declined, such that no start breaks an accepted deadline.
 
-    Each time some are held back the others are planned anew. No job starts on a device where one is to end, nor on one
-    that is reserved for a job which has waited too long (`reservation`).
+    A job whose start would break a deadline is held back, and the others are planned again. No job starts on a device
+    where a running job is about to be ended, or on a device reserved for a job that has waited too long
+    (`reservation`).
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
@@ -194,14 +196,14 @@ def _plan_around_deadlines(
 
 
 def _no_device_rule(overuse: OveruseReview, reservation: Reservation | None) -> Rule:
-    """Why a job waits where no device is left to plan with."""
+    """Return the rule that explains why jobs wait when no device is left for planning."""
     if reservation is not None:
         return Rule(kind=RuleKind.DEVICES_RESERVED, partner_id=reservation.job_id)
     return Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if overuse.ending else None)
 
 
 def _with_expiry(plan: Plan, context: PlanningContext) -> Plan:
-    """The plan; its starts, moves and preemptions are promised until their time to live is over."""
+    """Return the plan with an expiry time on its starts, migrations and preemptions, until which they are promised."""
     until_s = context.now_s + context.limits.timing.promise_ttl_s
     actions = (
         replace(action, promised_by_s=until_s) if action.kind in PROMISED_KINDS else action for action in plan.actions
@@ -212,10 +214,10 @@ def _with_expiry(plan: Plan, context: PlanningContext) -> Plan:
 def _merge(
     new_plan: Plan, promises: ReconciledPromises, waiting_rules: Mapping[str, Rule | None], context: PlanningContext
 ) -> Plan:
-    """One plan of all pending jobs in the order of the queue, then of the residents that leave their device.
+    """Return one plan of all pending jobs in queue order, followed by the residents that leave their devices.
 
-    `waiting_rules`: the jobs that neither the new plan nor a promise is about, by id, and why they wait
-    unless they are declined.
+    `waiting_rules` maps the id of every job that neither the new plan nor a promise covers to the rule by which it
+    waits, or to None for a declined job.
     """
     waiting = all_waiting(waiting_rules, context)
     rules = ((action, waiting_rules[action.job_id]) for action in waiting.actions)
@@ -232,7 +234,7 @@ def _merge(
 
 
 def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
-    """The promised starts of pending jobs as a plan; every plan that keeps them pays its cost, so it is proved best."""
+    """Return the promised starts of pending jobs as an optimal plan: any plan that keeps them pays their cost."""
     listed = [promise for promise in kept if promise.action.job_id in context.pending]
     costs: dict[frozenset[str], float] = {}  # of each job alone or pair of jobs
     pairs: dict[frozenset[str], Pairing] = {}

@@ -1,4 +1,4 @@
-"""Device classes: devices that the planner cannot tell apart."""
+"""Device classes: sets of devices that are interchangeable for the planner."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClass:
-    """What the planner knows of a device; devices of equal class are interchangeable now."""
+    """The facts of a device that affect a plan; two devices of equal class are interchangeable at the present time."""
 
     type: str
     mode: SharingMode
@@ -27,7 +27,7 @@ class DeviceClass:
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device at a time. Devices of a `PlanningContext` name their sharing mode."""
+        """Return the class of a device at a time; the device must state a sharing mode (`PlanningContext` sets it)."""
         open_s, opens_s = opening_times(device, now_s)
         return cls(
             open_s=open_s,
@@ -43,13 +43,13 @@ class DeviceClass:
 
     @property
     def name(self) -> str:
-        """The name that reasons use: the pool, or the device type where there is none."""
+        """Return the name for messages: the pool, or the device type where the device is in no pool."""
         return self.pool or self.type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClassMembers:
-    """The devices of a snapshot that stay interchangeable at any later time: of one class, with the same windows."""
+    """Devices of one class with the same availability windows, hence interchangeable at every later time too."""
 
     device_class: DeviceClass
     windows: tuple[Window, ...]
@@ -59,7 +59,7 @@ class DeviceClassMembers:
 def group_devices(
     devices: Sequence[Device], class_of: Callable[[Device], DeviceClass]
 ) -> tuple[DeviceClassMembers, ...]:
-    """The devices by class and windows, in the order in which each class first occurs."""
+    """Return the devices grouped by class and windows, in order of first occurrence."""
     groups: dict[tuple[DeviceClass, tuple[Window, ...]], list[str]] = {}
     for device in devices:
         groups.setdefault((class_of(device), device.windows), []).append(device.id)
@@ -70,10 +70,10 @@ def group_devices(
 
 
 def seats_of_grants(device: Device) -> int | None:
-    """The granules of a device that names their size, at most `MAX_SEATS`; None for a device without granules.
+    """Return how many memory granules a device has, at most `MAX_SEATS`; None where the device states no granule size.
 
-    A site that divides the memory of a device into granules says how many jobs it may hold: one for each granule at
-    most. A ratio of oversubscription without a granule says nothing of that.
+    Each job of such a device holds at least one granule, so their number limits the jobs. A ratio of oversubscription
+    without a granule size implies no such limit.
     """
     memory = DeviceMemory.of(device)
     if math.isnan(device.granule_bytes) or not memory.grants_memory:
@@ -82,7 +82,7 @@ def seats_of_grants(device: Device) -> int | None:
 
 
 def with_seats(snapshot: Snapshot) -> Snapshot:
-    """The snapshot in which every device whose grants allow other than two seats says how many seats it has."""
+    """Return the snapshot with explicit `seats` on each device whose memory grants do not imply the usual two."""
     granting = {
         device.id: seats
         for device in snapshot.devices

@@ -1,9 +1,9 @@
-"""Parts of a snapshot that have nothing to do with one another, because every job names the pools that it may use.
+"""Splits a snapshot into independent subproblems by the pools that jobs may use.
 
-A job that may use pools A and B joins these two; jobs and devices of pools that no job joins, not even over others, are
-parts of their own. What is best for each part is best for all, level by level, so nothing is lost by planning them one
-by one; what is gained is that no cost of a job on a device of another part is ever computed.
-Law: every job and every device is in exactly one part.
+A job that may use pools A and B joins both into one subproblem; pools that no chain of jobs connects are independent.
+Solving each subproblem to its optimum, level by level, gives the optimum of the whole snapshot, and no cost of a job on
+a device of another subproblem is ever computed.
+Law: every job and every device is in exactly one subproblem.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,10 @@ from interfere.records import Job, Snapshot
 
 
 def independent_parts(snapshot: Snapshot) -> tuple[Snapshot, ...]:
-    """The parts, in the order of their devices; the snapshot itself where it is one.
+    """Return the independent subproblems in the order of their devices, or the snapshot itself where it cannot be
+    split.
 
-    It is one too where a limit of devices, a largest cost or the order of submission concerns all jobs together.
+    A device limit, a min-max objective, an objective that charges waiting, or a job without pools prevents a split.
     """
     objective = objective_of(snapshot)
     whole = snapshot.limits.max_devices is not None or objective.is_min_max or objective.prices_waiting
@@ -42,7 +43,7 @@ def independent_parts(snapshot: Snapshot) -> tuple[Snapshot, ...]:
 
 
 def _joined_pools(jobs: Sequence[Job], pools: Sequence[str]) -> dict[str, int]:
-    """The number of each pool's part: pools that one job may use are joined."""
+    """Return the subproblem number of each pool; two pools that one job may use get the same number."""
     part_of = {pool: number for number, pool in enumerate(pools)}
     for names in {job.pools for job in jobs}:
         numbers = {part_of[pool] for pool in names if pool in part_of}

@@ -1,8 +1,8 @@
 """When the scheduler should ask for the next decision: at the first foreseen event, or after a time slice.
 
-Events: the predicted end of a job that runs or starts, now + remaining_s · slowdown; the expiry of a promise; the last
-moment at which a waiting job can start and still meet its deadline, alone on the fastest type; the opening or closing
-of a device. A slowdown that is not predicted counts as 1, so that the job ends no earlier than that event.
+The events are: the predicted end of a running or starting job, now + remaining_s · slowdown; the expiry of a promise;
+the last moment at which a waiting job can start alone on the fastest type and still meet its deadline; the opening or
+closing of a device. An unpredicted slowdown counts as 1, so that the job cannot end before its predicted event.
 """
 
 import math
@@ -20,9 +20,9 @@ from interfere.records.cluster import spans
 def next_decision_s(
     context: PlanningContext, actions: Sequence[Action], promises: Sequence[Promise], slowdown_of: SlowdownOfJob
 ) -> float:
-    """The next time to decide, on the caller's clock; NaN where no event is foreseen.
+    """Return the time of the next decision in seconds on the caller's clock; NaN where no event is foreseen.
 
-    `actions` are all that change something, `promises` those of the ledger after the plan.
+    `actions` are the actions of the plan that change a placement, `promises` those in the ledger after the plan.
     """
     snapshot = context.snapshot
     started = {action.job_id for action in actions if action.places}
@@ -39,7 +39,7 @@ def next_decision_s(
 
 
 def _predicted_ends_s(context: PlanningContext, actions: Sequence[Action], slowdown_of: SlowdownOfJob) -> list[float]:
-    """Predicted end of every job that runs or starts and whose remaining_s is known."""
+    """Return the predicted end time of every running or starting job whose remaining_s is known."""
     starting = {action.job_id for action in actions if action.places}
     stopped = {action.job_id for action in actions if action.kind in (ActionKind.PREEMPT, ActionKind.END)}
     jobs = [job for device in context.snapshot.devices for job in device.residents if job.id not in stopped]

@@ -1,7 +1,7 @@
-"""How large the problem of a snapshot is, before anything of it is computed.
+"""Estimates the size of a snapshot's placement problem before any cost is computed.
 
-What a decision costs is not the number of jobs and devices but of those that differ: interchangeable jobs, residents
-and devices are counted, not planned one by one.
+The planner counts interchangeable jobs, residents and devices instead of planning each, so the cost of a decision grows
+with the number of distinct ones.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from interfere.records import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSize:
-    """What differs in a snapshot."""
+    """The numbers of distinct pending jobs, distinct residents without a neighbour and empty device classes."""
 
     jobs: int  # classes of pending jobs
     seats: int  # classes of residents without neighbour
@@ -21,12 +21,12 @@ class ProblemSize:
 
     @property
     def cells(self) -> int:
-        """Costs of a pair or a seat that have to be computed."""
+        """Return how many costs of pairs and of seats beside residents have to be computed."""
         return self.jobs * self.jobs * self.device_classes + self.jobs * self.seats
 
 
 def problem_size(snapshot: Snapshot, max_classes_of_windows: int) -> ProblemSize:
-    """The size of a snapshot's problem; of devices that close at different times at most so many classes count."""
+    """Return the problem size; sets of windows per kind of empty device count up to `max_classes_of_windows` + 1."""
     keys = JobKeys(snapshot)
     weights = start_weights(snapshot.pending, snapshot.now_s, snapshot.limits.timing.ageing_s).tolist()
     jobs = {(job.gpus, weight, keys.of(job)) for job, weight in zip(snapshot.pending, weights, strict=True)}

@@ -1,4 +1,4 @@
-"""The subproblem that remains once some jobs and devices are decided."""
+"""The subproblem that remains after some jobs and devices are decided."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -7,10 +7,9 @@ from interfere.records import Snapshot
 
 
 def remaining_snapshot(snapshot: Snapshot, job_ids: Collection[str], device_ids: Collection[str]) -> Snapshot:
-    """The snapshot without these pending jobs and these devices.
+    """Return the snapshot without the given pending jobs and devices.
 
-    Devices among them that are empty count as taken: `max_devices` of the remaining snapshot is smaller by their
-    number.
+    The given devices that are empty count as used: `max_devices` of the remaining snapshot is lowered by their number.
     """
     limits = snapshot.limits
     if limits.max_devices is not None:

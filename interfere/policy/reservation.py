@@ -1,11 +1,11 @@
-"""Devices reserved for the job that has waited longest: no job joins those that run there, until it can start.
+"""Reserves devices for the job that has waited longest, so that these devices drain until the job can start.
 
-Weights that grow with age decide who starts where not all can. They do not help a job that may share with none of
-those that run, nor a gang that needs many devices: each seat that comes free is taken at once, so no device ever does.
-Once its wait counts (`rules.runtime.AGEING_BEGINS`) the oldest such job, one at a time and never before one of
-higher priority, gets the devices of one class with the fewest residents: they take no new jobs and drain. While a job
-with a deadline waits nothing is reserved, for it may need any device.
-Law: the choice stays the same while the devices drain, for those that are not reserved are filled again.
+Weights that grow with waiting time decide which job starts first. They do not help a job that may share a device with
+no resident, or a gang that needs many empty devices: other jobs take each free seat at once, and no device ever drains.
+Once a job's wait counts (`rules.runtime.AGEING_BEGINS`), the oldest such job of the highest priority gets the devices
+of one class that have the fewest residents; no new job joins them. Only one job at a time has a reservation, and none
+is made while a job with a deadline waits, because that job may need any device.
+Law: the choice stays the same while the devices drain, because unreserved devices are filled again.
 """
 
 import math
@@ -20,14 +20,14 @@ from interfere.records import Device, Job, ObjectiveKind, Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Devices that take no new jobs until the job can start."""
+    """A job and the devices that accept no other job until this job can start."""
 
     job_id: str
     device_ids: frozenset[str]
 
 
 def find_reservation(context: PlanningContext, plan: Plan) -> Reservation | None:
-    """The devices to keep free for a job that the plan lets wait; None where no job has waited too long."""
+    """Return the devices to keep free for a job that the plan leaves waiting; None where no job has waited too long."""
     job = _longest_waiting(context, plan)
     if job is None:
         return None
@@ -39,7 +39,7 @@ def find_reservation(context: PlanningContext, plan: Plan) -> Reservation | None
 
 
 def _longest_waiting(context: PlanningContext, plan: Plan) -> Job | None:
-    """The oldest job of the highest priority that waits, if it has waited too long."""
+    """Return the oldest waiting job of the highest priority if it has waited too long, else None."""
     ageing_s = context.limits.timing.ageing_s
     if ageing_s == 0 or _prices_waiting(context):
         return None
@@ -53,14 +53,14 @@ def _longest_waiting(context: PlanningContext, plan: Plan) -> Job | None:
 
 
 def _prices_waiting(context: PlanningContext) -> bool:
-    """Does the objective weigh waits itself? Then the order of submission bounds them."""
+    """Whether the objective itself charges waiting time; starvation is then prevented by the order of submission."""
     snapshot = context.snapshot
     is_named = context.custom_objective is None and not snapshot.objective_terms
     return is_named and snapshot.objective is ObjectiveKind.COMPLETION_TIME
 
 
 def _devices_by_class(job: Job, context: PlanningContext) -> list[list[Device]]:
-    """Of each class on which the job may run alone, as many devices as it takes: those with the fewest residents."""
+    """Return, for each class on which the job may run alone, as many devices as it needs, fewest residents first."""
     of_class: dict[DeviceClass, list[Device]] = {}
     for device in context.snapshot.devices:
         of_class.setdefault(context.device_class(device), []).append(device)

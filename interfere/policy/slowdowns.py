@@ -1,4 +1,4 @@
-"""Predicted slowdowns of all jobs once a plan is carried out: of those that start, move or keep running."""
+"""Predicted slowdowns of all starting, moving and running jobs once a plan is carried out."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -18,9 +18,9 @@ SlowdownOfJob = Mapping[str, float]
 
 
 def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> SlowdownOfJob:
-    """Slowdowns of all jobs that run or start once the actions are carried out.
+    """Return the slowdowns of all running and starting jobs after the actions are carried out.
 
-    Residents that no action is about are predicted only where something needs them: a `keep` action, or an end time.
+    A resident without an action is predicted only where a `keep` action or a predicted end time needs its slowdown.
     """
     limits = context.limits
     slowdown_of = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
@@ -42,7 +42,7 @@ def _without_residents(device: Device, departed: Collection[str]) -> Device:
 
 
 def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
-    """Slowdown of each resident beside its co-located jobs, composed as that of any group that was not measured."""
+    """Return each resident's slowdown beside its present neighbours, composed from predictions, by job id."""
     predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
     beside: dict[str, list[float]] = {}
     group_of: dict[str, list[JobProfile]] = {}
@@ -78,9 +78,9 @@ def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: 
 def _resident_pairs(
     residents: Sequence[tuple[Device, Job]], context: PlanningContext
 ) -> dict[tuple[str, SharingMode], list[tuple[str, JobProfile, JobProfile]]]:
-    """(victim id, victim, neighbour) of profiled co-located jobs, by device type and mode.
+    """Return the co-located, profiled pairs as (victim id, victim, neighbour), by device type and sharing mode.
 
-    A gang meets a partner on each of its devices; the pair counts once.
+    A gang that meets the same partner on several devices counts as one pair.
     """
     pairs: dict[tuple[str, SharingMode], list[tuple[str, JobProfile, JobProfile]]] = {}
     seen_pairs = set()

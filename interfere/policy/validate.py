@@ -1,4 +1,4 @@
-"""Contradictions within a snapshot, and between it and the ledger: all at once, each with its field path."""
+"""Finds contradictions within a snapshot and between the snapshot and the ledger, each with its field path."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,13 +22,11 @@ JobAtPath = tuple[str, Job]
 
 
 def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = None) -> list[Violation]:
-    """Every contradiction in a snapshot; an empty list where it is valid.
+    """Return every contradiction in a snapshot; the list is empty for a valid snapshot.
 
-    A `custom_objective` takes the place of the one that the snapshot names.
-
-    There must be a device; device ids are unique; a job is pending or running, and running once (a gang: once on each
-    of its devices); objectives, deadlines and windows have the fields they need; pools exist; no resident starts after
-    now.
+    `custom_objective` replaces the objective that the snapshot names. Checked: there is a device; device ids are
+    unique; a job is either pending or running, and runs once (a gang: once on each of its devices); objectives,
+    deadlines and windows have the fields that they need; pools exist; no resident starts after now.
     """
     violations: list[Violation] = []
     if not snapshot.devices:
@@ -54,10 +52,10 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
 
 
 def validate_clock(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
-    """One violation where the caller's clock cannot be that of the scope's last decision, or is not in seconds.
+    """Return one violation where the clock goes back, jumps ahead by more than 30 days or is not in seconds; else none.
 
-    Any clock may begin a scope, a virtual one from 0 as well. A clock that is wrong once would else hold the scope: the
-    right time would be behind it.
+    A scope may begin at any time, also at a virtual clock of 0. A jump far ahead is refused because every correct time
+    after it would look like the past.
     """
     what, reset = "", f"if {ledger.now_s!r} was wrong: interfere scopes reset {snapshot.scope}"
     remedy = "another clock needs another scope"
@@ -73,7 +71,7 @@ def validate_clock(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
 
 
 def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
-    """No job twice, except a gang, which is a resident of each of its devices and twice on none."""
+    """Return a violation for every job listed twice; a gang may be listed once on each of its devices."""
     gangs: set[tuple[str, int]] = set()
     ids: list[tuple[str, str]] = []
     for k, device in enumerate(snapshot.devices):
@@ -91,7 +89,7 @@ def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
 def _objective_violations(
     snapshot: Snapshot, jobs: Sequence[JobAtPath], custom_objective: Objective | None
 ) -> list[Violation]:
-    """A weighted sum has no min-max objective among its terms; every job has the fields that the objective needs."""
+    """Return the violations of the objective: min-max terms in a weighted sum, and job fields that it lacks."""
     if custom_objective is None:
         if term_violations := _min_max_term_violations(snapshot):
             return term_violations
@@ -165,7 +163,7 @@ def _summable_objectives() -> str:
 
 
 def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list[Violation]:
-    """A deadline needs now_s and the job's remaining_s; a window needs now_s."""
+    """Return a violation for each deadline without now_s or remaining_s, and for windows without now_s."""
     violations = [
         Violation(
             field=f"{path}.remaining_s",
@@ -191,7 +189,7 @@ def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> 
 
 
 def _start_time_violations(snapshot: Snapshot) -> list[Violation]:
-    """No resident started after now."""
+    """Return a violation for each resident that started after now."""
     return [
         Violation(
             field=f"devices[{k}].residents[{r}].since_s",
@@ -206,7 +204,7 @@ def _start_time_violations(snapshot: Snapshot) -> list[Violation]:
 
 
 def _pool_violations(snapshot: Snapshot) -> list[Violation]:
-    """A pool without a device is a wrong name, unless the snapshot is partial."""
+    """Return a violation for each named pool without a device; a partial snapshot has none."""
     known_pools = {device.pool for device in snapshot.devices}
     return [
         Violation(
@@ -222,7 +220,7 @@ def _pool_violations(snapshot: Snapshot) -> list[Violation]:
 
 
 def _gang_violations(snapshot: Snapshot) -> list[Violation]:
-    """A running gang is on as many devices as it takes; on fewer only in a partial snapshot."""
+    """Return a violation for each running gang on too many devices, or on too few in a complete snapshot."""
     paths_of: dict[str, list[str]] = {}
     gpus_of: dict[str, int] = {}
     for k, device in enumerate(snapshot.devices):
@@ -243,7 +241,7 @@ def _gang_violations(snapshot: Snapshot) -> list[Violation]:
 
 
 def _repeated_ids(ids: Iterable[tuple[str, str]]) -> list[Violation]:
-    """One violation for every (field path, id) whose id occurred before."""
+    """Return one violation for each (field path, id) whose id occurred earlier in the list."""
     first_path: dict[str, str] = {}
     violations = []
     for path, repeated_id in ids:

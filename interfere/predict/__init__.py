@@ -1,1 +1,1 @@
-"""Predicted slowdowns of co-located jobs: the served model, the measured table around it, and the online correction."""
+"""Predicted slowdowns of co-located jobs: the served model, the table of measured pairs, and the online correction."""

@@ -42,7 +42,7 @@ Pattern = NDArray[np.bool_]  # bool[F]: the facts that a job has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactCompletion:
-    """The known jobs that absent facts are estimated from: `m` jobs, all F columns of the encoder."""
+    """Estimates absent facts from `m` known jobs, each with all F columns of the encoder."""
 
     centre: Floats  # float64[F]: mean of each fact; NaN where no known job has it
     spread: Floats  # float64[F]: its standard deviation, 0 where it is constant
@@ -51,7 +51,7 @@ class FactCompletion:
     _accuracy: dict[bytes, tuple[float, Floats]] = field(default_factory=dict, compare=False, repr=False)
 
     def complete(self, jobs: Rows) -> tuple[Rows, Floats]:
-        """(completed jobs float32[n, F], variance of each fact float64[n, F]) of encoded jobs float32[n, F]."""
+        """Return encoded jobs with estimated absent facts, float32[n, F], and each fact's variance, float64[n, F]."""
         absent = np.isnan(jobs) & ~np.isnan(self.centre)
         completed, variance = jobs.copy(), np.zeros(jobs.shape)
         poor = np.flatnonzero(absent.any(axis=1))
@@ -66,7 +66,7 @@ class FactCompletion:
         return completed, variance
 
     def _estimate(self, jobs: Rows, present: Pattern) -> tuple[Floats, Floats]:
-        """Estimate and variance of every fact, float64[n, F] each, of jobs that have the `present` facts."""
+        """Return the estimate and variance of each fact, float64[n, F] each, for jobs that have the `present` facts."""
         bandwidth, error = self._accuracy_of(present)
         varies = self.spread > MIN_SPREAD
         scaled = np.where(varies & present, (jobs - self.centre) / np.where(varies, self.spread, 1.0), 0.0)
@@ -77,7 +77,7 @@ class FactCompletion:
         return self.centre + self.spread * self._means(weight), variance * self.spread**2
 
     def _accuracy_of(self, present: Pattern) -> tuple[float, Floats]:
-        """(bandwidth, mean squared error of each fact in variances, float64[F]) for jobs with these facts."""
+        """Return the kernel bandwidth and each fact's mean squared error, float64[F], for jobs with these facts."""
         key = present.tobytes()
         if (known := self._accuracy.get(key)) is not None:
             return known
@@ -105,7 +105,7 @@ class FactCompletion:
         return self._accuracy[key]
 
     def _differences(self, x: Floats, present: Pattern) -> Floats:
-        """float64[n, m]: mean squared difference of each known job from x over the `present` facts."""
+        """Return float64[n, m]: the mean squared difference of each known job from x over the `present` facts."""
         has_fact = ~np.isnan(self.points[:, present])
         points, x = np.where(has_fact, self.points[:, present], 0.0), x[:, present]
         squares = (x * x) @ has_fact.T - 2.0 * (x @ points.T) + (points * points).sum(axis=1)
@@ -113,14 +113,14 @@ class FactCompletion:
         return np.asarray(np.maximum(squares + unknown, 0.0) / max(int(present.sum()), 1))
 
     def _means(self, weight: Floats) -> Floats:
-        """float64[n, F], in standard deviations: weighted mean of every fact over the known jobs that have it."""
+        """Return float64[n, F]: each fact's weighted mean over the known jobs with it, in standard deviations."""
         has_fact = ~np.isnan(self.points)
         total = np.maximum(weight @ has_fact, MIN_WEIGHT)
         return np.asarray((weight @ np.where(has_fact, self.points, 0.0)) / total)
 
 
 def read_completion(arrays: Mapping[str, NDArray[Any]]) -> FactCompletion | None:
-    """The completion in the arrays of a model folder; None for a folder that was published without one."""
+    """Return the completion stored in the arrays of a model folder, or None where the folder has none."""
     if "completion_points" not in arrays:
         return None
     found: Mapping[str, Any] = {name: arrays[f"completion_{name}"] for name in ARRAYS}
@@ -128,7 +128,7 @@ def read_completion(arrays: Mapping[str, NDArray[Any]]) -> FactCompletion | None
 
 
 def fit_completion(jobs: Rows, workload: NDArray[np.int64]) -> FactCompletion:
-    """Learn from encoded jobs float32[m, F], each job once, with a number of its workload int64[m]."""
+    """Return a completion fitted on distinct encoded jobs float32[m, F]; `workload` int64[m] numbers the workloads."""
     present = ~np.isnan(jobs)
     centre, spread = centre_and_spread(jobs)
     spread = np.where(spread > MIN_SPREAD, spread, 0.0)
@@ -143,7 +143,7 @@ def fit_completion(jobs: Rows, workload: NDArray[np.int64]) -> FactCompletion:
 
 
 def centre_and_spread(jobs: Rows) -> tuple[Floats, Floats]:
-    """(mean, standard deviation) of each column over the jobs that have it, float64[F] each; 0 where none has."""
+    """Return mean and standard deviation of each column over the jobs that have it, float64[F] each; 0 if none has."""
     present = ~np.isnan(jobs)
     count = np.maximum(present.sum(axis=0), 1)
     values = np.where(present, jobs, 0.0).astype(np.float64)
@@ -152,7 +152,7 @@ def centre_and_spread(jobs: Rows) -> tuple[Floats, Floats]:
 
 
 def _weights(difference: Floats, bandwidth: float) -> Floats:
-    """float64[n, m]: weight of each known job, 1 for the nearest; 0 where the difference is infinite."""
+    """Return float64[n, m]: the kernel weight of each known job, 1 for the nearest and 0 at an infinite difference."""
     nearest = difference.min(axis=1, keepdims=True)
     return np.asarray(np.exp(-(difference - nearest) / (2.0 * bandwidth)) + MIN_WEIGHT * np.isfinite(difference))
 

@@ -1,4 +1,4 @@
-"""Predictions of the wrapped model, corrected by what was learned: pairs, and matrices in both directions."""
+"""Corrects the predicted slowdowns of a wrapped model by learned effects, for lists of pairs and for matrices."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ MIN_DOMAIN_PAIRS = 5
 
 
 class CorrectedPredictor:
-    """Asks the wrapped model, and corrects its answers by the effects that were learned."""
+    """Asks the wrapped model for slowdowns and multiplies them by learned corrections."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CorrectedPredictor:
         step_times: StepTimes,
         coordinates: JobCoordinates,
     ) -> None:
-        """Arguments as of `OnlineModel`."""
+        """Wrap the model `inner` with learned effects; the arguments have the meaning given at `OnlineModel`."""
         self._inner, self._effects, self._stand_ins = inner, effects, stand_ins
         self._corrections = PairCorrections(effects)
         self._measured_neighbours = base_predictions.measured_neighbours
@@ -55,7 +55,7 @@ class CorrectedPredictor:
         return self._effects.state
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
-        """Empty when the wrapped model knows this domain or enough of its pairs were observed, else why not."""
+        """Return "" where the wrapped model knows the domain or enough pairs of it were observed, else the reason."""
         unknown_domain = self._inner.knows(device_type, mode)
         domain = self._state.domains.get((device_type, mode))
         if not unknown_domain or (domain is not None and domain.pair_count >= MIN_DOMAIN_PAIRS):
@@ -64,18 +64,18 @@ class CorrectedPredictor:
         return unknown_domain + observed
 
     def _may_extrapolate(self, batch: PairBatch | MatrixBatch) -> bool:
-        """Whether the wrapped model may extrapolate: by request, or because enough of a new domain was observed."""
+        """Whether the wrapped model may extrapolate: by request, or after enough pairs of a new domain were seen."""
         domain = batch.device_type, batch.mode
         return batch.allow_extrapolation or bool(self._inner.knows(*domain) and not self.knows(*domain))
 
     def _coordinates_of(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> Floats:
-        """float64[n, C]: coordinates of jobs on a device type that the model never saw; C is 0 on any other."""
+        """Return float64[n, C]: coordinates of jobs on a device type without training data; C is 0 on trained types."""
         if (device_type, mode) not in self._state.unseen_devices:
             return np.zeros((len(jobs), 0))
         return self._coordinates(jobs, device_type, mode)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """The wrapped model's answer times exp(correction), its interval moved along and as wide as the belief."""
+        """Return the wrapped model's slowdowns times exp(correction), with intervals from the learned posterior."""
         if not batch.allow_extrapolation and self._may_extrapolate(batch):
             batch = replace(batch, allow_extrapolation=True)
         answer = self._inner.predict_pairs(batch)
@@ -125,7 +125,7 @@ class CorrectedPredictor:
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Both matrices of the wrapped model, corrected like pairs."""
+        """Return the wrapped model's slowdowns of both directions, each corrected like a pair."""
         batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
         answer = self._inner.predict_matrix(batch, quantile=quantile)
         if not self._state.domains or answer.victim_slowdown.size == 0:
@@ -175,7 +175,7 @@ class CorrectedPredictor:
         median: NDArray[np.float32],
         quantile: float,
     ) -> Corrections:
-        """The corrections of victims beside neighbours, of which `median` is the prediction."""
+        """Return the corrections of each victim beside each neighbour; `median` is the model's predicted slowdown."""
         families = [job.family for job in jobs[0]], [job.family for job in jobs[1]]
         rows, columns = (np.array([not contradicts(job, self._step_times) for job in side]) for side in jobs)
         return self._corrections.matrix_beliefs(

@@ -1,8 +1,7 @@
-"""Encoded jobs of a model, kept as long as their profiles live: bounded in number.
+"""A bounded cache of encoded jobs, whose entries live as long as their profiles.
 
-Law 1: what is kept of a job never changes an answer; a job that is not kept is encoded again.
-Law 2: the cache keeps no profile alive: one that came with a request, or that another one has replaced, leaves nothing
-behind.
+Law 1: the cache never changes an answer; a job that is not cached is encoded again.
+Law 2: the cache keeps no profile alive: once a request's profile is freed or replaced, its entry is dropped.
 """
 
 import threading
@@ -29,7 +28,7 @@ _Key = tuple[int, str, str]
 
 
 class EncodedJob(NamedTuple):
-    """One encoded profile."""
+    """The cached encoding of one profile."""
 
     profile: weakref.ref[JobProfile]
     row: NDArray[np.float32]  # float32[F], with absent facts estimated
@@ -37,12 +36,12 @@ class EncodedJob(NamedTuple):
 
 
 class EncodedJobs:
-    """Encodes jobs, and keeps what it encoded last. Thread-safe."""
+    """Encodes jobs and caches the most recent ones. Thread-safe."""
 
     def __init__(
         self, encoder: PairEncoder, job_space: JobSpace | None, completion: FactCompletion | None = None
     ) -> None:
-        """`completion` estimates absent facts; without one, as in folders of older versions, they stay absent."""
+        """Create an empty cache; `completion` estimates absent facts, which stay absent (NaN) without one."""
         self._encoder, self._job_space, self._completion = encoder, job_space, completion
         self._entry_bytes = ENTRY_BYTES + 4 * len(encoder.job_names)
         self._cache: OrderedDict[_Key, EncodedJob] = OrderedDict()
@@ -54,21 +53,23 @@ class EncodedJobs:
         """Told how many jobs were evicted, because others needed their place."""
 
     def __len__(self) -> int:
-        """Number of jobs that are kept."""
+        """Return the number of cached jobs."""
         with self._mutex:
             self._drop_gone()
             return len(self._cache)
 
     @property
     def bytes(self) -> int:
-        """What the cache takes in memory, roughly."""
+        """Return the approximate memory use of the cache in bytes."""
         return len(self) * self._entry_bytes
 
     def encode(
         self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode
     ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """float32[n, F] of the jobs, and float64[n] of their novelty. Every distinct profile is encoded once, and
-        outside of the lock: others encode meanwhile. Raises InvalidInputError for a profile that has no encoding.
+        """Return the encoded jobs float32[n, F] and their novelty float64[n].
+
+        Each distinct profile is encoded once, outside the lock, so that other threads can encode at the same time.
+        Raises InvalidInputError for a profile that cannot be encoded.
         """
         distinct = {id(job): job for job in jobs}
         with self._mutex:
@@ -88,9 +89,9 @@ class EncodedJobs:
         return np.array([entry.row for entry in entries]), np.array([entry.novelty for entry in entries])
 
     def rows(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float32]:
-        """float32[n, F] of profiles as they are, absent facts NaN; nothing is kept.
+        """Return float32[n, F]: the encoded profiles with absent facts as NaN; the cache is not used.
 
-        Raises InvalidInputError for a profile that has no encoding.
+        Raises InvalidInputError for a profile that cannot be encoded.
         """
         try:
             return self._encoder.encode_jobs(jobs, device_type, mode)
@@ -112,17 +113,17 @@ class EncodedJobs:
         ]
 
     def _watched(self, job: JobProfile, key: _Key) -> weakref.ref[JobProfile]:
-        """A reference that notes the key when the profile is gone."""
+        """Return a weak reference to the profile that records the cache key when the profile is freed."""
         gone = self._gone
         return weakref.ref(job, lambda _: gone.append(key))
 
     def _drop_gone(self) -> None:
-        """Drop the entries of profiles that are gone. The caller has the lock."""
+        """Drop the entries of freed profiles. The caller must hold the lock."""
         while self._gone:
             self._cache.pop(self._gone.popleft(), None)
 
     def _put(self, key: _Key, entry: EncodedJob) -> int:
-        """Keep one job; how many of the oldest were evicted for it."""
+        """Cache one job; return how many of the oldest entries were evicted for it."""
         if key in self._cache:
             return 0
         self._cache[key] = entry
@@ -133,7 +134,7 @@ class EncodedJobs:
 
 
 def not_encodable(job: JobProfile, why: str) -> InvalidInputError:
-    """The error for a profile that a model cannot be asked about."""
+    """Return the error for a profile that cannot be encoded."""
     return InvalidInputError(
         f"the profile cannot be encoded ({why})",
         value=f"{job.workload} on {job.device_type}",

@@ -1,11 +1,12 @@
-"""Probability that two jobs fit in one device's memory: from their peaks, corrected by pairs that did and did not fit.
+"""The probability that two jobs fit in one device's memory, from their peak memory and from pairs that did or did not
+fit.
 
 With x = log((peak_i + peak_j) / capacity) and one effect per workload (0 for an unknown one)
 
     P(fit) = 1 / (1 + exp(-(level + slope · x + effect[i] + effect[j]))),   slope ≤ 0
 
-so more memory never makes a pair more likely to fit. Without any observed misfit there is no such model: the answer is
-then 1 up to the capacity and 0 above it.
+so more memory never makes a pair more likely to fit. Without any observed pair that did not fit no model is fitted: the
+probability is then 1 up to the capacity and 0 above it.
 """
 
 from dataclasses import dataclass
@@ -19,16 +20,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasibility:
-    """The logistic model above, fitted on pairs that did and did not fit."""
+    """The logistic model of the module's formula, fitted on pairs that did and did not fit."""
 
     level: float
     slope: float  # at most 0
     effect: Floats  # float64[N + 1], by identity of the workload; 0 is an unknown one
 
     def probability(self, share: Floats, victim: Ints, neighbour: Ints) -> Floats:
-        """P(fit), elementwise, of jobs whose peaks sum to `share` of the capacity; NaN where the share is NaN.
+        """Return P(fit) elementwise for jobs whose peaks sum to `share` of the capacity; NaN where the share is NaN.
 
-        `victim` and `neighbour` are identities of workloads.
+        `victim` and `neighbour` are the identities of the workloads.
         """
         with np.errstate(divide="ignore"):
             x = np.log(share)
@@ -37,5 +38,5 @@ class Feasibility:
 
 
 def fits_by_peak_sum(share: Floats) -> Floats:
-    """1 where the peaks sum to at most the capacity, 0 where to more, NaN where the share is NaN; elementwise."""
+    """Return elementwise 1 where the peaks fit the capacity (`share` ≤ 1), 0 where not, NaN where the share is NaN."""
     return np.where(np.isnan(share), np.nan, (share <= 1.0).astype(np.float64))

@@ -1,4 +1,4 @@
-"""Refuses reports of memory that no device of the type can hold: one of them would block its workload for good."""
+"""Rejects reports of memory use above a device's capacity, which would keep the workload from being placed."""
 
 import math
 
@@ -11,7 +11,7 @@ MAX_USAGE_BYTES = 8 * 1024 * GIB
 
 
 def impossible_usage(usage: MemoryUsage) -> str:
-    """Why the report cannot be true, with what to do; "" where it can."""
+    """Return why a memory report cannot be true and what to do about it; "" for a plausible report."""
     known = find_device_type(usage.device_type).memory_bytes
     limit = MAX_USAGE_BYTES if math.isnan(known) else known
     if usage.bytes <= limit:

@@ -1,12 +1,12 @@
-"""Prediction intervals, wider for novel pairs, and abstention: what a model knows of its own errors.
+"""Prediction intervals that widen with novelty, and abstention from pairs with a large expected error.
 
-With the residual r = log(measured / predicted) of rows that no model was fitted on, the published grids are quantiles
-of r ÷ spread, spread = sqrt(1 + WIDENING · novelty) (normalised conformal prediction: Papadopoulos, Gammerman and
-Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
+For rows that no model was fitted on, let r = log(measured / predicted) be the residual. The published grids are
+quantiles of r ÷ spread with spread = sqrt(1 + WIDENING · novelty) (normalised conformal prediction: Papadopoulos,
+Gammerman and Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
 
 A model abstains from the pairs on which it expects the largest errors (selective prediction: El-Yaniv and Wiener 2010,
-"On the foundations of noise-free selective classification"). The residual grows with the spread, and with the effect
-that is predicted: beside a job without effect, little can go wrong. So the abstention score of a pair is
+"On the foundations of noise-free selective classification"). The error grows with the spread and with the predicted
+log slowdown log ŝ: a pair without slowdown leaves little room for error. So the abstention score of a pair is
 
     sqrt(novelty) · max(0, log ŝ),
 
@@ -33,23 +33,23 @@ Ints = NDArray[np.int64]
 
 
 def evidence_class(partners: Ints) -> Ints:
-    """Index into `EVIDENCE_CLASSES` of a number of measured partners, elementwise."""
+    """Return the index into `EVIDENCE_CLASSES` for each number of measured partners, elementwise."""
     return np.searchsorted(_THRESHOLDS, partners, side="right")
 
 
 def spread(novelty: Floats) -> Floats:
-    """Width of the interval relative to that of a pair without novelty, elementwise."""
+    """Return the width of the interval relative to that of a pair of novelty 0, elementwise."""
     return np.asarray(np.sqrt(1.0 + WIDENING * novelty))
 
 
 def abstention_score(novelty: Floats, predicted_log: Floats) -> Floats:
-    """Expected size of the error, up to a factor, elementwise: `predicted_log` is a log slowdown."""
+    """Return a score proportional to the expected error, elementwise; `predicted_log` is the predicted log slowdown."""
     return np.asarray(np.sqrt(novelty) * np.maximum(predicted_log, 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """Quantiles of r ÷ spread. Domain 0 is all domains together, k + 1 the model's domain k."""
+    """Quantiles of r ÷ spread by domain: index 0 is all domains together, k + 1 the model's domain k."""
 
     calibrated: bool  # do both `new` and `known` rest on enough residuals of their own?
     levels: Floats  # float64[q], ascending
@@ -57,23 +57,23 @@ class Intervals:
     abstains_above: float = math.inf  # abstention score; infinite where no score was found to tell larger errors
 
     def abstains(self, novelty: Floats, predicted_log: Floats) -> NDArray[np.bool_]:
-        """Whether the model abstains from a pair, elementwise: `predicted_log` is its log slowdown."""
+        """Return whether the model abstains from each pair, elementwise; `predicted_log` is its log slowdown."""
         doubtful = abstention_score(novelty, predicted_log) > self.abstains_above
         return np.asarray(doubtful | (novelty > MAX_NOVELTY))
 
     def quantile(self, level: float, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
-        """Log residual at `level`, shaped like `novelty`; linear between the stored levels, constant beyond them."""
+        """Return the log residual at `level`, shaped like `novelty`: linear between stored levels, constant outside."""
         return self.quantiles((level,), novelty=novelty, partners=partners, domain=domain)[0]
 
     def quantiles(
         self, levels: Sequence[float], *, novelty: Floats, partners: Ints, domain: Ints | int
     ) -> tuple[Floats, ...]:
-        """`quantile` at each of the levels."""
+        """Return the log residuals of `quantile` at each of several levels."""
         evidence, width = evidence_class(partners), spread(novelty)
         return tuple(np.asarray(self._grid(level)[evidence, domain] * width) for level in levels)
 
     def _grid(self, level: float) -> Floats:
-        """float64[3, D + 1]: quantiles of r ÷ spread at a level, by evidence class and domain."""
+        """Return float64[3, D + 1]: the quantiles of r ÷ spread at a level, by evidence class and domain."""
         right = min(max(int(self.levels.searchsorted(level)), 1), len(self.levels) - 1)
         low, high = float(self.levels[right - 1]), float(self.levels[right])
         weight = min(max((level - low) / (high - low), 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""Reading and checking a published model folder: no file is served that differs from its manifest by a byte."""
+"""Reads a published model folder and checks every file against the manifest; a changed folder is refused."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ REMEDY = "publish it again with: interfere train --publish DIR"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """A device type, sharing mode and metric that the model saw in training."""
+    """A device type, sharing mode and metric on which the model was trained."""
 
     device_type: str
     mode: SharingMode
@@ -37,7 +37,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Contents of `manifest.json`: what a model folder says about its model."""
+    """The contents of `manifest.json`, which describes the model of a folder."""
 
     model: str
     version: str
@@ -56,10 +56,10 @@ class Manifest:
 
 
 def read_manifest(folder: Path, fingerprint: str) -> Manifest:
-    """The manifest of a model folder whose files all match it.
+    """Return the manifest of a model folder after checking all its files.
 
-    Raises ModelError when a file is missing or differs from its sha256, when the format is another one, or when the
-    model was trained with an encoder of another `fingerprint`.
+    Raises ModelError when a file is missing or differs from its sha256, when the format version is another one, or when
+    the model was trained with an encoder of another `fingerprint`.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -99,7 +99,7 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
 
 
 def published_version(folder: Path) -> str:
-    """The version that the manifest of a folder names; empty where there is none, or it cannot be read."""
+    """Return the version in a folder's manifest; "" where there is no manifest or it cannot be read."""
     try:
         return str(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["version"])
     except (OSError, ValueError, KeyError, TypeError):

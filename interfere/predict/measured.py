@@ -1,6 +1,7 @@
-"""Measured pairs are answered by their measurement, all others by the wrapped model.
+"""Answers measured pairs from their measurements, and all other pairs by the wrapped model.
 
-Law: a job whose profile contradicts the one it was measured with is another job, and no measurement answers for it.
+Law: where a job's profile contradicts the profile that was measured under the same workload name, no measurement is
+used for this job.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ INTERVAL_LEVELS = (0.025, 0.5, 0.975)  # quantiles that lower, slowdown and uppe
 
 
 class PairKey(NamedTuple):
-    """An ordered pair of workloads in one domain."""
+    """An ordered pair of workloads (victim, neighbour) in one domain."""
 
     victim: str
     neighbour: str
@@ -36,7 +37,7 @@ class PairKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSlowdown:
-    """A measured slowdown with the 95 % interval of its mean."""
+    """A measured slowdown with the 95 % confidence interval of its mean."""
 
     slowdown: float
     lower: float
@@ -44,12 +45,12 @@ class MeasuredSlowdown:
 
     @property
     def has_interval(self) -> bool:
-        """Was the pair measured more than once? A single measurement has no interval of its own."""
+        """Whether the pair was measured more than once; a single measurement has no interval of its own."""
         return self.lower < self.upper
 
 
 def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, MeasuredSlowdown]:
-    """The measured pairs that a published model folder carries (`arrays.npz`)."""
+    """Return the measured pairs that a published model folder contains in `arrays.npz`."""
     with np.load(folder / "arrays.npz") as arrays:
         rows = zip(
             arrays["measured_victim"],
@@ -71,14 +72,14 @@ def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measu
 
 
 def contradicts(profile: JobProfile, step_times: StepTimes) -> bool:
-    """Whether a job takes so much more or less time a step than it was measured with that its measurements are void."""
+    """Whether a profile's step time differs so much from the measured job's that measurements do not apply to it."""
     measured = step_times.get((profile.workload, profile.device_type), NAN)
     ratio = profile.step_time_s / measured
     return ratio > MAX_STEP_TIME_RATIO or ratio < 1.0 / MAX_STEP_TIME_RATIO
 
 
 class MeasuredPredictor:
-    """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table."""
+    """A `Predictor` that answers measured pairs from a table and passes all other pairs to a wrapped model."""
 
     def __init__(
         self,
@@ -88,27 +89,31 @@ class MeasuredPredictor:
         *,
         feasibility: Callable[[PairBatch], NDArray[np.float64]] | None = None,
     ) -> None:
-        """`step_times`: those of the measured jobs; a job whose profile contradicts them is answered by `inner`.
-        `feasibility`: float64[p] of `inner` without its predictions: what was measured then needs no model."""
+        """Wrap the model `inner`.
+
+        `step_times` are those of the measured jobs; a job whose profile contradicts them is answered by `inner`.
+        `feasibility` returns float64[p], the probability that each pair fits in memory, without a slowdown prediction
+        by `inner`.
+        """
         self._inner, self._table, self._feasibility = inner, table, feasibility
         self._step_times = step_times or {}
         self._needs_no_model = {tuple(key): row for key, row in table.items() if row.has_interval}
 
     @property
     def version(self) -> str:
-        """Version of the wrapped model."""
+        """Return the version of the wrapped model."""
         return self._inner.version
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
-        """The answer of the wrapped model: empty when it knows this domain, else the reason and the remedy."""
+        """Return "" where the wrapped model knows the domain, else the reason and the remedy."""
         return self._inner.knows(device_type, mode)
 
     def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
-        """How the wrapped model composes slowdowns of groups in a domain."""
+        """Return how the wrapped model composes pair slowdowns into the slowdown of a group, for a domain."""
         return composition_of(self._inner, device_type, mode)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """Answers of the wrapped model, in which measured values replace its own.
+        """Return the slowdown of each pair: the measured value where there is one, else the wrapped model's prediction.
 
         A pair measured once gets the relative interval of the model's answer around its measurement.
         """
@@ -130,7 +135,7 @@ class MeasuredPredictor:
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
     def _all_measured(self, batch: PairBatch) -> Prediction | None:
-        """The answer to a batch of which every pair has a measured interval; None for any other."""
+        """Return the answer to a batch in which every pair has a measured interval; None for any other batch."""
         if self._feasibility is None or not len(batch):
             return None
         names, place = self._measured_names(batch.jobs), (batch.device_type, batch.mode)
@@ -151,7 +156,7 @@ class MeasuredPredictor:
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Answers of the wrapped model, in which measured values replace its own, both ways and at every quantile."""
+        """Return the slowdowns of both directions, measured where possible; a measured value replaces any quantile."""
         answer = self._inner.predict_matrix(batch, quantile=quantile)
         # 1. Quantile ÷ median of the model's answers: the interval of a pair that was measured once.
         victim_ratio, neighbour_ratio = np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown)
@@ -175,11 +180,11 @@ class MeasuredPredictor:
         return answer
 
     def _measured_names(self, jobs: Sequence[JobProfile]) -> list[str]:
-        """Workloads of the jobs, "" for one whose profile contradicts its measurements."""
+        """Return the workload of each job, "" where its profile contradicts the measured one."""
         return ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
 
     def _indices_by_workload(self, jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
-        """Indices of the jobs that the measurements hold for, by workload."""
+        """Return the indices of the jobs to which measurements apply, by workload."""
         indices: dict[str, list[int]] = {}
         for k, job in enumerate(jobs):
             if not contradicts(job, self._step_times):

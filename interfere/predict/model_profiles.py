@@ -1,7 +1,7 @@
-"""The job profiles that a model folder carries: what each source says of the workloads that it was trained on.
+"""The job profiles stored in a model folder: for each training workload one profile per source.
 
-`profiles.json.gz` is a list of profiles without their absent facts. The kernels of one stand in columns, one list a
-fact with null where a kernel lacks it. Folders of older versions have `profiles.json`, with a list of kernels, which is
+`profiles.json.gz` is a list of profiles without their absent facts. The kernels of a profile are stored by column, one
+list per fact, with null where a kernel lacks the fact. The older format `profiles.json`, with one object per kernel, is
 read too.
 """
 
@@ -21,7 +21,7 @@ PROFILES_FILE, PLAIN_FILE = PROFILES_FILES
 
 
 def shipped_profiles(folder: Path) -> tuple[JobProfile, ...]:
-    """All profiles of the model folder, one of each source. Raises ModelError when there are none that can be read."""
+    """Return all profiles of a model folder, one per workload and source. Raises ModelError when none can be read."""
     name = PROFILES_FILE if (folder / PROFILES_FILE).is_file() else PLAIN_FILE
     try:
         content = (folder / name).read_bytes()
@@ -32,7 +32,7 @@ def shipped_profiles(folder: Path) -> tuple[JobProfile, ...]:
 
 
 def profiles_content(profiles: Sequence[JobProfile]) -> bytes:
-    """`profiles.json.gz` of these profiles: reading it gives them back, bit for bit."""
+    """Return the bytes of `profiles.json.gz` for these profiles; reading the file restores them bit for bit."""
     documents = [_document(to_document(profile)) for profile in profiles]
     text = json.dumps(documents, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return gzip.compress(f"{text}\n".encode(), mtime=0)

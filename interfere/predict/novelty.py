@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpace:
-    """Coordinates and kernel of the known jobs: `C` of the encoder's F columns matter; `m` known points."""
+    """Coordinates and kernel of the `m` known jobs, in C weighted columns out of the encoder's F."""
 
     columns: NDArray[np.int64]  # int64[C]: indices of the columns among the F
     centre: Floats  # float64[C]
@@ -37,22 +37,22 @@ class JobSpace:
     inverse: Floats  # float64[m, m]: (k(u, u) + JITTER)⁻¹
 
     def coordinates(self, jobs: NDArray[np.float32]) -> Floats:
-        """float64[n, C] of encoded jobs float32[n, F]."""
+        """Return the weighted coordinates float64[n, C] of encoded jobs float32[n, F]."""
         scaled = (jobs[:, self.columns].astype(np.float64) - self.centre) * self.scale
         return np.asarray(np.clip(np.where(np.isnan(scaled), 0.0, scaled), -self.reach, self.reach))
 
     def standardised(self, jobs: NDArray[np.float32]) -> Floats:
-        """float64[n, C] of encoded jobs float32[n, F]: coordinates in which every column has the weight 1 ÷ √C."""
+        """Return coordinates float64[n, C] of encoded jobs float32[n, F], each column of equal weight 1 ÷ √C."""
         weight = self.reach / CLIP
         scale = np.where(weight > 0.0, weight, np.inf) * np.sqrt(len(self.columns))
         return np.asarray(self.coordinates(jobs) / scale)
 
     def kernel(self, jobs: NDArray[np.float32]) -> Floats:
-        """k(x, u): float64[n, m] of encoded jobs float32[n, F]."""
+        """Return k(x, u) as float64[n, m] for encoded jobs float32[n, F]."""
         return gaussian(self.coordinates(jobs), self.points)
 
     def expected_kernel(self, jobs: NDArray[np.float32], variance: Floats) -> Floats:
-        """E k(x, u): float64[n, m] of encoded jobs float32[n, F], of which facts have a variance float64[n, F]."""
+        """Return E k(x, u) as float64[n, m] for encoded jobs float32[n, F] with fact `variance` float64[n, F]."""
         mean, spread = self.coordinates(jobs), 1.0 + variance[:, self.columns] * self.scale**2
         precision = 1.0 / spread
         squared_distance = (
@@ -65,17 +65,17 @@ class JobSpace:
         )
 
     def novelty(self, jobs: NDArray[np.float32], variance: Floats | None = None) -> Floats:
-        """float64[n] in [0, 1] of encoded jobs float32[n, F]; `variance` float64[n, F] of their estimated facts."""
+        """Return novelty float64[n] in [0, 1] of encoded jobs float32[n, F] with fact `variance` float64[n, F]."""
         similarity = self.kernel(jobs) if variance is None else self.expected_kernel(jobs, variance)
         return np.asarray(np.clip(1.0 - ((similarity @ self.inverse) * similarity).sum(axis=1), 0.0, 1.0))
 
 
 def gaussian(x: Floats, y: Floats) -> Floats:
-    """exp(-|x - y|² / 2): float64[n, m] of float64[n, C] and float64[m, C]."""
+    """Return the Gaussian kernel exp(-|x - y|² / 2), float64[n, m], of points float64[n, C] and float64[m, C]."""
     squared_distance = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1)[None, :] - 2.0 * (x @ y.T)
     return np.asarray(np.exp(-0.5 * np.maximum(squared_distance, 0.0)))
 
 
 def pair_novelty(victim: Floats, neighbour: Floats) -> Floats:
-    """Novelty of a pair from the novelties of its jobs, elementwise: 0 only where both are 0, 1 where either is 1."""
+    """Return the novelty of pairs from those of their jobs, elementwise: 0 if both are 0, 1 if either is 1."""
     return np.asarray(1.0 - (1.0 - victim) * (1.0 - neighbour))

@@ -1,11 +1,11 @@
-"""Which facts of two jobs drive a prediction: each fact is replaced by a usual one, and the model is asked again.
+"""Explains a predicted slowdown: each fact of the two jobs is replaced by a typical value and the model is asked again.
 
     effect of fact g of job j  =  log s(v, n) - log s(v, n with g of j := r_g),
     r_g  =  median of g over the model's own profiles of the device type (of all types where it has none there).
 
-A timeline or a kernel table has no median: that of the median profile, by the number shown for it, is the reference.
-Law 1: a fact that the model does not read has an effect of exactly 0. Law 2: a fact that the job does not have, or that
-no reference has, is left out. Effects do not add up to the prediction, because facts interact.
+A timeline or a kernel table has no median; its reference is that of the profile whose displayed number is the median.
+Law 1: a fact that the model does not read has an effect of exactly 0. Law 2: a fact that the job or all references lack
+is left out. Effects do not add up to the prediction, because facts interact.
 """
 
 import math
@@ -24,7 +24,7 @@ UNKNOWN_WORKLOAD = "\N{EMPTY SET}"  # a name that no workload of training data h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A fact that a profile can state about its job. `value` gives its number in `unit`, NaN where it is absent."""
+    """A fact that a profile can state about its job; `value` returns its number in `unit`, NaN where it is absent."""
 
     name: str
     fields: tuple[str, ...]  # fields of a profile that are replaced together
@@ -34,7 +34,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactEffect:
-    """Effect of one fact of the victim or of its neighbour; `log_change` is the effect as defined above."""
+    """The effect of one fact of the victim or neighbour; `log_change` is the effect by the module's formula."""
 
     of_victim: bool
     fact: str
@@ -96,23 +96,23 @@ IDENTITY = "being a workload of the training data"
 
 
 class Occlusion:
-    """Asks a model about a pair of jobs, with one fact at a time replaced."""
+    """Predicts the slowdown of a pair of jobs with one fact replaced at a time."""
 
     def __init__(self, model: Predictor, references: Iterable[JobProfile]) -> None:
-        """`model`: the bare model, without a measured table around it, which would look at workloads instead of facts.
+        """Set the model to explain and the `references`, the profiles from which typical facts are taken.
 
-        `references`: the profiles from which usual facts are taken.
+        `model` must be without a table of measured pairs, which answers by workload name and ignores facts.
         """
         self._model, self._references = model, tuple(references)
 
     def log_slowdown(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: SharingMode) -> float:
-        """The bare model's answer, also where it would abstain."""
+        """Return the model's predicted log slowdown, also where it would abstain."""
         return float(self._log_slowdowns([victim, neighbour], [(0, 1)], device_type, mode)[0])
 
     def effects(
         self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: SharingMode
     ) -> tuple[FactEffect, ...]:
-        """Effect of every fact that both the job and a reference have, largest first."""
+        """Return the effect of every fact that both the job and a reference have, largest first."""
         effects: list[FactEffect] = []
         jobs, pairs = [victim, neighbour], [(0, 1)]
         for of_victim, profile in ((True, victim), (False, neighbour)):
@@ -134,7 +134,7 @@ class Occlusion:
     def _replacements(
         self, profile: JobProfile, device_type: str
     ) -> Iterable[tuple[str, str, float, float, dict[str, Any]]]:
-        """Yield (name, unit, value, reference, changed fields) of each fact that can be replaced."""
+        """Yield (name, unit, value, reference, changed fields) for each fact that can be replaced."""
         for fact in FACTS:
             value = fact.value(profile)
             if math.isnan(value):
@@ -145,7 +145,7 @@ class Occlusion:
         yield IDENTITY, "", NAN, NAN, {"workload": UNKNOWN_WORKLOAD}
 
     def _reference(self, fact: Fact, device_type: str) -> tuple[float, dict[str, Any]] | None:
-        """Number and fields of the reference of a fact; None where no profile has the fact."""
+        """Return the reference number and profile fields of a fact, or None where no reference profile has it."""
         candidates = [profile for profile in self._references if profile.device_type == device_type] or self._references
         values = sorted(
             ((fact.value(profile), profile) for profile in candidates if not math.isnan(fact.value(profile))),
@@ -162,7 +162,7 @@ class Occlusion:
     def _log_slowdowns(
         self, jobs: list[JobProfile], pairs: list[tuple[int, int]], device_type: str, mode: SharingMode
     ) -> Any:
-        """float64[p]: log slowdown of each pair of indices into `jobs`, extrapolated where necessary."""
+        """Return float64[p]: the log slowdown of each pair of indices into `jobs`, extrapolated where necessary."""
         indices = np.array(pairs, dtype=np.int64)
         answer = self._model.predict_pairs(
             PairBatch(

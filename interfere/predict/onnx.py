@@ -1,8 +1,8 @@
-"""The served model: the ONNX graphs of a published folder behind the `Predictor` protocol.
+"""The served model: ONNX graphs of a published folder behind the `Predictor` protocol.
 
-One model answers pairs, lists and matrices. One that factorises over jobs has a graph for matrices of any size; of
-another one a matrix larger than its manifest states is refused before any work. Law: a pair gets the same number by
-itself or among many.
+One model answers pairs, lists and matrices. A model that factorises over jobs has a graph for matrices of any size; for
+any other model, a matrix above the limit in its manifest is refused before any work. Law: a pair gets the same number
+by itself or among many.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probabi
 
 
 class OnnxPredictor:
-    """Implements `interfere.protocols.Predictor` from a published model folder."""
+    """A `interfere.protocols.Predictor` that runs the ONNX graphs of a published model folder."""
 
     def __init__(self, folder: Path, encoder: PairEncoder) -> None:
         """Load the graphs and arrays of `folder`.
@@ -67,11 +67,11 @@ class OnnxPredictor:
 
     @property
     def version(self) -> str:
-        """Version of the published folder."""
+        """Return the version of the published folder."""
         return self.manifest.version
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
-        """Empty when trained on this domain, else the reason and the remedy."""
+        """Return "" where the model was trained on this domain, else the reason and the remedy."""
         if any(d.device_type == device_type and d.mode == mode for d in self.manifest.domains):
             return ""
         seen = ", ".join(sorted({f"{d.device_type}/{d.mode}" for d in self.manifest.domains}))
@@ -81,18 +81,18 @@ class OnnxPredictor:
         )
 
     def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
-        """How slowdowns of groups are composed in a domain: as fitted where groups were measured, else by default."""
+        """Return how pair slowdowns compose into a group's: fitted where groups were measured, else the default."""
         return self.manifest.compositions.get((device_type, mode), DEFAULT_COMPOSITION)
 
     def coordinates(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> NDArray[np.float64]:
-        """float64[n, C]: jobs in the standardised space of the jobs of training; C is 0 for a model without one."""
+        """Return float64[n, C]: standardised coordinates of jobs in the job space; C is 0 for a model without one."""
         if self._job_space is None:
             return np.zeros((len(jobs), 0))
         rows, _ = self.encoded_jobs.encode(jobs, device_type, mode)
         return self._job_space.standardised(rows)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """The champion's answer for every pair of the batch.
+        """Return the model's predicted slowdown for every pair of the batch.
 
         Without `allow_extrapolation`, a batch of an unknown domain abstains, and so does every pair that is too novel.
         """
@@ -133,14 +133,14 @@ class OnnxPredictor:
         return _with_abstentions(answer, batch, job_novelty, abstains)
 
     def feasibility(self, batch: PairBatch) -> NDArray[np.float64]:
-        """float64[p]: the feasibility of `predict_pairs`, without asking a graph."""
+        """Return float64[p]: the probability that each pair fits in memory, without running a graph."""
         shares, identities = _memory_shares(batch.jobs, batch.device_memory_bytes), self._identities(batch.jobs)
         return self._fit_probability(shares, identities, batch.victim, batch.neighbour)
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Both directions, float32[v, n] each; NaN where a pair is too novel and the batch allows no extrapolation.
+        """Return the slowdowns of both directions, float32[v, n] each; NaN for too novel pairs without extrapolation.
 
-        Raises UnfitError for an unknown domain unless the batch allows extrapolation, LimitError above the model's
+        Raises UnfitError for an unknown domain unless the batch allows extrapolation, and LimitError above the model's
         matrix limit.
         """
         device_type, mode = batch.device_type, batch.mode
@@ -179,7 +179,7 @@ class OnnxPredictor:
         )
 
     def check_encodable(self, profile: JobProfile) -> None:
-        """Raise InvalidInputError for a profile that the model cannot be asked about."""
+        """Raise InvalidInputError for a profile that cannot be encoded for the model."""
         row = self.encoded_jobs.rows([profile], profile.device_type, DEFAULT_MODE)
         if np.isinf(row).any() or np.isinf(self._encoder.encode_pairs(row, row)).any():
             raise not_encodable(profile, "a number is too large")
@@ -193,10 +193,10 @@ class OnnxPredictor:
         victim: Ints,
         neighbour: Ints,
     ) -> tuple[tuple[Floats, ...], NDArray[np.bool_]]:
-        """(log residuals at the levels, whether a pair has its own): these replace `shifts`.
+        """Return log residuals with pair-specific ones in place of `shifts`, and whether each pair has such residuals.
 
-        A job whose profile contradicts the shipped one is another job, with no intervals of its own. `victim` and
-        `neighbour` index into the jobs.
+        A job whose profile contradicts the stored one has no pair-specific intervals. `victim` and `neighbour` are
+        indices into the jobs.
         """
         if self._pair_intervals is None:
             return shifts, np.zeros(shifts[0].shape, dtype=bool)
@@ -210,7 +210,7 @@ class OnnxPredictor:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
 
     def _domain_index(self, device_type: str, mode: SharingMode) -> int:
-        """Index of the domain in the manifest + 1; 0 when the model never saw it."""
+        """Return the index of the domain in the manifest plus 1, or 0 for a domain without training data."""
         indices = (
             k + 1 for k, d in enumerate(self.manifest.domains) if d.device_type == device_type and d.mode == mode
         )
@@ -219,29 +219,29 @@ class OnnxPredictor:
     def _fit_probability(
         self, shares: NDArray[np.float64], identities: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Probability that jobs i and j fit in memory together, elementwise; NaN where a memory size is unknown."""
+        """Return the probability that jobs i and j fit in memory together, elementwise; NaN if a size is unknown."""
         share, model = shares[i] + shares[j], self.manifest.feasibility
         return fits_by_peak_sum(share) if model is None else model.probability(share, identities[i], identities[j])
 
 
 def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
-    """The predictor of a published folder. Raises ModelError when the folder must not be served."""
+    """Return the predictor of a published folder. Raises ModelError for a folder that must not be served."""
     return OnnxPredictor(folder, encoder)
 
 
 def _first_occurrences(jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
-    """int64[n]: of each job the index at which the same profile occurs first."""
+    """Return int64[n]: for each job, the index at which the same profile first occurs."""
     first: dict[int, int] = {}
     return np.array([first.setdefault(id(job), k) for k, job in enumerate(jobs)], dtype=np.int64)
 
 
 def _memory_shares(jobs: Sequence[JobProfile], device_memory_bytes: float) -> NDArray[np.float64]:
-    """float64[n]: each job's peak ÷ the device's memory; NaN where either is unknown."""
+    """Return float64[n]: each job's peak memory ÷ the device's memory; NaN where either is unknown."""
     return np.array([job.expected_peak_bytes for job in jobs], dtype=np.float64) / max(device_memory_bytes, 1.0)
 
 
 def _empty_matrix(batch: MatrixBatch) -> MatrixPrediction:
-    """The answer to a batch without victims or without neighbours."""
+    """Return the answer to a batch without victims or without neighbours."""
     slowdown = np.zeros(batch.shape, dtype=np.float32)
     return MatrixPrediction(
         victim_slowdown=slowdown,
@@ -254,7 +254,7 @@ def _empty_matrix(batch: MatrixBatch) -> MatrixPrediction:
 def _with_abstentions(
     answer: Prediction, batch: PairBatch, job_novelty: NDArray[np.float64], abstains: NDArray[np.bool_]
 ) -> Prediction:
-    """The answer without numbers where the model abstains."""
+    """Return the answer with NaN and a reason where the model abstains."""
 
     def reason(k: int) -> str:
         jobs_of_pair = (int(batch.victim[k]), int(batch.neighbour[k]))

@@ -1,8 +1,8 @@
-"""Intervals that each pair has of its own, among jobs of which few pairs were measured.
+"""Pair-specific prediction intervals, for tables in which few of the possible pairs were measured.
 
-The numbers themselves are in the model's graphs. What a graph cannot say, how certain each pair is, stands in the model
-folder: log residuals at some quantile levels for every ordered pair, in place of the quantiles over all pairs that
-`predict.intervals` holds.
+The model's graphs give the predicted numbers. Their uncertainty is stored beside the graphs in the model folder: log
+residuals at some quantile levels for every ordered pair, which replace the quantiles over all pairs of
+`predict.intervals`.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ ARRAYS = {name: f"pair_interval_{name}" for name in ("place", "levels", "shifts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairIntervals:
-    """Residuals of the pairs of `S` jobs; `D` domains, `N` workloads, `q` levels."""
+    """Log residuals of the pairs of `S` jobs; `D` domains, `N` workloads, `q` quantile levels."""
 
     place: Ints  # int64[N + 1]: place of each identity among these jobs, from 1; 0: none
     levels: Floats  # float64[q], ascending
     shifts: Floats  # float64[D + 1, S + 1, S + 1, q]: log residual of victim beside neighbour; NaN: none of its own
 
     def quantiles(self, levels: tuple[float, ...], domain: int, victim: Ints, neighbour: Ints) -> tuple[Floats, ...]:
-        """The log residual of pairs of identities at each level, NaN where a pair has none of its own.
+        """Return the log residual of each pair of identities at each level; NaN for a pair without its own residuals.
 
-        Linear between the stored levels, constant beyond them.
+        Values are linear between the stored levels and constant outside.
         """
         shifts = self.shifts[domain, self.place[victim], self.place[neighbour]]
         return tuple(self._at(level, shifts) for level in levels)
@@ -41,12 +41,12 @@ class PairIntervals:
 
 
 def pair_interval_arrays(intervals: PairIntervals | None) -> dict[str, NDArray[Any]]:
-    """The arrays of a model folder, by name; none where no pair has its own."""
+    """Return the arrays that store the intervals in a model folder, by name; empty where there are none."""
     return {} if intervals is None else {name: getattr(intervals, field) for field, name in ARRAYS.items()}
 
 
 def read_pair_intervals(arrays: Mapping[str, NDArray[Any]]) -> PairIntervals | None:
-    """Those of a model folder; None where it has none."""
+    """Return the pair intervals of a model folder, or None where it has none."""
     if not all(name in arrays for name in ARRAYS.values()):
         return None
     return PairIntervals(**{field: arrays[name] for field, name in ARRAYS.items()})

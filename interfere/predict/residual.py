@@ -1,12 +1,12 @@
-"""Online correction: a measured pair moves the next prediction of that pair, and of its jobs in other pairs.
+"""Online correction: an observed pair changes later predictions of this pair and of other pairs of its jobs.
 
-The state is a pure fold over windows: the same windows in the same order give the same state, whatever their
-timestamps. `OnlineModel` wraps a `Predictor`; windows are learned by `interfere.predict.online.window_learning`, what
-they teach is defined in `interfere.predict.online.belief`; `interfere.predict.corrected_predictions` makes the answers.
+The state is a pure fold over observation windows: equal windows in equal order give an equal state, whatever their
+timestamps. `OnlineModel` wraps a `Predictor`; `interfere.predict.online.window_learning` learns from windows,
+`interfere.predict.online.belief` defines the learned state; `interfere.predict.corrected_predictions` applies it.
 
-Laws: a window never moves the prediction of its pair away from the observed slowdown, nor past it; pairs that share no
-job with it keep their predictions, unless it shows that the software stack of their device type has changed, or the
-model never saw that device type.
+Laws: a window never moves the prediction of its pair away from the observed slowdown, nor past it. Pairs that share no
+job with it keep their predictions, unless the window shows that the software stack of their device type has changed, or
+the model was never trained on that device type.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,10 +27,11 @@ from interfere.sharing_modes import SharingMode
 
 
 class OnlineModel:
-    """Wraps a `Predictor` and learns from `Progress`. One caller learns; a `snapshot` may be read meanwhile.
+    """A `Predictor` that learns from `Progress` reports. One thread learns; other threads may read a `snapshot`
+    meanwhile.
 
-    Nothing that it holds refers to it: a snapshot that nobody reads any longer is freed at once, not by the collector
-    of cycles, which stops all threads.
+    The objects that it owns do not refer back to it, so that reference counting frees an unused snapshot at once,
+    without the cyclic garbage collector, which stops all threads.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class OnlineModel:
         coordinates: JobCoordinates = no_coordinates,
         elsewhere: ResolveElsewhere = lambda _: None,
     ) -> None:
-        """Wrap `inner`, with nothing learned yet.
+        """Wrap the model `inner`, with nothing learned yet.
 
-        `prior`: of the errors of `inner`; None for the default one. `measured`: (victim, neighbour, device type, mode)
-        of the pairs that `inner` answers by a measurement, to which the model's errors do not matter, unless a profile
-        contradicts the `step_times` of the measured jobs. `coordinates`: of jobs on device types that `inner` never
-        saw, by which pairs there are alike. `elsewhere` finds a workload's profile on any device type.
+        `prior` is the prior on the errors of `inner`, None for the default. `measured` lists (victim, neighbour, device
+        type, mode) of the pairs that `inner` answers from a measurement; the model's errors do not affect them unless a
+        profile contradicts the `step_times` of the measured jobs. `coordinates` gives job coordinates on device types
+        without training data, which tell similar pairs. `elsewhere` finds a workload's profile on any device type.
         """
         self._inner, self._elsewhere, self._coordinates = inner, elsewhere, coordinates
         self._step_times = step_times or {}
@@ -59,7 +60,7 @@ class OnlineModel:
         self._connect()
 
     def _connect(self) -> None:
-        """Make what learns into the belief and what answers from it."""
+        """Create the learner that updates the state and the predictor that reads it."""
         self._learner = WindowLearner(self.belief, self._base_predictions, self.stand_ins)
         self._corrected = CorrectedPredictor(
             self._inner,
@@ -72,7 +73,7 @@ class OnlineModel:
 
     @property
     def state(self) -> BeliefState:
-        """Everything that was learned."""
+        """Return everything learned so far."""
         return self.belief.state
 
     @state.setter
@@ -81,42 +82,42 @@ class OnlineModel:
 
     @property
     def version(self) -> str:
-        """Version of the wrapped model; corrections do not change it."""
+        """Return the version of the wrapped model, which corrections do not change."""
         return self._inner.version
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
-        """Empty when the wrapped model knows this domain or enough of its pairs were observed, else why not."""
+        """Return "" where the wrapped model knows the domain or enough pairs of it were observed, else the reason."""
         return self._corrected.knows(device_type, mode)
 
     def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
-        """How the wrapped model composes slowdowns of groups in a domain."""
+        """Return how the wrapped model composes pair slowdowns into the slowdown of a group, for a domain."""
         return composition_of(self._inner, device_type, mode)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def observe(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
-        """Learn from one window.
+        """Learn from one observation window and return what was learned.
 
-        A solo window teaches the job's solo rate; a shared window without a known solo rate stays pending until then.
-        From the windows of a muted reporter nothing is learned.
+        A solo window teaches the job's solo rate; a shared window of a job without a known solo rate stays pending
+        until then. Windows of a muted reporter are ignored.
         """
         return self._learner.observe(window, resolve)
 
     def weigh_reporter(self, order: ReporterWeight) -> None:
-        """Learn from later windows of a reporter with this weight."""
+        """Set the weight of a reporter's later windows."""
         self._learner.weigh_reporter(order)
 
     def prefetch(self, windows: Sequence[Progress], resolve: ResolveProfile) -> None:
-        """Ask the wrapped model about all pairs of these windows at once, so that `observe` finds them in the cache."""
+        """Predict all pairs of these windows in one batch, so that `observe` finds the predictions in the cache."""
         self._learner.prefetch(windows, resolve)
 
     # --- snapshots --------------------------------------------------------------------------------------------------
 
     def snapshot(self, elsewhere: ResolveElsewhere | None = None) -> "OnlineModel":
-        """A model with the present state, for any number of readers: what this one learns later does not reach it.
+        """Return a copy with the present state for concurrent readers; later learning does not change it.
 
-        Its time grows with the number of jobs, not with that of windows. `elsewhere`: as in the constructor, of the
-        catalogue that its readers use; None for that of this model.
+        The time grows with the number of jobs, not of windows. `elsewhere`: the readers' profile lookup as in the
+        constructor; None keeps that of this model.
         """
         copied = OnlineModel.__new__(OnlineModel)
         copied._inner, copied._saved, copied._elsewhere = self._inner, None, elsewhere or self._elsewhere
@@ -128,37 +129,37 @@ class OnlineModel:
         return copied
 
     def set_savepoint(self) -> None:
-        """Let `restore_savepoint` return to the present state, until the next savepoint."""
+        """Mark the present state as the one to which `restore_savepoint` returns."""
         self._saved = self.state.copy()
 
     def restore_savepoint(self) -> None:
-        """Unlearn everything since the savepoint: what could not be stored must not be known."""
+        """Discard everything learned since the savepoint, for use when the windows could not be stored."""
         if self._saved is not None:
             self.state, self._saved = self._saved, None
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """The wrapped model's answer times exp(correction), its interval moved along and as wide as the belief."""
+        """Return the wrapped model's slowdowns times exp(correction), with intervals from the learned posterior."""
         return self._corrected.predict_pairs(batch)
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Both matrices of the wrapped model, corrected like pairs."""
+        """Return the wrapped model's slowdowns of both directions, each corrected like a pair."""
         return self._corrected.predict_matrix(batch, quantile=quantile)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
     @property
     def alarm_count(self) -> int:
-        """Changes found so far: of pairs, of jobs and of whole domains."""
+        """Return the number of changes detected so far in pairs, jobs and domains."""
         return self.state.alarm_count
 
     def drifting_workloads(self) -> tuple[str, ...]:
-        """Sorted workloads whose recent windows speak for a change that is not decided yet."""
+        """Return, sorted, the workloads whose recent windows suggest a change that is not yet confirmed."""
         return tuple(sorted({key[0] for key, history in self.state.histories.items() if history.is_changing}))
 
     def summary(self) -> dict[str, int]:
-        """Counts of what this state was built from, for GetModel."""
+        """Return counts of observations, corrected jobs and pairs, and detected changes, for the GetModel call."""
         state = self.state
         return {
             "observations": state.observation_count,
@@ -172,5 +173,5 @@ class OnlineModel:
 
 
 def _is_trained_on(inner: Predictor) -> Callable[[str, SharingMode], bool]:
-    """Whether a model was trained on a device type and mode."""
+    """Return a function that tells whether a model was trained on a device type and mode."""
     return lambda device_type, mode: not inner.knows(device_type, mode)

@@ -1,1 +1,1 @@
-"""Beliefs about the pairs of jobs of which few were measured: compared with the champion, and published with it."""
+"""Posterior beliefs about the pairs of sparsely measured jobs: compared with the champion model, published with it."""

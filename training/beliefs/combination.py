@@ -1,8 +1,8 @@
-"""A belief and a model together: weighted log slowdowns, with the intervals of a mixture of both.
+"""Combines a belief and a model: a weighted mean of log slowdowns, with the intervals of their mixture.
 
 The weights are inverse to mean squared errors (Bates & Granger 1969, "The combination of forecasts"). The variance of a
-mixture of two with weights w and 1 - w is their mean variance and w (1 - w) times their squared difference; as the
-variance of the model's answer for one pair that of the belief is taken.
+mixture of two with weights w and 1 - w is their mean variance plus w (1 - w) times their squared difference; the
+variance of the model's prediction of a pair is taken to be that of the belief.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ Floats = NDArray[np.float64]
 
 
 def belief_weight(belief_error: Floats, model_error: Floats) -> float:
-    """The belief's weight by the errors of both on the same rows, float64[t] each; one half where neither errs."""
+    """Return the belief's weight from both errors on equal rows, float64[t] each; one half where neither errs."""
     belief, model = float((belief_error**2).mean()), float((model_error**2).mean())
     return model / (belief + model) if belief + model > 0 else 0.5
 
 
 def combined_quantiles(levels: Sequence[float], believed: Floats, predicted: Floats, weight: Floats) -> Floats:
-    """float64[q, ...]: log slowdown of both together at the `levels`, which must name the median, 0.5.
+    """Return float64[q, ...]: quantiles of the mixture's log slowdown at `levels`, which must include the median 0.5.
 
-    `believed` float64[q, ...] is the belief's; `predicted` and `weight` float64[...] the model's median and the weight
-    of the belief.
+    `believed` float64[q, ...] are the belief's quantiles; `predicted` and `weight` float64[...] are the model's median
+    and the weight of the belief.
     """
     median = believed[levels.index(0.5)]
     together = weight * median + (1.0 - weight) * predicted

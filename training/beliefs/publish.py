@@ -1,12 +1,12 @@
-"""Publishes a champion that predicts the pairs of a table with few of them together with the belief about these.
+"""Publishes a champion model combined with the beliefs about the pairs of sparsely measured tables.
 
-The two are weighted by their out-of-fold errors on the table's own rows, each pair predicted from the rows of the other
-folds alone. On eight programs of which 12, 20 or 28 of 36 pairs were measured the mean error of speed of the rest is
+The two are weighted by their out-of-fold errors on the table's own rows, where each pair is predicted from the rows of
+other folds. On eight programs of which 12, 20 or 28 of 36 pairs were measured the mean error of speed of the rest is
 
     belief alone .029, .022, .017; champion alone .020, .015, .012; both .020, .015, .013
 
 and after the 12 pairs that the belief itself chose .021, .028 and .021: neither alone is good in all cases. The
-champion gets corrections, so that lists, matrices and the exported graphs give these numbers.
+combination is stored as corrections of the champion, so that lists, matrices and exported graphs give these numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ INTERVAL = (LOWER, 0.5, UPPER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefComparison:
-    """Out-of-fold errors of speed on the pairs of one table's jobs."""
+    """Out-of-fold errors of speed of belief, champion and combination on the pairs of one table's jobs."""
 
     table: str
     rows: int
@@ -48,7 +48,7 @@ class BeliefComparison:
     weight: float  # of the belief's log slowdown; the champion's has the rest
 
     def text(self, champion: str) -> str:
-        """One line."""
+        """Return the comparison as one line of text."""
         return (
             f"pairs of the {self.jobs} jobs of table {self.table}, error of speed out of fold on its {self.rows} rows: "
             f"belief {self.belief:.4f}, {champion} {self.champion:.4f}, both together {self.combined:.4f} "
@@ -58,7 +58,7 @@ class BeliefComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelievedCandidates:
-    """Candidates whose champion predicts the pairs of some tables together with the beliefs about these."""
+    """Candidate models whose champion is combined with the beliefs about some tables' pairs."""
 
     candidates: Candidates
     comparisons: tuple[BeliefComparison, ...]
@@ -72,9 +72,9 @@ def with_beliefs(
     tables: Sequence[Table],
     report: Callable[[str], None] = lambda _: None,
 ) -> BelievedCandidates:
-    """The candidates with a champion that predicts together with the beliefs about tables that have rows.
+    """Return the candidates with the champion combined with the beliefs about tables that have rows.
 
-    `tables`: all of the training, for the profiles of the jobs.
+    `tables` are all training tables; the profiles of the jobs are read from them.
     """
     dataset, comparisons = candidates.dataset, []
     beliefs = [belief for belief in beliefs if belief.rows(dataset).any()]
@@ -102,8 +102,10 @@ def with_beliefs(
 
 
 def _out_of_fold(dataset: Dataset, belief: TableBelief, evaluation: Evaluation, seed: int) -> Floats:
-    """float64[3, t]: ends and middle of the belief's log slowdown for its own tests, after the training rows of each
-    fold; NaN for other tests."""
+    """Return float64[3, t]: lower, median and upper log slowdown of the belief for each test row, NaN for other tables.
+
+    Each fold's tests are predicted by the belief after that fold's training rows.
+    """
     own, answers = belief.rows(dataset)[evaluation.index], np.full((3, len(evaluation.index)), np.nan)
     place = job_places(dataset, belief.space.jobs) - 1
     for k, fold in enumerate(folds(dataset, evaluation.split, seed, TRAINING_SPLITS[evaluation.split])):
@@ -137,7 +139,7 @@ def _compare(dataset: Dataset, belief: TableBelief, candidates: Candidates, answ
 
 
 def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight: float) -> Candidates:
-    """The candidates, whose champion is evaluated together with the belief's out-of-fold answers, by split."""
+    """Return the candidates with the champion's evaluations, by split, combined with out-of-fold beliefs."""
     own = {}
     for evaluation in candidates.champion_evaluations:
         believed, predicted = answers[evaluation.split], evaluation.predicted_log
@@ -157,8 +159,11 @@ def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight
 def _believed_quantiles(
     dataset: Dataset, beliefs: Sequence[TableBelief], weights: Sequence[float]
 ) -> tuple[Ints, Floats, Floats]:
-    """(place of each identity among the believed jobs int64[N + 1], log slowdown float64[q, D + 1, S + 1, S + 1] at
-    `LEVELS`, NaN where nothing is believed, and the weight of the belief float64[D + 1, S + 1, S + 1])."""
+    """Return each identity's place among the believed jobs, the beliefs' log slowdowns, and the beliefs' weights.
+
+    Shapes: places int64[N + 1]; log slowdowns float64[q, D + 1, S + 1, S + 1] at `LEVELS`, NaN where nothing is
+    believed; weights float64[D + 1, S + 1, S + 1].
+    """
     jobs = sorted({name for belief in beliefs for name in belief.space.jobs})
     shape = (len(dataset.domains) + 1, len(jobs) + 1, len(jobs) + 1)
     quantiles, weight_of = np.full((len(LEVELS), *shape), np.nan), np.zeros(shape)
@@ -173,8 +178,10 @@ def _believed_quantiles(
 def _champion_predictions(
     champion: FittedModel, dataset: Dataset, place: Ints, believed: NDArray[np.bool_], tables: Sequence[Table]
 ) -> Floats:
-    """The champion's log slowdown where something is `believed`, float64[D + 1, S + 1, S + 1], else NaN: of the
-    profiles as the server reads them."""
+    """Return the champion's log slowdown of each `believed` pair, float64[D + 1, S + 1, S + 1], else NaN.
+
+    The predictions are made from the profiles as the server reads them.
+    """
     encoder, completion = FeatureEncoder(), completion_of_model(champion, dataset)
     predicted, identity_at = np.full(believed.shape, np.nan), np.zeros(believed.shape[-1], dtype=np.int64)
     identity_at[place] = np.arange(len(place))
@@ -192,14 +199,14 @@ def _champion_predictions(
 
 
 def _corrected(champion: FittedModel, place: Ints, corrections: Floats) -> FittedModel:
-    """The champion with corrections of its predictions, float64[D + 1, S + 1, S + 1]."""
+    """Return the champion with corrections float64[D + 1, S + 1, S + 1] of its log slowdowns."""
     if isinstance(champion, FittedCompleted):
         return replace(champion, inner=with_corrections(champion.inner, place, corrections))
     return with_corrections(champion, place, corrections)
 
 
 def _with_champion(candidates: Candidates, champion: FittedModel, held_out: Dataset) -> Candidates:
-    """The candidates with another fitted champion, and its scores on the held-out pairs."""
+    """Return the candidates with another fitted champion, scored on the held-out pairs."""
     name = candidates.champion
     residuals = {e.model: e.residual(candidates.dataset) for e in candidates.champion_evaluations if e.split == "pair"}
     own = {model: scores for _, model, scores in held_out_scores({name: champion}, held_out, residuals)}

@@ -1,4 +1,4 @@
-"""An evaluation with the out-of-fold predictions of another model in place of some of its own, scored anew."""
+"""Replaces some out-of-fold predictions of an evaluation by those of another model, and computes the scores again."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 def with_predictions(
     dataset: Dataset, evaluation: Evaluation, lower: Floats, median: Floats, upper: Floats
 ) -> Evaluation:
-    """The evaluation with these log slowdowns and 90 % intervals, float64[t] each; its own where they are NaN."""
+    """Return the evaluation with new log slowdowns and 90 % intervals, float64[t] each; NaN keeps the old ones."""
     given = np.isfinite(median)
     predicted_log = np.where(given, median, evaluation.predicted_log)
     low, high = cross_fold_interval(

@@ -1,7 +1,7 @@
-"""What is believed of the pairs of a table that `onboard` measured, from its rows and what was predicted before them.
+"""Posterior beliefs about the pairs of a table that `onboard` measured, from its rows and earlier predictions.
 
-Such a table has few pairs, and beside it stands what a model predicted of its jobs before (`first_predictions`). From
-both, a Gaussian process believes something of every pair of its jobs.
+Such a table has few measured pairs; it comes with a model's predictions from before any measurement
+(`first_predictions`). A Gaussian process combines both into a belief about every pair of the table's jobs.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from interfere.training.dataset import METRIC, Dataset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBelief:
-    """The jobs of one table on one domain, and what is believed of their pairs before any is measured."""
+    """The jobs of one table on one domain, and the prior belief about their pairs."""
 
     table: str
     device_type: str
@@ -30,19 +30,19 @@ class TableBelief:
     space: PairSpace
 
     def domain(self, dataset: Dataset) -> int:
-        """Index of its domain in the dataset, -1 where no row is of it."""
+        """Return the index of the table's domain in the dataset, or -1 where no row has this domain."""
         places = [(domain.device_type, domain.mode, domain.metric) for domain in dataset.domains]
         own = (self.device_type, self.mode, METRIC)
         return places.index(own) if own in places else -1
 
     def rows(self, dataset: Dataset) -> NDArray[np.bool_]:
-        """bool[p]: the measured rows between its jobs on its domain."""
+        """Return bool[p]: which dataset rows measure a pair of the table's jobs on its domain."""
         own = np.array([False, *(name in self.space.jobs for name in dataset.workloads)])
         between = own[dataset.rows.victim] & own[dataset.rows.neighbour]
         return np.asarray(between & (dataset.domain == self.domain(dataset)) & ~dataset.aligned)
 
     def after(self, dataset: Dataset) -> PairBelief:
-        """The belief after the dataset's rows."""
+        """Return the posterior belief after the dataset's rows."""
         rows = dataset.take(self.rows(dataset)).latest_rows()
         names = zip(rows.rows.victim.tolist(), rows.rows.neighbour.tolist(), strict=True)
         pairs = [(dataset.workloads[victim - 1], dataset.workloads[neighbour - 1]) for victim, neighbour in names]
@@ -50,7 +50,7 @@ class TableBelief:
 
 
 def read_table_beliefs(paths: Sequence[Path], tables: Sequence[Table]) -> tuple[TableBelief, ...]:
-    """One for each table that has first predictions of its jobs. Raises TableError for a damaged file of these."""
+    """Return a belief for each table that has first predictions. Raises TableError for a damaged prediction file."""
     beliefs = []
     for path, table in zip(paths, tables, strict=True):
         if (first := read_first_predictions(path)) is None:
@@ -65,5 +65,5 @@ def read_table_beliefs(paths: Sequence[Path], tables: Sequence[Table]) -> tuple[
 
 
 def job_places(dataset: Dataset, jobs: Sequence[str]) -> NDArray[np.int64]:
-    """int64[N + 1]: place of each identity among the jobs, from 1; 0 for another."""
+    """Return int64[N + 1]: the place of each identity among the jobs, counted from 1; 0 for any other identity."""
     return np.array([0, *(jobs.index(name) + 1 if name in jobs else 0 for name in dataset.workloads)], dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Fits and judges how slowdowns of groups are composed, on the groups that tables hold."""
+"""Fits and evaluates how pair slowdowns compose into the slowdowns of groups, on measured groups."""

@@ -1,6 +1,6 @@
-"""Measured groups as cases: of a victim in a company its slowdown, and what is known of its pairs.
+"""Measured groups as cases: one victim in one group, with its measured slowdown and the slowdowns of its pairs.
 
-Law: a case whose pairs are not all known is left out; nothing is imputed.
+Law: a case with an unknown pair is left out; nothing is imputed.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,7 +25,7 @@ DomainKey = tuple[str, SharingMode]
 
 
 class PairSlowdown(NamedTuple):
-    """The slowdown of a pair and the ends of its interval."""
+    """The slowdown of a pair with the ends of its interval."""
 
     median: float
     lower: float
@@ -38,7 +38,7 @@ FindPair = Callable[[str, str, DomainKey], PairSlowdown | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCases:
-    """g cases."""
+    """g cases, each a victim with its neighbours in a measured group."""
 
     members: tuple[frozenset[str], ...]  # workloads of each group
     domain: tuple[DomainKey, ...]
@@ -71,27 +71,27 @@ class GroupCases:
         )
 
     def of_domain(self, domain: DomainKey) -> "GroupCases":
-        """The cases of one domain."""
+        """Return the cases of one domain."""
         return self.take(np.array([each == domain for each in self.domain], dtype=bool))
 
     def with_any(self, workloads: Collection[str]) -> NDArray[np.bool_]:
-        """bool[g]: is one of the workloads in the group?"""
+        """Return bool[g]: whether the group contains any of the workloads."""
         hidden = frozenset(workloads)
         return np.array([bool(members & hidden) for members in self.members], dtype=bool)
 
     def predicted(self, composition: GroupComposition) -> Floats:
-        """float64[g]: the slowdown that is composed."""
+        """Return float64[g]: the victim's slowdown that the composition predicts from its pairs."""
         return composition.slowdown(self.excess, self.neighbours, self.copies)
 
     def speed_errors(self, slowdown: Floats) -> Floats:
-        """float64[g]: |predicted - measured| speed, clipped as the scores of pairs are."""
+        """Return float64[g]: |predicted speed - measured speed|, clipped like the scores of pairs."""
         return np.asarray(np.abs(speed(np.log(slowdown)) - speed(np.log(self.slowdown))))
 
 
 def measured_groups(
     tables: Sequence[Table], without: Collection[tuple[DomainKey, str]] = ()
 ) -> tuple[GroupMeasurement, ...]:
-    """The valid groups of the tables whose slowdowns a published model predicts; of equal keys the last.
+    """Return the valid groups of the tables on which a published model predicts; the last of equal keys is kept.
 
     `without` names the domains and campaigns whose groups are left out.
     """
@@ -105,7 +105,7 @@ def measured_groups(
 
 
 def group_cases(groups: Sequence[GroupMeasurement], tables: Sequence[Table], find_pair: FindPair) -> GroupCases:
-    """A case of each measurement whose pairs are all known."""
+    """Return a case for each measurement whose pairs are all known."""
     profiles = {(job.workload, job.device_type): job for job in known_profiles(tables).jobs}
     rows, pairs_of_row = [], []
     for row in groups:
@@ -133,14 +133,14 @@ def group_cases(groups: Sequence[GroupMeasurement], tables: Sequence[Table], fin
 
 
 def translated_campaigns(dataset: Dataset) -> frozenset[tuple[DomainKey, str]]:
-    """The domains and campaigns whose pairs were translated to a newer software stack; their groups were not."""
+    """Return the (domain, campaign) whose pairs were rescaled to a newer software stack while their groups were not."""
     keys = {*zip(dataset.domain[dataset.aligned].tolist(), dataset.campaign[dataset.aligned].tolist(), strict=True)}
     domains = [(domain.device_type, domain.mode) for domain in dataset.domains]
     return frozenset((domains[domain], dataset.campaigns[campaign]) for domain, campaign in keys)
 
 
 def measured_pairs(dataset: Dataset) -> FindPair:
-    """What was measured of each pair: the answers that a server gives for known pairs."""
+    """Return a lookup of measured pair slowdowns, as a server answers known pairs."""
     latest = dataset.take(dataset.latest_index())
     found: dict[tuple[str, str, DomainKey], PairSlowdown] = {}
     for k, (victim, neighbour) in enumerate(_names(latest, np.arange(len(latest)))):
@@ -152,14 +152,14 @@ def measured_pairs(dataset: Dataset) -> FindPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenJobs:
-    """One fold of the `job` split: what a server knows that never saw some jobs."""
+    """One fold of the `job` split: its hidden jobs and a lookup of pair slowdowns, predicted where a job is hidden."""
 
     jobs: frozenset[str]
     find_pair: FindPair  # predictions of pairs with one of them, measurements of all others
 
 
 def hidden_jobs(dataset: Dataset, evaluation: Evaluation) -> tuple[HiddenJobs, ...]:
-    """Each fold of an evaluation on the `job` split. A pair of two hidden jobs is unknown."""
+    """Return each fold of an evaluation on the `job` split. A pair of two hidden jobs is unknown."""
     low, high = cross_fold_interval(
         dataset,
         evaluation.index,
@@ -195,7 +195,7 @@ def _of_fold(
 
 
 def _names(dataset: Dataset, index: NDArray[np.int64]) -> list[tuple[str, str]]:
-    """(victim, neighbour) of rows of a dataset."""
+    """Return (victim, neighbour) of the given rows of a dataset."""
     rows = dataset.rows
     return [
         (dataset.workloads[victim - 1], dataset.workloads[neighbour - 1])

@@ -1,7 +1,8 @@
-"""Chooses between the present composition of a domain and one that is fitted to its measured groups.
+"""Chooses between a domain's present group composition and one fitted to its measured groups.
 
-Law: the chosen one errs no more than the present one on groups that were held out, and not clearly more on those of
-them that were measured and not observed: wrong reports would agree with a fit to them. Ties keep the present one.
+Law: the chosen composition has no larger error than the present one on held-out groups, and no clearly larger error on
+the held-out groups that were measured offline. The second rule guards against wrong online reports, which a fit to them
+would match. Ties keep the present one.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ MIN_GROUPS = 2 * FOLDS  # distinct groups: with fewer, two parameters follow sin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositionChoice:
-    """How well both compositions predict the groups of a domain. Speed = 1 / slowdown."""
+    """The errors of both compositions on the groups of a domain, in speed = 1 / slowdown."""
 
     present: GroupComposition  # of the registry's champion, else the default one
     refitted: bool  # whether the fitted one takes its place
@@ -32,11 +33,11 @@ class CompositionChoice:
     trusted_present_error: float
 
     def fit(self, cases: GroupCases) -> GroupComposition:
-        """The chosen composition, by these cases alone where it is a fitted one."""
+        """Return the chosen composition; a fitted one is fitted to these cases alone."""
         return fit_composition(cases, self.present) if self.refitted else self.present
 
     def text(self) -> str:
-        """One line for people."""
+        """Return the choice and its errors as one line of text."""
         if not np.isfinite(self.error):
             return f"kept as it was: fewer than {MIN_GROUPS} measured groups with known pairs"
         verdict = "fitted anew" if self.refitted else "kept as it was"
@@ -47,7 +48,7 @@ class CompositionChoice:
 
 
 def choose_composition(cases: GroupCases, present: GroupComposition = DEFAULT_COMPOSITION) -> CompositionChoice:
-    """The choice for the cases of one domain."""
+    """Return the choice for the cases of one domain."""
     fitted = predict_held_out(cases, present)
     error = present_error = trusted_error = trusted_present_error = float("nan")
     if fitted is not None:
@@ -68,7 +69,7 @@ def choose_composition(cases: GroupCases, present: GroupComposition = DEFAULT_CO
 
 
 def predict_held_out(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOSITION) -> Floats | None:
-    """float64[g]: of each case by what is fitted without its group; None with fewer than `MIN_GROUPS` groups."""
+    """Return float64[g]: each case's prediction fitted without its group; None with fewer than `MIN_GROUPS` groups."""
     fold = group_folds(cases)
     if fold is None:
         return None
@@ -80,7 +81,7 @@ def predict_held_out(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOS
 
 
 def group_folds(cases: GroupCases) -> NDArray[np.int64] | None:
-    """int64[g]: the random fold of each case; None with fewer than `MIN_GROUPS` groups.
+    """Return int64[g]: the random fold of each case; None with fewer than `MIN_GROUPS` groups.
 
     Groups of the same workloads, in whatever number of copies, share a fold.
     """

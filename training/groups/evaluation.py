@@ -1,4 +1,4 @@
-"""Fits the composition of groups that is published for each domain, and judges it with whole jobs held out."""
+"""Fits the group composition that is published for each domain, and evaluates it with whole jobs held out."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeScore:
-    """How well groups of one size that were held out are predicted. Speed = 1 / slowdown."""
+    """The prediction errors on held-out groups of one size, in speed = 1 / slowdown."""
 
     size: int  # jobs on the device; 0 for all sizes together
     cases: int
@@ -46,7 +46,7 @@ class SizeScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainComposition:
-    """The composition of one domain, and its scores."""
+    """The group composition of one domain with its scores."""
 
     device_type: str
     mode: SharingMode
@@ -57,12 +57,12 @@ class DomainComposition:
     table: str = ""  # whose groups it was fitted to and whose pairs no model is fitted to; "" for the training's tables
 
     def text(self) -> str:
-        """One line for people: whether it was fitted anew, and how well it did."""
+        """Return one line of text: whether the composition was fitted anew, and its scores."""
         of_table = f", table {self.table}" if self.table else ""
         return f"composition of groups on {self.device_type}, {self.mode}{of_table}: {self.choice.text()}"
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the JSON object for the manifest."""
         return asdict(self)
 
 
@@ -74,11 +74,11 @@ def fit_domain_compositions(
     *,
     recalibrate: bool = True,
 ) -> tuple[DomainComposition, ...]:
-    """The composition of every domain with measured groups, and those of `present` of the other domains.
+    """Return a fitted composition for each domain with measured groups, and the `present` ones of other domains.
 
-    `job_split`: the published model with jobs held out. `present`: the compositions of the registry's champion, whose
-    intervals stay unless they are to be calibrated to these groups. Groups of a software stack that its pairs were
-    translated from are left out.
+    `job_split` is the published model's evaluation with jobs held out. `present` are the compositions of the registry's
+    champion; their intervals are kept unless `recalibrate` is set. Groups measured on a software stack from which the
+    pairs of their domain were translated are left out.
     """
     groups = measured_groups(tables, translated_campaigns(dataset))
     known = group_cases(groups, tables, measured_pairs(dataset))
@@ -139,18 +139,18 @@ def _fit_domain(
 
 
 def _without(hidden: frozenset[str], cases: GroupCases, predicted: Floats) -> tuple[GroupCases, Floats]:
-    """The cases of groups without any of these jobs, and their predictions."""
+    """Return the cases of groups that contain no hidden job, with their predictions."""
     others = ~cases.with_any(hidden)
     return cases.take(others), predicted[others]
 
 
 def _pooled(tests: Sequence[tuple[GroupCases, Floats]]) -> tuple[GroupCases, Floats]:
-    """All cases with their predictions."""
+    """Return all cases with their predictions, concatenated."""
     return concatenated([cases for cases, _ in tests]), np.concatenate([predicted for _, predicted in tests])
 
 
 def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
-    """The cases of all parts."""
+    """Return the cases of all parts in one record."""
     arrays = ("neighbours", "slowdown", "product", "excess", "below", "above", "observed")
     first = parts[0]
     return replace(
@@ -165,10 +165,10 @@ def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
 def score_by_size(
     unseen: tuple[GroupCases, Floats], seen: tuple[GroupCases, Floats], inside: NDArray[np.bool_]
 ) -> tuple[SizeScore, ...]:
-    """The scores of held-out cases, by size and then of all together.
+    """Return the scores of held-out cases for each group size, then for all sizes together.
 
-    `unseen`: cases and predictions; `seen`: the same groups, of pairs that were measured; `inside` bool[g]: which of
-    the cases lie in their intervals.
+    `unseen`: cases and predictions; `seen`: the same groups with measured pairs; `inside` bool[g]: which measured
+    slowdowns lie in their intervals.
     """
     sizes = sorted({int(m) + 1 for m in unseen[0].neighbours})
     return tuple(_score(size, unseen, seen, inside) for size in (*sizes, 0)) if sizes else ()

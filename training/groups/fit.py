@@ -1,8 +1,8 @@
-"""Fits how slowdowns of groups are composed to measured groups, and its intervals to groups that were held out.
+"""Fits the group composition to measured groups, and calibrates its intervals on held-out groups.
 
-Growth and saturation have the least mean relative error over a grid, the share weight likewise where jobs were measured
-on smaller slices. Ties, and parameters that no case depends on, keep what the fit starts from. The errors are
-conformal: of each number of neighbours the distance that 90 % of cases of measured pairs, held out, stay within.
+Growth and saturation minimise the mean relative error over a grid; so does the share weight where jobs were measured on
+smaller slices. Ties, and parameters without effect on any case, keep their starting values. The interval errors are
+conformal: for each number of neighbours, 90 % of held-out cases with measured pairs have a smaller error.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ COVERED = 0.90  # share of cases that an interval holds
 
 
 def fit_composition(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOSITION) -> GroupComposition:
-    """The composition with the least mean relative error over the cases; its errors are those of `start`."""
+    """Return the composition of least mean relative error over the cases, with the interval errors of `start`."""
     best = start
     by_share = np.isfinite(cases.copies.slowdown) & cases.copies.alone
     if (~by_share).sum() >= MIN_CASES:
@@ -39,17 +39,17 @@ def fit_composition(cases: GroupCases, start: GroupComposition = DEFAULT_COMPOSI
 
 
 def relative_error(cases: GroupCases, composition: GroupComposition) -> float:
-    """Mean of |predicted ÷ measured - 1|."""
+    """Return the mean of |predicted ÷ measured - 1|."""
     return float(np.abs(cases.predicted(composition) / cases.slowdown - 1).mean())
 
 
 def calibrate(
     composition: GroupComposition, cases: GroupCases, predicted: Floats, *, with_pairs: tuple[GroupCases, Floats] | None
 ) -> GroupComposition:
-    """The composition with errors from held-out `cases` of measured pairs, and a scale of the pairs' own intervals.
+    """Return the composition with interval errors from held-out `cases` and a scale of the pairs' own intervals.
 
-    `predicted` float64[g]: of each case by a composition that was fitted without it. `with_pairs`: the same of cases
-    whose pairs are predictions for jobs never seen; their intervals get the least scale that covers.
+    `predicted` float64[g] is each case's prediction by a composition fitted without it. `with_pairs` has cases whose
+    pairs are predictions for jobs never seen; the scale is the smallest that makes their intervals cover.
     """
     by_share = np.isfinite(cases.copies.slowdown) & cases.copies.alone
     residual = np.log(cases.slowdown / predicted)
@@ -67,7 +67,7 @@ def calibrate(
 
 
 def covered(cases: GroupCases, predicted: Floats, composition: GroupComposition) -> NDArray[np.bool_]:
-    """bool[g]: does the interval around each prediction hold the measured slowdown?"""
+    """Return bool[g]: whether the interval around each prediction contains the measured slowdown."""
     residual = np.log(cases.slowdown / predicted)
     squared = np.where(residual < 0, cases.below, cases.above)
     reach = composition.log_distance(squared, cases.neighbours, copies=cases.copies)
@@ -77,9 +77,9 @@ def covered(cases: GroupCases, predicted: Floats, composition: GroupComposition)
 def _errors(
     cases: GroupCases, residual: Floats, kind: NDArray[np.bool_], default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
-    """Of each number of neighbours the error of logarithms that 90 % of the cases stay within; nondecreasing.
+    """Return, for each number of neighbours, the log error that 90 % of the cases do not exceed; nondecreasing.
 
-    The pairs' own intervals are not taken off: those of two blocks are wide, and online windows narrow them later.
+    The pairs' own intervals are not subtracted: those of two measured blocks are wide, and online windows narrow them.
     """
     errors: list[float] = []
     for further in range(1, MAX_FURTHER + 1):

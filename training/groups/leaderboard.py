@@ -1,7 +1,7 @@
-"""Leaderboards of groups of three and more: how well their composition from pairs predicts them, beside cheap rules.
+"""Leaderboards for groups of three or more jobs: errors of the composition from pairs and of simple baselines.
 
-Two splits. `group`: whole groups are held out, every pair of them was measured. `job`: whole jobs are held out, and the
-pairs of a hidden job are predictions of the model that training would publish.
+Two splits: `group` holds out whole groups, with every pair measured; `job` holds out whole jobs, whose pairs are
+predicted by the model that training would publish.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,16 +48,16 @@ class GroupScores:
     scores: tuple[SizeScore, ...]
 
     def document(self) -> dict[str, Any]:
-        """The scores as a JSON document."""
+        """Return the scores as a JSON document."""
         return asdict(self)
 
 
 def evaluate_groups(
     leaderboards: Sequence[Leaderboard], folders: Mapping[str, Sequence[Path]]
 ) -> tuple[GroupScores, ...]:
-    """The scores of all groups of the tables, `folders` by the name of their leaderboards.
+    """Return the scores of all groups of the tables; `folders` are keyed by the name of their leaderboards.
 
-    The split `job` is scored where a leaderboard has it, with the first seed and on the facts that come first.
+    The split `job` is scored where a leaderboard has it, with its first seed and first set of facts.
     """
     found: list[GroupScores] = []
     for name, paths in folders.items():
@@ -94,7 +94,7 @@ def _group_scores(
 
 
 def _scores_of_held_out_groups(cases: GroupCases) -> tuple[SizeScore, ...]:
-    """The scores of the cases of one domain, whole groups held out; none where too few groups were measured."""
+    """Return the scores of one domain's cases with whole groups held out; empty where too few groups were measured."""
     predicted, fold = predict_held_out(cases), group_folds(cases)
     if predicted is None or fold is None:
         return ()
@@ -107,7 +107,7 @@ def _scores_of_held_out_groups(cases: GroupCases) -> tuple[SizeScore, ...]:
 
 
 def groups_parts(groups: Sequence[GroupScores]) -> list[Part]:
-    """A section with a table for each of the scores; nothing without measured groups."""
+    """Return a report section with one table per score; empty without measured groups."""
     error = fixed(4)
     parts: list[Part] = []
     for each in groups:

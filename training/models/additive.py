@@ -1,4 +1,4 @@
-"""The two simplest models, which every other must beat: the mean speed, and a sum of two job effects on speed.
+"""The two simplest models, baselines for all others: the mean speed, and a sum of two job effects on speed.
 
 Both predict clipped speed, y = 1 / slowdown, since models are compared by errors of speed: on Gavel's table the MAE
 over unseen pairs is .046 with effects that add up in speed, and .053 with effects that add up in log slowdown.
@@ -31,17 +31,17 @@ class FittedAdditive:
     from_neighbour: Floats  # float64[D + 1, N + 1]
 
     def predict(self, rows: PairRows) -> Floats:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         own, from_neighbour = self.own[rows.domain, rows.victim], self.from_neighbour[rows.domain, rows.neighbour]
         speeds = self.mu[rows.domain] + own + from_neighbour
         return np.asarray(-np.log(np.clip(speeds, MIN_SPEED, MAX_SPEED)))
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """No rows: the model has no thresholds."""
+        """Return no rows, because the model has no thresholds."""
         return rows.take(np.zeros(0, dtype=np.int64))
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`: three lookups, two sums, and the logarithm."""
+        """Return the serialised `pair.onnx`: three table lookups, two sums and a logarithm."""
         import onnx.helper as h
 
         nodes = [
@@ -54,7 +54,7 @@ class FittedAdditive:
         return serialise_graph(nodes, pair_inputs(domain=True), {"log_slowdown": ["p"]}, self._constants())
 
     def to_matrix_onnx(self) -> bytes:
-        """`matrix.onnx`: the same effects of all victims, broadcast against those of all neighbours."""
+        """Return the serialised `matrix.onnx`: the effects of all victims broadcast against those of all neighbours."""
         import onnx.helper as h
 
         nodes = [h.make_node("Gather", ["mu", "domain"], ["level"])]
@@ -71,7 +71,7 @@ class FittedAdditive:
         return serialise_graph(nodes, matrix_inputs(domain=True), outputs, constants)
 
     def _as_log(self, effects: str, output: str) -> list[Any]:
-        """Nodes of the negative logarithm of the clipped sum of effects and level."""
+        """Return the ONNX nodes of -log(clipped sum of the effects and the mean speed), which is the log slowdown."""
         import onnx.helper as h
 
         return [
@@ -82,7 +82,7 @@ class FittedAdditive:
         ]
 
     def _gather(self, effect: str, ids: str, output: str) -> list[Any]:
-        """Nodes of `effect[domain, ids]`, an effect table stored flat."""
+        """Return the ONNX nodes of `effect[domain, ids]`, where the effect table is stored flat."""
         import onnx.helper as h
 
         return [
@@ -104,12 +104,12 @@ class FittedAdditive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanModel:
-    """ŷ = the weighted mean speed of the domain."""
+    """Predicts for every pair the weighted mean speed of its domain."""
 
     name: ClassVar[str] = "mean"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedAdditive:  # noqa: ARG002 - nothing here is random
-        """Average each domain."""
+        """Fit the weighted mean speed of each domain."""
 
         def mean(rows: Dataset) -> tuple[float, Floats, Floats]:
             no_effect = np.zeros(len(dataset.workloads) + 1)
@@ -126,7 +126,7 @@ class AdditiveModel:
     name: ClassVar[str] = "additive"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedAdditive:  # noqa: ARG002 - nothing here is random
-        """Solve for 2N + 1 unknowns in each domain; mu is not shrunk, and unseen jobs get effect 0."""
+        """Solve for the 2N + 1 unknowns of each domain; mu is not shrunk, and a job without rows gets effect 0."""
         return _fit_per_domain(self.name, dataset, self._solve)
 
     def _solve(self, rows: Dataset) -> tuple[float, Floats, Floats]:
@@ -147,7 +147,7 @@ class AdditiveModel:
 def _fit_per_domain(
     name: str, dataset: Dataset, solve: Callable[[Dataset], tuple[float, Floats, Floats]]
 ) -> FittedAdditive:
-    """`solve` on all rows (for the unknown domain) and on those of each domain; one without rows gets the former."""
+    """Apply `solve` to each domain's rows, and to all rows for unknown domains and for domains without rows."""
     overall = solve(dataset)
     solutions = [overall]
     for k in range(len(dataset.domains)):

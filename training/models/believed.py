@@ -1,11 +1,11 @@
-"""A model together with beliefs about the pairs of some jobs; it predicts all others by itself.
+"""A model corrected by posterior beliefs about the pairs of some jobs; other pairs get the model's own prediction.
 
 With place a(i) of job i among the believed jobs (0: none), i beside j on domain d:
 
     log ŝ = model(i, j, d) + correction[d, a(i), a(j)]
 
-where the correction is the belief's log slowdown less the model's, for the profiles that are published, times the
-weight of the belief. A job that comes with other facts is still told from the published one by the model.
+where the correction is the belief's log slowdown minus the model's for the published profiles, times the weight of the
+belief. A job whose facts differ from its published profile still gets the model's response to this difference.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBelieved:
-    """A fitted model and its corrections. `S` believed jobs, `D` domains, `N` workloads."""
+    """A fitted model and its corrections for `S` believed jobs; `D` domains, `N` workloads."""
 
     inner: FittedModel
     place: Ints  # int64[N + 1]
@@ -34,26 +34,26 @@ class FittedBelieved:
 
     @property
     def name(self) -> str:
-        """Name of the inner model."""
+        """Return the name of the inner model."""
         return self.inner.name
 
     @property
     def space(self) -> JobSpace | None:
-        """Space of the known jobs; None for a model without one."""
+        """Return the space of the known jobs, or None for a model without one."""
         space: JobSpace | None = getattr(self.inner, "space", None)
         return space
 
     def predict(self, rows: PairRows) -> Floats:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         correction = self.corrections[rows.domain, self.place[rows.victim], self.place[rows.neighbour]]
         return np.asarray(self.inner.predict(rows) + correction)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Rows on which the inner model's graph is most likely to differ from it."""
+        """Return rows on which the inner model and its exported graph are most likely to differ."""
         return self.inner.threshold_rows(rows)
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`: the inner model's graph, three lookups and a sum."""
+        """Return the serialised `pair.onnx`: the inner model's graph, three table lookups and a sum."""
         import onnx.helper as h
 
         nodes = [
@@ -80,12 +80,12 @@ class FittedBelieved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBelievedMatrix(FittedBelieved):
-    """Likewise, of a model that factorises over jobs."""
+    """A corrected model that factorises over jobs, so that it can also export a matrix graph."""
 
     inner: FittedMatrixModel
 
     def to_matrix_onnx(self) -> bytes:
-        """`matrix.onnx`: likewise, in both directions."""
+        """Return the serialised `matrix.onnx`: the inner model's matrix graph with corrections in both directions."""
         import onnx.helper as h
 
         nodes = []
@@ -109,13 +109,13 @@ class FittedBelievedMatrix(FittedBelieved):
 
 
 def with_corrections(model: FittedModel, place: Ints, corrections: Floats) -> FittedBelieved:
-    """The model with these corrections, of the kind that the model is: one that factorises over jobs stays so."""
+    """Return the model with these corrections; a model that factorises over jobs keeps its matrix graph."""
     kind = FittedBelievedMatrix if hasattr(model, "to_matrix_onnx") else FittedBelieved
     return kind(inner=model, place=place, corrections=corrections)  # type: ignore[arg-type]
 
 
 def _lookup(victim: str, neighbour: str, output: str) -> list[Any]:
-    """Nodes of `corrections[domain, victim, neighbour]`, a table stored flat."""
+    """Return the ONNX nodes of `corrections[domain, victim, neighbour]`, where the table is stored flat."""
     import onnx.helper as h
 
     return [

@@ -1,6 +1,6 @@
-"""Any model behind the completion of facts: absent facts are estimated first, in training as in serving.
+"""A model with completion of facts before it: absent facts are estimated first, in training and in serving.
 
-The inner model is fitted on completed rows and its graph reads such; `predict` takes rows as they were encoded.
+The inner model is fitted on completed rows and its graph reads completed rows; `predict` takes rows as encoded.
 """
 
 from collections.abc import Sequence
@@ -23,77 +23,77 @@ ENCODER = FeatureEncoder()  # computes the columns of a pair again from its two 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCompleted:
-    """A fitted model with the completion of its training rows."""
+    """A fitted model with the fact completion of its training rows."""
 
     inner: Any  # a FittedModel, perhaps with a `space` or `to_matrix_onnx`
     completion: FactCompletion
 
     @property
     def name(self) -> str:
-        """Name of the inner model."""
+        """Return the name of the inner model."""
         return str(self.inner.name)
 
     @property
     def space(self) -> JobSpace | None:
-        """Space of the known jobs; None for a model without one."""
+        """Return the space of the known jobs, or None for a model without one."""
         space: JobSpace | None = getattr(self.inner, "space", None)
         return space
 
     def completed(self, rows: PairRows) -> PairRows:
-        """The rows that the inner model reads."""
+        """Return the rows with absent facts estimated, as the inner model reads them."""
         return complete_rows(rows, self.completion)
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         return np.asarray(self.inner.predict(self.completed(rows)), dtype=np.float64)
 
     def novelty(self, rows: PairRows) -> NDArray[np.float64]:
-        """Novelty of each pair, float64[p] in [0, 1]; 0 for a model without a space of jobs."""
+        """Return the novelty of each pair, float64[p] in [0, 1]; 0 for a model without a space of jobs."""
         if self.space is None:
             return np.zeros(len(rows))
         victim, neighbour = (self.space.novelty(*self.completion.complete(jobs)) for jobs in jobs_of_rows(rows))
         return pair_novelty(victim, neighbour)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Rows on which the inner model's graph is most likely to differ from it."""
+        """Return rows on which the inner model and its exported graph are most likely to differ."""
         return self.inner.threshold_rows(self.completed(rows))  # type: ignore[no-any-return]
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx` of the inner model: it reads completed rows."""
+        """Return the serialised `pair.onnx` of the inner model, which reads completed rows."""
         return bytes(self.inner.to_onnx())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedModel:
-    """Settings of a model that is fitted on completed rows."""
+    """Settings of a model that is fitted on rows with estimated absent facts."""
 
     inner: ModelSettings
 
     @property
     def name(self) -> str:
-        """Name of the inner model."""
+        """Return the name of the inner model."""
         return self.inner.name
 
     def fit(self, dataset: Dataset, seed: int) -> FittedCompleted:
-        """Learn the completion from the jobs of these rows, and fit the inner model on the completed rows."""
+        """Fit the completion on the jobs of these rows, then the inner model on the completed rows."""
         completion = completion_of(dataset)
         return FittedCompleted(inner=self.inner.fit(complete_dataset(dataset, completion), seed), completion=completion)
 
 
 def settings_of(model: ModelSettings) -> ModelSettings:
-    """The settings of the model itself."""
+    """Return the settings of the model without fact completion."""
     return model.inner if isinstance(model, CompletedModel) else model
 
 
 def exported_form(model: FittedModel, dataset: Dataset) -> tuple[Any, Dataset]:
-    """(the model whose graph is exported, the rows that this graph reads)."""
+    """Return the model whose graph is exported, and the dataset in the form that this graph reads."""
     if isinstance(model, FittedCompleted):
         return model.inner, complete_dataset(dataset, model.completion)
     return model, dataset
 
 
 def completion_of(dataset: Dataset) -> FactCompletion:
-    """The completion that the distinct jobs of the rows allow."""
+    """Return a fact completion fitted on the distinct jobs of the dataset."""
     jobs = np.ascontiguousarray(np.concatenate(jobs_of_rows(dataset.rows)))
     workload = np.concatenate([dataset.rows.victim, dataset.rows.neighbour])
     _, first = np.unique(jobs.view(np.uint32), axis=0, return_index=True)  # by bits: NaN equals NaN
@@ -101,12 +101,12 @@ def completion_of(dataset: Dataset) -> FactCompletion:
 
 
 def complete_dataset(dataset: Dataset, completion: FactCompletion) -> Dataset:
-    """The dataset with completed rows."""
+    """Return the dataset with absent facts estimated."""
     return replace(dataset, rows=complete_rows(dataset.rows, completion))
 
 
 def complete_rows(rows: PairRows, completion: FactCompletion) -> PairRows:
-    """The rows with the absent facts of both jobs estimated."""
+    """Return the rows with the absent facts of both jobs estimated."""
     victims, neighbours = jobs_of_rows(rows)
     if not (np.isnan(victims).any() or np.isnan(neighbours).any()):
         return rows
@@ -116,20 +116,20 @@ def complete_rows(rows: PairRows, completion: FactCompletion) -> PairRows:
 
 
 def jobs_of_rows(rows: PairRows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(victims, neighbours), float32[p, F] each."""
+    """Return the encoded victims and neighbours of the rows, float32[p, F] each."""
     width = len(ENCODER.job_names)
     return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
 
 
 def completion_of_model(model: FittedModel, dataset: Dataset) -> FactCompletion:
-    """The completion that a fitted model reads its rows behind; of a model without one, that of the dataset's jobs."""
+    """Return the fact completion of a fitted model; for a model without one, a completion fitted on the dataset."""
     return model.completion if isinstance(model, FittedCompleted) else completion_of(dataset)
 
 
 def encoded_workloads(
     dataset: Dataset, domain: int, tables: Sequence[Table], encoder: PairEncoder, completion: FactCompletion
 ) -> NDArray[np.float32]:
-    """float32[N, F]: the profile of every workload on the domain's device type; NaN where there is none."""
+    """Return float32[N, F]: the encoded profile of each workload on the domain's device type; NaN without one."""
     profiles = {(job.workload, job.device_type): job for job in known_profiles(tables).jobs}
     place = dataset.domains[domain]
     rows = np.full((len(dataset.workloads), len(dataset.job_columns)), np.nan, dtype=np.float32)

@@ -1,7 +1,7 @@
-"""The ensemble of Gaussian process and trees: a mean of their log slowdowns, weighted by the novelty of the pair.
+"""An ensemble of a Gaussian process and trees: the mean of their log slowdowns, weighted by the novelty of the pair.
 
-Its trees read the columns of the two jobs alone, so that both members factorise over jobs: `pair.onnx` and
-`matrix.onnx` are the same model.
+The trees read only columns of single jobs, so that both members factorise over jobs and `pair.onnx` and `matrix.onnx`
+express the same model.
 """
 
 from dataclasses import dataclass, field
@@ -26,32 +26,32 @@ FACTORISING_TREES = GbdtModel(contention=False, leaves=8, rounds=400, learning_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedEnsemble:
-    """Both fitted members."""
+    """The fitted Gaussian process and the fitted trees."""
 
     name: str
     gp: FittedGp
     gbdt: FittedGbdt
 
     def predict(self, rows: PairRows) -> Floats:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         weight = gp_weight(self.novelty(rows))
         return np.asarray(weight * self.gp.predict(rows) + (1.0 - weight) * self.gbdt.predict(rows))
 
     @property
     def space(self) -> JobSpace:
-        """The space of the known jobs, by which novelty is measured."""
+        """Return the space of the known jobs, by which novelty is measured."""
         return self.gp.space
 
     def novelty(self, rows: PairRows) -> Floats:
-        """Novelty of each pair, float64[p] in [0, 1]."""
+        """Return the novelty of each pair, float64[p] in [0, 1]."""
         return self.gp.novelty(rows)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Rows on the thresholds of the trees."""
+        """Return rows that lie on the split thresholds of the trees."""
         return self.gbdt.threshold_rows(rows)
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`: the graphs of both members on the same inputs, and their weighted sum."""
+        """Return the serialised `pair.onnx`: both members' graphs on the same inputs, and their weighted sum."""
         import onnx.helper as h
 
         from interfere.training.models.gp.graph import WeightedGpPairGraph
@@ -67,7 +67,7 @@ class FittedEnsemble:
         return join_graphs({"gp/": weighted_gp, "gbdt/": self.gbdt.to_onnx()}, nodes, {"log_slowdown": ["p"]})
 
     def to_matrix_onnx(self) -> bytes:
-        """`matrix.onnx`: likewise, in both directions."""
+        """Return the serialised `matrix.onnx`: both members' matrix graphs and their weighted sums, both ways."""
         import onnx.helper as h
 
         from interfere.training.models.gp.graph import WeightedGpMatrixGraph
@@ -90,16 +90,16 @@ class FittedEnsemble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleModel:
-    """Settings of both members."""
+    """The settings of the Gaussian process and of the trees."""
 
     gp: GpModel = field(default_factory=GpModel)
     gbdt: GbdtModel = FACTORISING_TREES
     name: ClassVar[str] = "ensemble"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedEnsemble:
-        """Fit each member on all rows."""
+        """Fit both members on all rows."""
         return self.combine(self.gp.fit(dataset, seed), self.gbdt.fit(dataset, seed))
 
     def combine(self, gp: FittedGp, gbdt: FittedGbdt) -> FittedEnsemble:
-        """The ensemble of two members that are fitted already."""
+        """Return the ensemble of two members that are already fitted."""
         return FittedEnsemble(name=self.name, gp=gp, gbdt=gbdt)

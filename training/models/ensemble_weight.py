@@ -15,5 +15,5 @@ NOVELTY_START, NOVELTY_END = 0.05, 0.2  # held-out jobs of known families lie mo
 
 
 def gp_weight(novelty: Any) -> Any:
-    """Weight of the Gaussian process, elementwise for an array or a tensor; the trees get 1 - weight."""
+    """Return the weight of the Gaussian process, elementwise for an array or a tensor; the trees get 1 - weight."""
     return KNOWN - (KNOWN - NOVEL) * ((novelty - NOVELTY_START) / (NOVELTY_END - NOVELTY_START)).clip(0.0, 1.0)

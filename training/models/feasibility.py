@@ -1,4 +1,5 @@
-"""Fits the probability that a pair fits one device: logistic regression on the memory sum, with one effect a workload.
+"""Fits the probability that a pair fits in a device's memory: logistic regression on the memory sum and workload
+effects.
 
 Law: a dataset in which too few pairs failed to fit gives no model; the server then decides by the memory sum alone.
 """
@@ -27,14 +28,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeasibilityRows:
-    """Ordered pairs that ran or failed for want of memory, in a dataset that every split can read."""
+    """Ordered pairs that ran or failed for lack of memory, as a dataset that can be split like the slowdown data."""
 
     dataset: Dataset
     feasible: NDArray[np.bool_]  # bool[p]
 
     @property
     def memory_sum(self) -> Floats:
-        """Sum of both peaks ÷ the device's memory, float64[p]; NaN where a peak is unknown."""
+        """Return float64[p]: the sum of both peaks ÷ the device's memory; NaN where a peak is unknown."""
         column = self.dataset.pair_columns.index(MEMORY_SUM_COLUMN)
         return self.dataset.rows.pairs[:, column].astype(np.float64)
 
@@ -44,13 +45,13 @@ class FeasibilityRows:
 
 
 def feasibility_rows(tables: Sequence[Table], encoder: PairEncoder, *, metric: str) -> FeasibilityRows:
-    """All pairs of the tables that ran, or could not for want of memory. Raises what `build_dataset` raises."""
+    """Return all pairs of the tables that ran or failed for lack of memory. Raises the errors of `build_dataset`."""
     dataset = build_dataset(tables, encoder, metric=metric, statuses=(PairStatus.OK, PairStatus.INFEASIBLE))
     return FeasibilityRows(dataset=dataset, feasible=~np.isnan(dataset.log_slowdown))
 
 
 def fit_feasibility(rows: FeasibilityRows) -> Feasibility | None:
-    """Maximise the penalised likelihood by Newton's method; None where too few pairs fit, or too few do not."""
+    """Return the model of maximal penalised likelihood (Newton's method); None with too few pairs of either kind."""
     # 1. Build the design matrix: intercept, log memory sum, one indicator a workload.
     known = np.isfinite(rows.memory_sum) & (rows.memory_sum > 0)
     fits = rows.feasible[known].astype(np.float64)

@@ -29,18 +29,18 @@ TREE_SIZES_LINE = re.compile(r"^tree_sizes=.*\n", re.MULTILINE)
 
 
 def floor32(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Largest float32 not above each value."""
+    """Return the largest float32 that is not above each value."""
     nearest = values.astype(np.float32)
     return np.where(nearest.astype(np.float64) > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
 
 def fill_missing(pairs: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Replace NaN by `ABSENT`: float32[p, f]."""
+    """Return float32[p, f] with NaN replaced by `ABSENT`."""
     return np.where(np.isnan(pairs), ABSENT, pairs)
 
 
 def round_thresholds(model_text: str) -> str:
-    """The LightGBM model text with each threshold rounded down to float32; predicts the same on float32 rows."""
+    """Return the LightGBM model text with thresholds rounded down to float32; float32 rows get equal predictions."""
 
     def round_line(match: re.Match[str]) -> str:
         values = floor32(np.array([float(v) for v in match[1].split()], dtype=np.float64))
@@ -60,16 +60,16 @@ class FittedGbdt:
     round_on_export: bool = True  # False exports the float64 thresholds as they are: tests show that this fails
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         if len(rows) == 0:
             return np.zeros(0)
         filled = fill_missing(rows.pairs[:, : self.columns])
         return np.asarray(_booster(self.model_text).predict(filled, num_threads=1), dtype=np.float64)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Three rows for each split, of at most `MAX_SPLITS_CHECKED` splits.
+        """Return three rows for each split, of at most `MAX_SPLITS_CHECKED` splits, to test the exported graph.
 
-        A given row is moved onto the float32 below the threshold, to the next float32, and to the nearest one.
+        In each, the split column of a given row is set to the float32 below, next above or nearest to the threshold.
         """
         splits = [split for split in self._splits() if abs(split[1]) < -ABSENT / 2][:MAX_SPLITS_CHECKED]
         if not splits or len(rows) == 0:
@@ -84,7 +84,7 @@ class FittedGbdt:
         return replace(moved, pairs=pairs)
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`: replace absent features, sum the trees, flatten."""
+        """Return the serialised `pair.onnx`: replace absent features, sum the trees, flatten."""
         import onnx.helper as h
         from onnxmltools.convert import convert_lightgbm
         from onnxmltools.convert.common.data_types import FloatTensorType
@@ -111,12 +111,12 @@ class FittedGbdt:
         return serialise_graph(nodes, pair_inputs(), {"log_slowdown": ["p"]}, constants)
 
     def factors(self, job_columns: int) -> TreeFactors:
-        """The leaves as boxes of victims times boxes of neighbours, of trees that read the columns of the two jobs."""
+        """Return each leaf as a box of victims times a box of neighbours, for trees over columns of single jobs."""
         assert self.columns == 2 * job_columns, "trees that read no column of the pair"
         return factorise(_booster(round_thresholds(self.model_text)), job_columns)
 
     def _splits(self) -> list[tuple[int, float]]:
-        """Distinct (column, threshold) of the inner nodes, in tree order."""
+        """Return the distinct (column, threshold) of the inner nodes, in tree order."""
         splits: list[tuple[int, float]] = []
 
         def collect(node: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ class FittedGbdt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GbdtModel:
-    """Small trees, strong shrinkage: tables here hold hundreds to thousands of rows."""
+    """Settings of the trees: small trees and strong shrinkage, for tables of hundreds to thousands of rows."""
 
     rounds: int = 400
     learning_rate: float = 0.06

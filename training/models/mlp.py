@@ -1,4 +1,4 @@
-"""The two-tower model: trains the network of `two_tower` on ordered pairs, and exports it as pair and matrix graph."""
+"""The two-tower model: trains the network of `two_tower` on ordered pairs and exports it as pair and matrix graphs."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,7 +23,7 @@ class FittedMlp:
     contention_columns: int = 0  # number of columns after those of the two jobs; the towers do not read them
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         import torch
 
         from interfere.training.models.two_tower import PairGraph
@@ -34,11 +34,11 @@ class FittedMlp:
         return np.asarray(predicted.numpy(), dtype=np.float64)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """No rows: the network is continuous."""
+        """Return no rows, because the network is continuous."""
         return rows.take(np.zeros(0, dtype=np.int64))
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`."""
+        """Return the serialised `pair.onnx` graph."""
         from interfere.training.models.torch_export import pair_module_to_onnx
         from interfere.training.models.two_tower import PairGraph
 
@@ -46,7 +46,7 @@ class FittedMlp:
         return pair_module_to_onnx(PairGraph(self.towers), columns, ["log_slowdown"], domain=False)
 
     def to_matrix_onnx(self) -> bytes:
-        """`matrix.onnx`."""
+        """Return the serialised `matrix.onnx` graph."""
         from interfere.training.models.torch_export import matrix_module_to_onnx
         from interfere.training.models.two_tower import MatrixGraph
 
@@ -99,7 +99,7 @@ class MlpModel:
         identities = torch.from_numpy(dataset.rows.victim), torch.from_numpy(dataset.rows.neighbour)
 
         def losses(victim: Any, neighbour: Any) -> Any:
-            """Huber loss per member and row, float32[K, p]."""
+            """Return the Huber loss of each member and row, float32[K, p]."""
             u, _ = towers.encode(victims, victim)
             _, v = towers.encode(neighbours, neighbour)
             predicted = towers.pairwise(u, v)
@@ -139,7 +139,7 @@ class MlpModel:
         return FittedMlp(name=self.name, towers=towers.eval(), contention_columns=contention_columns)
 
     def _towers(self, dataset: Dataset, generator: Any) -> "Towers":
-        """The untrained network, whose output level is the mean log slowdown."""
+        """Return the untrained network, whose output bias is the mean log slowdown."""
         import torch
 
         from interfere.training.models.two_tower import Towers
@@ -161,7 +161,7 @@ class MlpModel:
 def _validation_rows(
     group: NDArray[np.int64], members: int, share: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """bool[K, p]: for each member the rows of a random share of the unordered pairs, at least one pair."""
+    """Return bool[K, p]: each member's validation rows, a random share of the unordered pairs, at least one pair."""
     groups = np.unique(group)
     size = min(len(groups) - 1, max(1, round(share * len(groups))))
     drawn = [rng.choice(groups, size=size, replace=False) for _ in range(members)]

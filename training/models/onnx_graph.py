@@ -14,7 +14,7 @@ Shape = Sequence[str | int | None]
 
 
 def pair_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
-    """Names, types and shapes of the inputs of `pair.onnx`; `domain` adds the input of graphs with terms per domain."""
+    """Return names, types and shapes of the inputs of `pair.onnx`; `domain` adds the input of per-domain terms."""
     return {
         "pairs": (np.float32, ["p", "f"]),
         "victim": (np.int64, ["p"]),
@@ -24,7 +24,7 @@ def pair_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Sh
 
 
 def matrix_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
-    """Names, types and shapes of the inputs of `matrix.onnx`; a matrix has one domain."""
+    """Return names, types and shapes of the inputs of `matrix.onnx`, where all pairs have one domain."""
     return {
         "victims": (np.float32, ["v", "F"]),
         "victim_id": (np.int64, ["v"]),
@@ -40,7 +40,7 @@ def serialise_graph(
     outputs: Mapping[str, Shape],
     constants: Mapping[str, NDArray[Any]],
 ) -> bytes:
-    """Serialise a graph of these nodes as a checked ONNX model with float32 outputs."""
+    """Return these nodes as a serialised, checked ONNX model with float32 outputs."""
     import onnx
     import onnx.helper as h
     from onnx import numpy_helper
@@ -69,10 +69,10 @@ def join_graphs(
     constants: Mapping[str, NDArray[Any]] | None = None,
     inputs: Mapping[str, tuple[type[np.generic], Shape]] | None = None,
 ) -> bytes:
-    """One model of several graphs on the same inputs; `nodes` read their outputs, the `constants` and the `inputs`.
+    """Return one ONNX model of several graphs on shared inputs, followed by `nodes` that combine their outputs.
 
-    `graphs` by prefix: the prefix stands before all names of its graph except the inputs. `inputs`: those that the
-    nodes read, where the graphs may lack them.
+    `graphs` maps a prefix to a graph; the prefix is added to all names of the graph except inputs. `inputs` are further
+    inputs that `nodes` read and the graphs may lack.
     """
     import onnx
     import onnx.helper as h
@@ -103,7 +103,7 @@ def join_graphs(
 
 
 def share_equal_constants(graph: bytes) -> bytes:
-    """The graph with one of each set of equal constants: torch's exporter repeats a constant at every use."""
+    """Return the graph with equal constants merged, since torch's exporter repeats a constant at every use."""
     import onnx
 
     model = onnx.load_from_string(graph)
@@ -122,7 +122,7 @@ def share_equal_constants(graph: bytes) -> bytes:
 
 
 def stamp_fingerprint(graph: bytes, fingerprint: str) -> bytes:
-    """Write the encoder's fingerprint into the metadata, and remove notes that name paths of the exporting machine."""
+    """Return the graph with the encoder's fingerprint as metadata, without the exporting machine's paths."""
     import onnx
 
     model = onnx.load_from_string(graph)

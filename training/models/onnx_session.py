@@ -10,7 +10,7 @@ from interfere.training.dataset import PairRows
 
 
 def open_session(graph: bytes) -> Any:
-    """An ONNX Runtime session on one thread."""
+    """Return a single-threaded ONNX Runtime session of a serialised graph."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -19,7 +19,7 @@ def open_session(graph: bytes) -> Any:
 
 
 def run_pair_graph(session: Any, rows: PairRows) -> NDArray[np.float64]:
-    """Log slowdowns of a pair graph, float64[p]."""
+    """Return the log slowdowns of a pair graph, float64[p]."""
     feeds = {"pairs": rows.pairs, "victim": rows.victim, "neighbour": rows.neighbour, "domain": rows.domain}
     return np.asarray(session.run(["log_slowdown"], select_feeds(session, feeds))[0], dtype=np.float64)
 
@@ -32,7 +32,7 @@ def run_matrix_graph(
     neighbour_id: NDArray[np.int64],
     domain: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log slowdowns of a matrix graph: (of victims beside neighbours, of neighbours beside victims), float64[v, n]."""
+    """Return log slowdowns of victims beside neighbours and of neighbours beside victims, float64[v, n] each."""
     feeds = {
         "victims": victims,
         "victim_id": victim_id,

@@ -1,4 +1,4 @@
-"""What every model is: frozen settings that fit a dataset, and a fitted model that predicts and exports itself.
+"""The protocols of a model: frozen settings that fit a dataset, and a fitted model that predicts and exports itself.
 
 Law 1: `predict` and the exported graph read the same inputs (`PairRows`) and agree within the parity budget.
 Law 2: equal dataset and seed give equal predictions.
@@ -14,24 +14,24 @@ from interfere.training.dataset import Dataset, PairRows
 
 
 class FittedModel(Protocol):
-    """A model after fitting."""
+    """A fitted model, which predicts log slowdowns and exports itself as an ONNX graph."""
 
     @property
     def name(self) -> str:
-        """Unique among the models that are compared; those that ship are in `interfere.training.models.catalogue`."""
+        """Return a name unique among the compared models; `interfere.training.models.catalogue` has those that ship."""
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
 
     def to_onnx(self) -> bytes:
         """`pair.onnx`: pairs float32[p, f], victim int64[p], neighbour int64[p] → log_slowdown float32[p]."""
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Rows on which the exported graph is most likely to differ from the model; none for a continuous model."""
+        """Return rows on which the exported graph is most likely to differ from the model; none if it is continuous."""
 
 
 class FittedMatrixModel(FittedModel, Protocol):
-    """A model that factorises over jobs: a matrix of all pairs costs one encoding per job."""
+    """A model that factorises over jobs, so that a matrix of all pairs needs only one encoding per job."""
 
     def to_matrix_onnx(self) -> bytes:
         """`matrix.onnx`: victims float32[v, F], victim_id int64[v], neighbours float32[n, F], neighbour_id int64[n]
@@ -43,7 +43,7 @@ class ModelSettings(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique among the models that are compared; those that ship are in `interfere.training.models.catalogue`."""
+        """Return a name unique among the compared models; `interfere.training.models.catalogue` has those that ship."""
 
     def fit(self, dataset: Dataset, seed: int) -> FittedModel:
-        """Fit on all rows of `dataset`."""
+        """Fit the model on all rows of `dataset`; equal seeds give equal models."""

@@ -12,7 +12,7 @@ MATRIX_OUTPUTS = ("log_victim", "log_neighbour")
 
 
 def pair_module_to_onnx(module: Any, columns: int, outputs: list[str], *, domain: bool = True) -> bytes:
-    """`pair.onnx` of a module with the arguments pairs, victim, neighbour and optionally domain."""
+    """Return the `pair.onnx` of a torch module with the arguments pairs, victim, neighbour and optionally domain."""
     import torch
 
     names = ["victim", "neighbour", *(["domain"] if domain else [])]
@@ -40,7 +40,7 @@ def matrix_module_to_onnx(
 
 
 def _export(module: Any, inputs: dict[str, Any], dynamic: dict[str, Any], outputs: list[str]) -> bytes:
-    """Export, with the exporter's own warnings and log lines silenced."""
+    """Return the module as a serialised ONNX graph, with the exporter's warnings and log lines silenced."""
     import torch
 
     logger = logging.getLogger("torch.onnx")

@@ -34,7 +34,7 @@ class TreeFactors:
     value: NDArray[np.float32]  # float32[K]
 
     def matrix_graph(self, absent: np.float32) -> bytes:
-        """`matrix.onnx`; an absent feature counts as `absent`."""
+        """Return the serialised `matrix.onnx`; absent features are read as the value `absent`."""
         import onnx.helper as h
 
         nodes = [
@@ -60,8 +60,10 @@ class TreeFactors:
         return serialise_graph(nodes, matrix_inputs(), {"log_victim": shape, "log_neighbour": shape}, constants)
 
     def _membership(self, jobs: str, role: str) -> list[Any]:
-        """Nodes of float32[K, n]: which of the jobs meet the conditions of each leaf in a role; a victim's times the
-        leaf values."""
+        """Return ONNX nodes of float32[K, n]: 1 where a job meets a leaf's conditions for its role, else 0.
+
+        For the role of the victim, the values are multiplied by the leaf values.
+        """
         import onnx
         import onnx.helper as h
 
@@ -82,7 +84,7 @@ class TreeFactors:
         return [*nodes, h.make_node("Mul", [f"{name}_met", "value"], [name])]
 
     def _literals(self, jobs: str) -> list[Any]:
-        """Nodes of bool[2S, n]: every split and its negation, of every job."""
+        """Return ONNX nodes of bool[2S, n]: the value of every split and its negation for each job."""
         import onnx.helper as h
 
         return [
@@ -97,7 +99,7 @@ class TreeFactors:
 
 
 def factorise(booster: Any, job_columns: int) -> TreeFactors:
-    """The leaves of a LightGBM model over the columns of victim and neighbour, `job_columns` each, in tree order."""
+    """Return the leaves of a LightGBM model, in tree order, over `job_columns` of the victim and of the neighbour."""
     # 1. List the leaves with the conditions on either job.
     leaves: list[tuple[float, list[Condition], list[Condition]]] = []
 

@@ -58,7 +58,7 @@ class Towers(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
         self.mask_scale.copy_((missing_share > 0) & (missing_share < 1))
 
     def encode(self, jobs: Tensor, identity: Tensor) -> tuple[Tensor, Tensor]:
-        """u and v, float32[K, n, head] each, of jobs float32[n, F] and identities int64[K, n] or int64[n]."""
+        """Return u and v, float32[K, n, head] each, for jobs float32[n, F] and identities int64[K, n] or int64[n]."""
         missing = jobs.isnan()
         values = torch.where(missing, torch.zeros_like(jobs), (jobs - self.centre) * self.scale).clamp(-CLIP, CLIP)
         facts = torch.cat([values, missing.to(jobs.dtype) * self.mask_scale], dim=-1)
@@ -73,7 +73,7 @@ class Towers(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
         return encoded @ self.as_victim + self.bias, encoded @ self.as_neighbour
 
     def pairwise(self, u: Tensor, v: Tensor) -> Tensor:
-        """Log slowdown by each member: float32[K, p] of u and v, float32[K, p, head] each."""
+        """Return each member's log slowdown, float32[K, p], from u and v, float32[K, p, head] each."""
         return (torch.relu(u + v) @ self.out + self.level).squeeze(-1)
 
 
@@ -85,7 +85,7 @@ class PairGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
         self.towers = towers
 
     def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor) -> Tensor:
-        """log_slowdown float32[p]."""
+        """Return log_slowdown float32[p]."""
         width = self.towers.centre.shape[0]
         u, _ = self.towers.encode(pairs[:, :width], victim)
         _, v = self.towers.encode(pairs[:, width : 2 * width], neighbour)
@@ -102,7 +102,7 @@ class MatrixGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the check
     def forward(
         self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """log_victim, log_neighbour: float32[v, n] each."""
+        """Return log_victim and log_neighbour, float32[v, n] each."""
         u_rows, v_rows = (_concatenated_heads(side) for side in self.towers.encode(victims, victim_id))
         u_columns, v_columns = (_concatenated_heads(side) for side in self.towers.encode(neighbours, neighbour_id))
         out = self.towers.out.reshape(-1) / self.towers.out.shape[0]
@@ -113,5 +113,5 @@ class MatrixGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the check
 
 
 def _concatenated_heads(heads: Tensor) -> Tensor:
-    """float32[n, K · head] of float32[K, n, head]."""
+    """Return float32[n, K · head]: the heads of all K members side by side, from float32[K, n, head]."""
     return heads.permute(1, 0, 2).flatten(1)
