@@ -59,9 +59,11 @@ def test_a_device_with_seats_is_ranked(client: PolicyClient) -> None:
 
 
 def test_guests_that_end_first_are_asked_for_with_any_number_of_seats(client: PolicyClient) -> None:
-    """No remaining time is known here, so no guest is sure to end first."""
-    plan = client.match(snapshot(limits=Limits.of(guest_ends_first=True)))
-    assert [action.kind for action in plan.actions] == [ActionKind.WAIT] * 2
+    residents = tuple(replace(job, remaining_s=100.0) for job in RESIDENTS)
+    devices = (Device(id="d", type=DEVICE_TYPE, seats=4, residents=residents),)
+    jobs = (Job(id="long", workload="stream", remaining_s=1e6), Job(id="short", workload="train", remaining_s=10.0))
+    plan = client.match(snapshot(pending=jobs, devices=devices, limits=Limits.of(guest_ends_first=True)))
+    assert [action.kind for action in plan.actions] == [ActionKind.WAIT, ActionKind.START_SHARED]
 
 
 def test_too_many_seats_are_refused_and_the_server_goes_on(client: PolicyClient) -> None:
