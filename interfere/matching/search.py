@@ -32,7 +32,9 @@ from interfere.matching.programs import (
 from interfere.matching.residual import best_columns
 from interfere.time_budget import TimeBudget
 
-FIRST_PER_JOB = 6  # groups of one or two of each job that the first linear program has, the cheapest
+# Groups of one or two of each job class that the first linear program has: the cheapest, and some at random. Many jobs
+# are cheapest beside the same few; without the others the prices are far off, and more rounds and columns follow.
+FIRST_PER_JOB, RANDOM_PER_JOB = 2, 10
 WAITING_WEIGHT = 2.0  # of waiting in one sum with costs, beside the largest cost of a group
 SHARE_OF_BUDGET = 0.5  # of what is left, for a level that is not the last
 EQUAL = 1e-11  # of the largest price: a reduced cost below is rounding
@@ -119,11 +121,15 @@ def solve_levels(
 
 
 def _first_columns(problem: PlacementProblem, guide: Level) -> Ints:
-    """Return the waiting columns and the cheapest groups of one or two jobs: the best few of each host and job."""
+    """Return the columns of the first linear program: all that wait, of the groups of one or two jobs the cheapest few
+    of each host and job class, and some at random; the same problem always gets the same columns."""
     size = problem.size
     per_job = np.where(problem.allowed & (problem.host != WAITS) & (size <= 2), guide.cost / size, np.inf)
     small = best_columns(problem, per_job, np.inf, per_class=FIRST_PER_JOB)
-    return np.concatenate([np.flatnonzero(problem.host == WAITS), small])
+    possible = np.flatnonzero(np.isfinite(per_job))
+    most = min(len(possible), RANDOM_PER_JOB * len(problem.demand))
+    spread = np.random.default_rng(0).choice(possible, most, replace=False)
+    return np.unique(np.concatenate([np.flatnonzero(problem.host == WAITS), small, spread]))
 
 
 def _combined(problem: PlacementProblem, waiting: Sequence[Level], guide: Level) -> Level:
