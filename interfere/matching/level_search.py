@@ -25,11 +25,11 @@ from interfere.matching.rounding import PatternRounding
 from interfere.matching.tolerance import LEVEL_TOLERANCE, level_tolerance
 from interfere.time_budget import TimeBudget
 
-SCALED_SUM = 1e4  # what the sum of a level is scaled to for HiGHS
-NEGATIVE = 1e-9  # of that sum: a reduced cost below -1e-9 of it is negative
+SCALED_SUM = 1e4  # HiGHS sees the level's sum scaled to this value
+NEGATIVE = 1e-9  # a reduced cost below -NEGATIVE times the level's sum is negative
 NEAR_COLUMNS = (1_000, 6_000, 30_000)  # of an integer program: few improve the placement, all up to the gap prove it
-SHARE_OF_COLUMNS = 0.8  # of what is left, where not every group is listed; the rest proves and rounds
-MAX_NODES = (20, 200, 1_000)  # of its search tree: keeps it deterministic and short
+SHARE_OF_COLUMNS = 0.8  # of the time, to add columns where not every group is one; the rest proves and rounds
+MAX_NODES = (20, 200, 1_000)  # nodes of the integer search tree: keeps the search deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
 LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved: half of all rounds gain less

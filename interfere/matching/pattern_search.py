@@ -29,8 +29,8 @@ from interfere.matching.programs import Restriction
 
 ACTIVE_PATTERNS = 40_000  # among which columns are looked for first, and as many again, evenly of hosts and sizes
 
-CENTER = 0.8  # share of the best prices so far in those at which columns are looked for
-FEW_COLUMNS = 20  # so few of these prices: columns are looked for at those of the linear program too
+CENTER = 0.8  # weight of the best prices in the smoothed prices at which columns are priced
+FEW_COLUMNS = 20  # below this number of new columns, unsmoothed prices are tried too
 NEAR_COLUMNS = 1_000  # that are added at once where not each host and job needs some
 
 

@@ -38,7 +38,7 @@ class Patterns:
     excess: Floats  # float64[p, m]
     domain: Ints  # int64[p]: which lines its jobs have
     host: Ints  # int64[p]
-    takes: Ints  # int64[p]: of the supply of its host
+    takes: Ints  # int64[p]: units of its host's supply that each pattern takes
 
     def among(self, rows: Ints) -> "Patterns":
         """Return the patterns of the given rows."""

@@ -26,7 +26,7 @@ class Cutoff:
     """A host on which all groups up to some size are columns, and larger groups only in part."""
 
     host: int
-    takes: int  # of the supply by each group: tells jobs on several devices from those on one
+    takes: int  # units of supply that each group takes, e.g. the devices of a gang
     listed_size: int
     largest_size: int
 
@@ -41,10 +41,10 @@ class PlacementProblem:
     max_devices: int
     members: Ints  # int64[c, m]: the classes of each group, NOBODY where it is smaller
     host: Ints  # int64[c]: WAITS for a job that waits
-    takes: Ints  # int64[c]: of the supply of its host
+    takes: Ints  # int64[c]: units of its host's supply that each column takes
     allowed: Bools  # bool[c]
     cutoffs: tuple[Cutoff, ...] = ()  # none where every group is a column
-    patterns: Patterns | None = None  # groups that become columns when they are found
+    patterns: Patterns | None = None  # groups that become columns when pricing finds them
 
     @property
     def size(self) -> Ints:

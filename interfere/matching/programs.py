@@ -25,7 +25,7 @@ from interfere.matching.problem import (
 from interfere.time_budget import TimeBudget
 
 TOLERANCE = 1e-9  # of HiGHS, in scaled units; the least that it takes is 1e-10
-INTEGRALITY = 1e-6  # a value of a linear solution so near to a whole number is one
+INTEGRALITY = 1e-6  # a linear solution's value this close to an integer counts as integer
 PRIMAL_SIMPLEX = 4  # of the option simplex_strategy: added columns leave the basis feasible
 # A limit of 0 would else scale its row beyond the numbers that HiGHS takes (1e15): share of the largest cost, and cost.
 MIN_LIMIT_SHARE, MIN_LIMIT = 1e-4, 1e-6
@@ -67,7 +67,7 @@ class Restriction:
 class LinearAnswer:
     """A solution of the linear program with its dual prices."""
 
-    columns: Ints  # int64[n]: those at hand then
+    columns: Ints  # int64[n]: the columns in the program at that time
     x: Floats  # float64[n]
     prices: Prices
 

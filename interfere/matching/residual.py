@@ -18,9 +18,9 @@ from interfere.matching.problem import (
 from interfere.matching.programs import Restriction, solve_integer_program
 from interfere.time_budget import TimeBudget
 
-MAX_COLUMNS, MAX_NODES = 1_000, 20  # of the integer program over the rest, and nodes of its search tree
+MAX_COLUMNS, MAX_NODES = 1_000, 20  # of the residual integer program: columns, and nodes of its search tree
 MAX_RANKED = 100_000  # columns of least reduced cost among which the best of each host and job are looked for
-LARGE_SHARE = 0.5  # of a column in a linear solution over patterns: it is kept as a whole
+LARGE_SHARE = 0.5  # fractional part from which a column is fixed in full
 
 
 def best_columns(problem: PlacementProblem, reduced: Floats, limit: float, per_class: int = BEST_PER_JOB) -> Ints:

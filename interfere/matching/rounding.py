@@ -27,8 +27,8 @@ from interfere.matching.residual import possible_columns, residual_problem, with
 from interfere.time_budget import TimeBudget
 
 WAITING_COST = 10.0  # of a job that waits, beside the mean cost of a job
-FEW_JOBS = 40  # are left to the integer program
-MAX_PROGRAMS = 12  # linear programs over what is left
+FEW_JOBS = 40  # at most this many jobs are placed by the integer program
+MAX_PROGRAMS = 12  # linear programs over residual problems
 ROUNDS = 4  # of pricing in each
 NEAR_COLUMNS = 1_500  # of each, and of the integer program: those of least reduced cost
 MAX_NODES = 20  # of the integer program's search tree
@@ -77,7 +77,7 @@ class PatternRounding:
         self._add_groups(residual, prices, of_all=True)
         residual, restriction = self._extended(residual, limits)
         level, waits = self._level, residual.host == WAITS
-        joins = not restriction.allowed[waits].any()  # who is not placed joins a group
+        joins = not restriction.allowed[waits].any()  # unplaced jobs join a group
         if joins:
             level = replace(level, cost=np.where(waits, self._waiting_cost, level.cost))
             restriction = replace(restriction, allowed=restriction.allowed | waits)

@@ -36,7 +36,7 @@ from interfere.time_budget import TimeBudget
 # are cheapest beside the same few; without the others the prices are far off, and more rounds and columns follow.
 FIRST_PER_JOB, RANDOM_PER_JOB = 2, 10
 WAITING_WEIGHT = 2.0  # of waiting in one sum with costs, beside the largest cost of a group
-SHARE_OF_BUDGET = 0.5  # of what is left, for a level that is not the last
+SHARE_OF_BUDGET = 0.5  # of the remaining time, for a level that is not the last
 EQUAL = 1e-11  # of the largest price: a reduced cost below is rounding
 NO_GAP = 1e-12
 LIMIT_SLACK = 1e-10  # relative: sums of the same costs in another order
@@ -65,7 +65,7 @@ class Solution:
     values: tuple[float, ...]
     lower_bounds: tuple[float, ...]
     certificates: tuple[LevelCertificate, ...]
-    problem: PlacementProblem  # with the columns that were found
+    problem: PlacementProblem  # with the generated columns
     levels: tuple[Level, ...]
     guide: Level
 

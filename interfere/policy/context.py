@@ -73,8 +73,8 @@ class PlanningContext:
     predictor: Predictor
     catalogue: JobCatalogue
     decision_id: str = ""
-    other_device_types: tuple[str, ...] = ()  # of the scope, where the snapshot is a subproblem of it
-    custom_objective: Objective | None = None  # in place of the one that the snapshot names
+    other_device_types: tuple[str, ...] = ()  # in a subproblem: the device types of the whole scope
+    custom_objective: Objective | None = None  # replaces the objective that the snapshot names
     budget: TimeBudget = UNLIMITED  # for everything that the decision does
     _classes: dict[object, DeviceClass] = field(default_factory=dict, repr=False)  # of devices, by all that they say
     _predictions: dict[object, tuple[MatrixBatch, MatrixPrediction]] = field(default_factory=dict, repr=False)

@@ -149,9 +149,9 @@ class _UnpromisedPlan:
     """A plan for the jobs and devices that no promise refers to."""
 
     plan: Plan
-    snapshot: Snapshot  # what the plan was made for
+    snapshot: Snapshot  # the subproblem that the plan solves
     held_back: dict[str, Rule]  # pending jobs that are not in it, by id, with the rule
-    timed: TimedPlan  # the same plan with what the ledger keeps of it
+    timed: TimedPlan  # the same plan with the entries that the ledger stores
 
 
 def _plan_around_deadlines(
