@@ -81,7 +81,7 @@ def read_span(cell: Interval, min_window_s: float) -> Interval:
 
 
 def cut_at_cells(window: Interval, cell_s: float, min_window_s: float) -> list[Interval]:
-    """The parts of a window between whole multiples of `cell_s`; no part is shorter than `min_window_s` by a cut."""
+    """Split a window at the whole multiples of `cell_s`. A cut that would leave less than `min_window_s` is not made."""
     first, last = math.ceil(window[0] / cell_s), math.floor(window[1] / cell_s)
     cuts = [
         k * cell_s

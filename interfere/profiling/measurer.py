@@ -204,7 +204,7 @@ class _Measurement:
 
     @property
     def schedule(self) -> BlockSchedule:
-        """The groups of all jobs that have a profile, or may yet get one."""
+        """Return the groups to measure together: those of jobs that were profiled alone, or whose profiling may still succeed."""
         return self.config.schedule(
             [name for name in self.config.names if name in self.profiles or name in self.unprofiled]
         )

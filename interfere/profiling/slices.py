@@ -237,7 +237,7 @@ class CountedSlices:
 
 
 def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSlices:
-    """Sum the valid slices among slices of one kind (alone, or with neighbours)."""
+    """Return the number and the sums of the valid slices among slices of one kind (alone, or with neighbours)."""
     kept = countable(slices, usual_clock_s)
     walls_s = np.array([undisturbed_s(each, usual_clock_s) for each in kept])
     steps = np.array([each.steps for each in kept])

@@ -65,7 +65,7 @@ class DecisionTurns:
 
     @contextmanager
     def of_anybody(self) -> Iterator[None]:
-        """Wait for the turn of a computation that changes nothing."""
+        """Wait until a computation that only reads may run, whoever asked for it."""
         _wait(self._slots.acquire)
         try:
             yield

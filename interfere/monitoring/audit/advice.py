@@ -200,5 +200,5 @@ def next_pairs(
 
 
 def _uncertainty(side: Side) -> float:
-    """Half a 95 % interval of the lost share of progress; of an unknown slowdown, half of all."""
+    """Return half the width of the 95 % interval of the lost share of progress; 0.5 where the slowdown is unknown."""
     return 0.5 if side.origin is Origin.UNKNOWN else min(0.5, 1.96 * side.log_sd / side.slowdown)

@@ -324,7 +324,8 @@ class GroupTable:
         return ends
 
     def is_possible(self, members: Ints) -> Bools:
-        """bool[g]: is a group without residents, every pair of which is allowed, within memory and caps?"""
+        """bool[g]: does each group fit the device's memory and keep all slowdown caps? No group has residents, and all pairs
+        inside the groups are allowed."""
         group = self._groups(members, ())
         possible = self._fits(group)
         if self._chooses_mode:
@@ -363,7 +364,7 @@ class GroupTable:
         return median * math.exp(-distances[0]), median * math.exp(distances[1])
 
     def _groups(self, members: Ints, residents: Sequence[int]) -> Ints:
-        """int64[m + r, g]: everybody of each group."""
+        """int64[m + r, g]: the indices of all members of each group: its m jobs, then its r residents."""
         beside = self._k + np.array(residents, dtype=np.int64)
         return np.concatenate([members.T, np.broadcast_to(beside[:, None], (len(beside), len(members)))])
 

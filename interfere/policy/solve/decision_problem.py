@@ -108,7 +108,7 @@ class DecisionProblem:
         return [job - first for job in self.problem.members[column].tolist() if job != NOBODY]
 
     def _residents_of(self, column: int) -> tuple[int, ...]:
-        """The residents that a column's group joins, as places among those of its table."""
+        """Return the indices, among the residents of its table, of the residents that a column's group joins."""
         return self.hosts[int(self.problem.host[column])].residents
 
     def extended(self, problem: PlacementProblem, levels: Sequence[Level], total_cost: Level) -> "DecisionProblem":

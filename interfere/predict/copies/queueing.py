@@ -58,7 +58,7 @@ class ModelDemands(NamedTuple):
     item_s: float  # w₁
 
     def of(self, size: int, batch: int) -> BatchDemand:
-        """The demand of a batch in a slice."""
+        """Return the seconds that a batch of requests needs of the host, the transfer and a MIG slice of this size."""
         service_s = self.launch_s / size**LAUNCH_POWER + self.item_s * batch / size**ITEM_POWER
         return BatchDemand(self.host_s, self.transfer_s * batch, service_s)
 
@@ -87,7 +87,7 @@ class FixedBatchDemands(NamedTuple):
     work_s: float  # w
 
     def of(self, size: int) -> BatchDemand:
-        """The demand of a batch in a slice."""
+        """Return the seconds that a batch of requests needs of the host, of waiting and of a MIG slice of this size."""
         return BatchDemand(self.host_s, self.think_s, self.work_s / size**BATCH_POWER)
 
 
