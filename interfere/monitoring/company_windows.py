@@ -81,7 +81,9 @@ def read_span(cell: Interval, min_window_s: float) -> Interval:
 
 
 def cut_at_cells(window: Interval, cell_s: float, min_window_s: float) -> list[Interval]:
-    """Split a window at the whole multiples of `cell_s`. A cut that would leave less than `min_window_s` is not made."""
+    """Split a window at the whole multiples of `cell_s`. A cut that would leave less than `min_window_s` is not
+    made.
+    """
     first, last = math.ceil(window[0] / cell_s), math.floor(window[1] / cell_s)
     cuts = [
         k * cell_s

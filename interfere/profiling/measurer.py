@@ -204,7 +204,9 @@ class _Measurement:
 
     @property
     def schedule(self) -> BlockSchedule:
-        """Return the groups to measure together: those of jobs that were profiled alone, or whose profiling may still succeed."""
+        """Return the groups to measure together: those of jobs that were profiled alone, or whose profiling may still
+        succeed.
+        """
         return self.config.schedule(
             [name for name in self.config.names if name in self.profiles or name in self.unprofiled]
         )

@@ -32,7 +32,9 @@ MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
 
 
 def refuse(job_id: str, partner_id: str, rule: Rule) -> Refusal:
-    """Return the refusal of a pair, with the rule that forbids it; with an empty partner, of a job that may not start alone."""
+    """Return the refusal of a pair, with the rule that forbids it; with an empty partner, of a job that may not start
+    alone.
+    """
     return Refusal(job_id=job_id, partner_id=partner_id, reason=render(rule), rule=rule)
 
 

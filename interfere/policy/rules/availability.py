@@ -43,7 +43,9 @@ class AvailabilityRule:
     """The pairs of which one job may not start on the device class; residents run there already."""
 
     def __init__(self, row_rules: Sequence[Rule | None], column_rules: Sequence[Rule | None]) -> None:
-        """`row_rules`, `column_rules`: the `start_rule` of each job of the rows and of the columns; None for residents."""
+        """`row_rules`, `column_rules`: the `start_rule` of each job of the rows and of the columns; None for
+        residents.
+        """
         self._row_rules, self._column_rules = row_rules, column_rules
         rows, columns = (
             np.array([rule is not None for rule in rules], dtype=bool) for rules in (row_rules, column_rules)
