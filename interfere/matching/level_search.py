@@ -28,7 +28,7 @@ from interfere.time_budget import TimeBudget
 SCALED_SUM = 1e4  # HiGHS sees the level's sum scaled to this value
 NEGATIVE = 1e-9  # a reduced cost below -NEGATIVE times the level's sum is negative
 NEAR_COLUMNS = (1_000, 6_000, 30_000)  # of an integer program: few improve the placement, all up to the gap prove it
-SHARE_OF_COLUMNS = 0.8  # of the time, to add columns where not every group is one; the rest proves and rounds
+SHARE_OF_COLUMNS = 0.8  # of the time, to add columns; the rest proves and rounds
 MAX_NODES = (20, 200, 1_000)  # nodes of the integer search tree: keeps the search deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
@@ -98,7 +98,7 @@ class LevelSearch:
             self._add_first_patterns()
         program.extend(self.problem, self.level, self.restriction)
         program.add(np.concatenate([self.columns, self.best.column]))
-        budget = self._budget if self._lists_all else self._budget.share(SHARE_OF_COLUMNS)
+        budget = self._budget.share(SHARE_OF_COLUMNS)
         while True:
             linear = program.solve(budget)
             if linear is None:

@@ -22,6 +22,7 @@ from interfere.policy.solve.starts import start_groups
 from interfere.policy.solve.submission_order import in_order_of_submission
 from interfere.policy.validate import validate_snapshot
 from interfere.records import LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.time_budget import TimeBudget
 
 # Costs of pairs and seats up to which all parts are planned as one problem: they take 20 ms.
@@ -73,8 +74,9 @@ def _plan_together(context: PlanningContext) -> Plan:
     """The plan of pending jobs as one problem."""
     queue = context.snapshot.pending
     # 1. What may start, and at which cost, and the greedy baseline; start weights only where some job waits.
-    decision, greedy = place_greedily(decision_problem(context, by_start_weight=False), queue)
-    if waiting_jobs(decision, greedy):
+    crowded = _outnumber_seats(context.snapshot)
+    decision, greedy = place_greedily(decision_problem(context, by_start_weight=crowded), queue)
+    if not crowded and waiting_jobs(decision, greedy):
         decision, greedy = place_greedily(decision_problem(context, by_start_weight=True), queue)
     # 2. The search from the baseline; of equals the jobs that were submitted first.
     budget = context.budget.share(SHARE_OF_SEARCH)
@@ -87,6 +89,17 @@ def _plan_together(context: PlanningContext) -> Plan:
     found = _plan(replace(solved, placement=placement), greedy, answer, context)
     # 4. Where that would let jobs end later on average, the order of submission instead.
     return in_order_of_submission(found, decision, context) if decision.prices_waiting else found
+
+
+def _outnumber_seats(snapshot: Snapshot) -> bool:
+    """Whether the pending jobs ask for more seats than are free, so that some have to wait whatever is decided.
+
+    The seats of a device that grants memory follow from its grants: with such a device the answer is no.
+    """
+    if not all(math.isnan(device.granule_bytes) for device in snapshot.devices):
+        return False
+    free = sum((device.seats or DEFAULT_SEATS) - len(device.residents) for device in snapshot.devices)
+    return sum(job.gpus for job in snapshot.pending) > free
 
 
 def _nothing_pending(context: PlanningContext) -> Plan:
