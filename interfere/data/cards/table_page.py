@@ -151,10 +151,11 @@ def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
 def _status_columns(path: str = "") -> list[Column]:
     """Columns with the number of rows of each status; `path` leads from a record to its SlowdownFigures."""
     count = attrgetter(f"{path}count")
-    return [
-        Column(status.value, COUNT, of=lambda each, status=status: count(each)(status))  # type: ignore[misc]
-        for status in PairStatus
-    ]
+
+    def column(status: PairStatus) -> Column:
+        return Column(status.value, COUNT, of=lambda record: count(record)(status))
+
+    return [column(status) for status in PairStatus]
 
 
 def _slowdown_columns(path: str = "") -> list[Column]:

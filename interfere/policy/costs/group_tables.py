@@ -324,9 +324,10 @@ class GroupTable:
         return ends
 
     def is_possible(self, members: Ints) -> Bools:
-        """bool[g]: does each group fit the device's memory and keep all slowdown caps? No group has residents, and
-        all pairs
-        inside the groups are allowed."""
+        """bool[g]: does each group fit the device's memory and keep all slowdown caps?
+
+        No group has residents, and all pairs inside the groups are allowed.
+        """
         group = self._groups(members, ())
         possible = self._fits(group)
         if self._chooses_mode:
