@@ -24,7 +24,8 @@ from interfere.sharing_modes import DEFAULT_MODE
 
 if TYPE_CHECKING:
     from interfere.monitoring.audit.audit import AuditReport
-    from interfere.monitoring.prometheus import PrometheusSource, SavedAnswers
+    from interfere.monitoring.prometheus import PrometheusSource
+    from interfere.monitoring.saved_answers import SavedAnswers
     from interfere.monitoring.settings import MonitoringSettings
 
 TRIES = 3  # a long audit should not end with one request that timed out
@@ -113,7 +114,7 @@ def _source(
 ) -> "tuple[PrometheusSource | SavedAnswers, str]":
     """Return the source of the series, and its name for the report."""
     if path is not None:
-        from interfere.monitoring.prometheus import SavedAnswers
+        from interfere.monitoring.saved_answers import SavedAnswers
 
         return SavedAnswers(path, settings), path.name
     from interfere.monitoring.prometheus import PrometheusSource

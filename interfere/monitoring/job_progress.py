@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.data.importers.monitoring.site_samples import GAP
-from interfere.monitoring.samples import Floats, SampleSeries, sampling_interval_s
+from interfere.monitoring.samples import GAP, Floats, SampleSeries, sampling_interval_s
 
 IDLE_S = 60.0  # a job without a step for so long at an edge of a window is loading or finishing: that time is left out
 Interval = tuple[float, float]
@@ -51,9 +50,9 @@ class JobProgress:
         return start_s, float(times_s[last]) if ends_early else window[1]
 
     def measure(self, window: Interval) -> "MeasuredSteps | None":
-        """The steps made in a window; None with fewer than two samples in it, or without a step."""
+        """Return the steps made in a window; None where it holds fewer than two samples, a reset, or no step."""
         times_s, steps = self._inside(window)
-        if len(times_s) < 2 or not steps[-1] > steps[0]:
+        if len(times_s) < 2 or (np.diff(steps) < 0).any() or not steps[-1] > steps[0]:
             return None
         return MeasuredSteps(
             start_s=float(times_s[0]), end_s=float(times_s[-1]), steps=float(steps[-1] - steps[0]), samples=len(times_s)

@@ -16,8 +16,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from interfere.data.importers.monitoring.site_samples import BLANK_RANGES, METRICS
 from interfere.monitoring.company_windows import Stretch, cut_at_cells, stretches
+from interfere.monitoring.dcgm import BLANK_RANGES, METRICS
 from interfere.monitoring.job_progress import Interval, JobProgress, MeasuredSteps, intersect, progress_of_job
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
@@ -144,7 +144,9 @@ class _Jobs:
 
 
 @dataclass(slots=True)
-class _Device:
+class DeviceSamples:
+    """The samples of one device: when each job and no job was seen on it, its gauges, and its stretches."""
+
     identity: DeviceIdentity
     times_s: dict[str, list[Floats]] = field(default_factory=lambda: defaultdict(list))  # by job id
     idle_times_s: list[Floats] = field(default_factory=list)
@@ -156,7 +158,7 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
     """The windows that end in (cell start, cell end], from samples over at least `read_span` of the cell."""
     left_out: Counter[str] = Counter()
     # 1. Sort device series by device and job.
-    devices, job_of_series = _devices(block.device, labels, left_out)
+    devices, job_of_series = samples_by_device(block.device, labels, left_out)
     # 2. Join progress series to jobs.
     counters = _counters_by_job(block, labels, settings, job_of_series, left_out)
     # 3. Stretches of constant company, and the jobs that are on several devices at once.
@@ -166,7 +168,7 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
         identity={job.id: job for job in job_of_series.values()},
         counters=counters,
         runs={job_id: counter.runs() for job_id, counter in counters.items()},
-        on_several_devices=_jobs_on_several_devices(devices),
+        on_several_devices=jobs_on_several_devices(devices),
     )
     # 4. Windows that end in the cell, and time shared within it.
     windows = tuple(
@@ -186,11 +188,14 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
     )
 
 
-def _devices(
+def samples_by_device(
     series: Sequence[SampleSeries], labels: SiteLabels, left_out: Counter[str]
-) -> tuple[list[_Device], dict[int, JobIdentity]]:
-    """Return the devices in order of their ids, and the job of each series by the index of the series."""
-    devices: dict[str, _Device] = {}
+) -> tuple[list[DeviceSamples], dict[int, JobIdentity]]:
+    """Return the devices in order of their ids, and the job of each series by the index of the series.
+
+    Series without a device or a device type are counted in `left_out`.
+    """
+    devices: dict[str, DeviceSamples] = {}
     job_of_series: dict[int, JobIdentity] = {}
     for k, each in enumerate(series):
         identity = labels.device(each)
@@ -199,7 +204,7 @@ def _devices(
                 "series without UUID" if identity is None else "series without modelName (--device-type names it)"
             ] += 1
             continue
-        device = devices.setdefault(identity.id, _Device(identity=identity))
+        device = devices.setdefault(identity.id, DeviceSamples(identity=identity))
         job = labels.job(each)
         if job is None:
             device.idle_times_s.append(each.times_s)
@@ -234,7 +239,8 @@ def _counters_by_job(
     return {job_id: progress for job_id, progress in found.items() if progress is not None}
 
 
-def _jobs_on_several_devices(devices: Sequence[_Device]) -> frozenset[str]:
+def jobs_on_several_devices(devices: Sequence[DeviceSamples]) -> frozenset[str]:
+    """Return the jobs that held several devices at the same time."""
     spans: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for device in devices:
         for stretch in device.stretches:
@@ -251,7 +257,9 @@ def _jobs_on_several_devices(devices: Sequence[_Device]) -> frozenset[str]:
     return frozenset(gangs)
 
 
-def _windows(device: _Device, stretch: Stretch, jobs: _Jobs, settings: MonitoringSettings) -> Iterator[CompanyWindow]:
+def _windows(
+    device: DeviceSamples, stretch: Stretch, jobs: _Jobs, settings: MonitoringSettings
+) -> Iterator[CompanyWindow]:
     """Yield the windows into which one stretch of constant company is cut."""
     # 1. Samples can lie up to one interval inside either edge: a time of min_window_s shows so much less.
     shortest_s = settings.min_window_s - (1.5 + JITTER) * stretch.interval_s
@@ -270,7 +278,7 @@ def _windows(device: _Device, stretch: Stretch, jobs: _Jobs, settings: Monitorin
                 yield _window(device, stretch, part, jobs)
 
 
-def _window(device: _Device, stretch: Stretch, part: Interval, jobs: _Jobs) -> CompanyWindow:
+def _window(device: DeviceSamples, stretch: Stretch, part: Interval, jobs: _Jobs) -> CompanyWindow:
     # 1. The time in which every job with a counter was stepping; a job that loads its data slows no other down.
     active = {job_id: jobs.counters[job_id].stepping_span(part) for job_id in stretch.job_ids & jobs.counters.keys()}
     stepping = [part]
@@ -305,7 +313,9 @@ def _window(device: _Device, stretch: Stretch, part: Interval, jobs: _Jobs) -> C
     )
 
 
-def _shared_times(devices: Sequence[_Device], jobs: Mapping[str, JobIdentity], cell: Interval) -> Iterator[SharedTime]:
+def _shared_times(
+    devices: Sequence[DeviceSamples], jobs: Mapping[str, JobIdentity], cell: Interval
+) -> Iterator[SharedTime]:
     """The time of each stretch within the cell; a stretch lasts about one sampling interval beyond its last sample."""
     for device in devices:
         for stretch in device.stretches:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from interfere.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
+GAP = 2.5  # in sampling intervals: one missing sample is an irregularity of the scrape, two are a gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,8 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from interfere.data.importers.monitoring.site_samples import BY_WORKLOAD
 from interfere.errors import InvalidInputError, Violation
+from interfere.monitoring.dcgm import BY_WORKLOAD
 from interfere.records.checks import check, text_violations
 from interfere.sharing_modes import SharingMode, set_sharing_mode
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.monitoring.site_samples import BY_WORKLOAD, EXPORTED_PREFIX, workload_of_pod
+from interfere.monitoring.dcgm import BY_WORKLOAD, EXPORTED_PREFIX, workload_of_pod
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 

@@ -107,9 +107,8 @@ def helios(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a job trace of SenseTime's Helios clusters."""
-    imported = _imported(
-        "lucid:import_helios", path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name
-    )
+    options = {"vc_config": vc_config, "gpus_per_node": gpus_per_node, "name": out.resolve().name}
+    imported = _imported("data.importers.lucid:import_helios", path, **options)
     write_and_report(out, imported, as_json=as_json)
 
 
@@ -122,9 +121,8 @@ def philly(
     as_json: JsonFlag = False,
 ) -> None:
     """Import one of Gavel's job traces with the arrivals of Philly."""
-    imported = _imported(
-        "gavel:import_philly", path, throughputs=throughputs, device_type=device, name=out.resolve().name
-    )
+    options = {"throughputs": throughputs, "device_type": device, "name": out.resolve().name}
+    imported = _imported("data.importers.gavel:import_philly", path, **options)
     write_and_report(out, imported, as_json=as_json)
 
 
@@ -144,9 +142,10 @@ def job_csv(
     as_json: JsonFlag = False,
 ) -> None:
     """Import jobs from a CSV file as a trace: times in seconds, or as 2026-11-22T10:00:00."""
-    from interfere.data.importers.site_traces import column_map
+    from interfere.data.importers.site_traces import column_map, import_job_csv
 
-    _import_site("import_job_csv", path, column_map(column or ()), out=out, workloads=workloads, as_json=as_json)
+    imported = import_job_csv(path, column_map(column or ()), **_site_options(out, workloads))
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -161,8 +160,10 @@ def pods(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the pods of a Kubernetes cluster as a job trace."""
-    options = {"name_label": name_label, "resource": resource}
-    _import_site("import_pods", path, out=out, workloads=workloads, as_json=as_json, **options)
+    from interfere.data.importers.site_traces import import_pods
+
+    imported = import_pods(path, name_label=name_label, resource=resource, **_site_options(out, workloads))
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -179,21 +180,16 @@ def sacct(
 
     Slurm must count GPUs: AccountingStorageTRES=gres/gpu,gres/shard in slurm.conf.
     """
-    _import_site("import_sacct", path, out=out, workloads=workloads, as_json=as_json)
+    from interfere.data.importers.site_traces import import_sacct
+
+    write_and_report(out, import_sacct(path, **_site_options(out, workloads)), as_json=as_json)
 
 
-def _import_site(
-    importer: str, path: Path, *arguments: Any, out: Path, workloads: Path | None, as_json: bool, **options: Any
-) -> None:
-    """Import what a site's own scheduler recorded, write it as a trace, and report it.
-
-    `workloads` is a file that maps names of jobs to workloads; without it the names are the workloads.
-    """
+def _site_options(out: Path, workloads: Path | None) -> dict[str, Any]:
+    """Return the name of the trace, and the map from names of jobs to workloads that the file `workloads` holds."""
     from interfere.data.importers.site_traces import read_workload_map
 
-    names = None if workloads is None else read_workload_map(workloads)
-    options |= {"workloads": names, "name": out.resolve().name}
-    write_and_report(out, _imported(f"site_traces:{importer}", path, *arguments, **options), as_json=as_json)
+    return {"name": out.resolve().name, "workloads": None if workloads is None else read_workload_map(workloads)}
 
 
 # --- measurements and profiles ---------------------------------------------------------------------------------------
@@ -213,7 +209,8 @@ def gavel(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Gavel's throughputs of training jobs, alone and in pairs."""
-    write_and_report(out, _with_static(_imported("gavel:import_gavel", path), static=static), as_json=as_json)
+    imported = _imported("data.importers.gavel:import_gavel", path)
+    write_and_report(out, _with_static(imported, static=static), as_json=as_json)
 
 
 @app.command()
@@ -224,7 +221,8 @@ def lucid(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Lucid's pairs and solo profiles on an RTX 3090."""
-    write_and_report(out, _with_static(_imported("lucid:import_lucid", path), static=static), as_json=as_json)
+    imported = _imported("data.importers.lucid:import_lucid", path)
+    write_and_report(out, _with_static(imported, static=static), as_json=as_json)
 
 
 @app.command()
@@ -234,7 +232,7 @@ def parvagpu(
     as_json: JsonFlag = False,
 ) -> None:
     """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies are a pair, more a group."""
-    write_and_report(out, _imported("parvagpu:import_parvagpu", path), as_json=as_json)
+    write_and_report(out, _imported("data.importers.parvagpu:import_parvagpu", path), as_json=as_json)
 
 
 @app.command()
@@ -277,17 +275,8 @@ def nsys(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
-    _import_kernels(
-        "nsys",
-        path,
-        out,
-        as_json,
-        step_time_s,
-        device_type=device,
-        name=name,
-        steps=steps,
-        step_range=step_range,
-    )
+    options = {"device_type": device, "name": name, "steps": steps, "step_range": step_range}
+    _import_kernels("nsys", path, out, as_json, step_time_s, **options)
 
 
 @app.command()
@@ -324,7 +313,7 @@ def dcgm(
     -d start=UNIX -d end=UNIX -d step=15
     """
     options = {"by": by, "step_metric": step_metric, "rates": rates, "device_type": device, "mode": mode}
-    write_and_report(out, _imported("monitoring.dcgm:import_dcgm", path, **options), as_json=as_json)
+    write_and_report(out, _imported("monitoring.dcgm_import:import_dcgm", path, **options), as_json=as_json)
 
 
 def _import_kernels(
@@ -339,12 +328,10 @@ def _import_kernels(
     write_and_report(out, imported, as_json=as_json)
 
 
-def _imported(importer: str, path: Path, *arguments: Any, **options: Any) -> "ImportResult":
-    """Return what an importer, named `module:function` in `interfere.data.importers`, reads from a file or folder."""
+def _imported(importer: str, path: Path, **options: Any) -> "ImportResult":
+    """Return what an importer, named `module:function` below `interfere`, reads from a file or folder."""
     module, _, function = importer.partition(":")
-    imported: ImportResult = getattr(import_module(f"interfere.data.importers.{module}"), function)(
-        path, *arguments, **options
-    )
+    imported: ImportResult = getattr(import_module(f"interfere.{module}"), function)(path, **options)
     return imported
 
 

@@ -1,12 +1,17 @@
 """Reads time series from saved answers of Prometheus: the JSON of `/api/v1/query_range`, in one or several files.
 
-Laws: the samples of a series are in order of time; a NaN sample stays NaN.
+The answer of `/api/v1/query` for a range has the same form. Laws: the samples of a `TimeSeries` are in order of time,
+and its NaN samples stay NaN.
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from interfere.data.importers.import_result import SourceFile
 from interfere.data.importers.strict_reading import (
@@ -17,7 +22,10 @@ from interfere.data.importers.strict_reading import (
     require_number,
     require_object,
 )
-from interfere.errors import TableError
+from interfere.errors import InvalidInputError, TableError
+from interfere.monitoring.dcgm import METRICS
+from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
+from interfere.monitoring.settings import MonitoringSettings
 
 QUERY_AGAIN = "save the answer of /api/v1/query_range as it comes"
 
@@ -32,9 +40,15 @@ class TimeSeries:
     labels: tuple[tuple[str, str], ...]
     samples: tuple[tuple[float, float], ...]  # (unix time in s, value)
 
-    def label(self, name: str) -> str:
-        """The value of a label; empty where the series has no such label."""
-        return dict(self.labels).get(name, "")
+    @property
+    def columns(self) -> tuple[Floats, Floats]:
+        """The times and the values of all samples, both float64[n]."""
+        table = np.array(self.samples, dtype=np.float64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    def without_nan(self) -> SampleSeries:
+        """Return the series as arrays, without its NaN samples."""
+        return SampleSeries.from_samples(self.name, dict(self.labels), *self.columns)
 
 
 def json_files(path: Path) -> tuple[Path, ...]:
@@ -100,3 +114,61 @@ def _sample(path: Path, keys: tuple[str, ...], value: Any) -> tuple[float, float
     if not isinstance(text, str) or not NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         fail_at_key(path, (*keys, "1"), "a finite number as text expected", text, 'Prometheus writes "0.97"')
     return time_s, float(text)
+
+
+class SavedAnswers:
+    """The samples of one file, or of all JSON files of a folder. Implements SampleSource."""
+
+    def __init__(self, path: Path, settings: MonitoringSettings) -> None:
+        """Read everything. Raises TableError, which names file and key, or InvalidInputError."""
+        if settings.progress_is_counter and "{" in settings.progress:
+            raise InvalidInputError(
+                "saved answers are told apart by name alone", value=settings.progress, remedy="leave the labels out"
+            )
+        every = [series for file in json_files(path) for series in read_time_series(file, nameless=True)[0]]
+        device = [series for series in every if series.name in METRICS]
+        wanted = settings.progress if settings.progress_is_counter else ""
+        progress = [series for series in every if settings.progress and series.name == wanted]
+        if not device:
+            raise TableError(
+                f"{path.name}: no DCGM metric",
+                value=f"{len(every)} series",
+                remedy=f"save a query of {next(iter(METRICS))} and other DCGM_FI_* metrics",
+            )
+        if settings.progress and not progress:
+            remedy = "save its answer into the same folder"
+            raise InvalidInputError("no series of the job counter", value=settings.progress, remedy=remedy)
+        self._block = SampleBlock(device=merged_series(device), progress=merged_series(progress))
+
+    def now_s(self) -> float:
+        """The time of the last sample."""
+        return max(float(series.times_s[-1]) for series in self._block.device if len(series.times_s))
+
+    def first_s(self) -> float:
+        """The time of the first sample."""
+        return min(float(series.times_s[0]) for series in self._block.device if len(series.times_s))
+
+    def read(self, start_s: float, end_s: float) -> SampleBlock:
+        """All samples from `start_s` to `end_s`."""
+        return self._block.between(start_s, end_s)
+
+    def device_label_names(self) -> frozenset[str]:
+        """The names of all labels on device series."""
+        return self._block.label_names
+
+
+def merged_series(series: Sequence[TimeSeries]) -> tuple[SampleSeries, ...]:
+    """Merge series with equal labels into one, since a long time span is often saved in several answers."""
+    parts: dict[tuple[tuple[str, str], ...], list[TimeSeries]] = defaultdict(list)
+    for each in series:
+        if each.samples:
+            parts[each.labels].append(each)
+    return tuple(
+        SampleSeries.from_samples(
+            answers[0].name,
+            dict(labels),
+            np.concatenate([answer.columns[0] for answer in answers]),
+            np.concatenate([answer.columns[1] for answer in answers]),
+        )
+        for labels, answers in parts.items()
+    )
