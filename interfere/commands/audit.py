@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress as Bar
 
-from interfere.commands.monitoring_options import (
-    By,
-    DeviceType,
-    ExporterDelay,
-    LabelMap,
-    MinWindow,
-    Mode,
-    ProgressOption,
-    Step,
-    TokenFile,
-    monitoring_settings,
-)
+from interfere.commands.monitoring_options import TokenFile, monitoring_settings
+from interfere.commands.options import with_options
 from interfere.commands.output import JsonFlag, emit, err, progress_note
-from interfere.sharing_modes import DEFAULT_MODE
 
 if TYPE_CHECKING:
     from interfere.monitoring.audit.audit import AuditReport
@@ -34,7 +23,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@with_options("settings", monitoring_settings)
 def audit(
+    *,
     prometheus: Annotated[str | None, typer.Option(help="Address of Prometheus, such as http://host:9090.")] = None,
     from_files: Annotated[
         Path | None, typer.Option(help="Saved answers of Prometheus instead: a JSON file, or a folder of them.")
@@ -43,15 +34,7 @@ def audit(
     until: Annotated[
         str | None, typer.Option(help="End of these days: 2026-10-31, 2026-10-31T08:00, or unix seconds. Default: now.")
     ] = None,
-    progress: ProgressOption = "",
-    by: By = "workload",
-    label_map: LabelMap = None,
-    device: DeviceType = "",
-    mode: Mode = DEFAULT_MODE,
-    cell: Annotated[str, typer.Option(help="Read this much time at once; a smaller one needs less memory.")] = "1h",
-    min_window: MinWindow = "60s",
-    exporter_delay: ExporterDelay = "0s",
-    step: Step = "15s",
+    settings: "MonitoringSettings",
     token_file: TokenFile = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("audit.html"),
     as_json: JsonFlag = False,
@@ -65,17 +48,6 @@ def audit(
 
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
-    settings = monitoring_settings(
-        progress=progress,
-        by=by,
-        label_map=label_map,
-        device=device,
-        mode=mode,
-        cell=cell,
-        min_window=min_window,
-        exporter_delay=exporter_delay,
-        step=step,
-    )
     source, name = _source(prometheus, from_files, settings, token_file)
     report = _read(source, settings, days, until)
     document = audit_document(report, name)

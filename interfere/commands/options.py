@@ -1,7 +1,10 @@
 """Options and forms of arguments that several commands share."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +21,30 @@ StoreFile = Annotated[
     typer.Option("--store", help="SQLite file of the server's store. Default: WORK/store.db.", show_default=False),
 ]
 Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
+
+
+def with_options(parameter: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that replaces one parameter of a command by the options of `make`.
+
+    The options are the parameters of `make`; the command is called with the value that `make` returns for them.
+    """
+    options = inspect.signature(make).parameters
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            made = make(**{name: values.pop(name) for name in options})
+            command(**values, **{parameter: made})
+
+        replaced: list[inspect.Parameter] = []
+        for each in inspect.signature(command).parameters.values():
+            replaced += options.values() if each.name == parameter else (each,)
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in replaced]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads first
+        return run
+
+    return decorate
 
 
 def parse_pair(text: str) -> tuple[str, str]:

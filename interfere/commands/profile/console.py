@@ -1,4 +1,4 @@
-"""What the commands of `interfere profile` show in the terminal: a bar while they measure, then the table."""
+"""What the commands of `interfere profile` share: options, a bar while they measure, and the table in the end."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import emit, err, progress_note
 from interfere.reports.document import Part, Sentence, Table, Tone
 from interfere.time_left import time_left_line
@@ -20,6 +21,36 @@ if TYPE_CHECKING:
     from interfere.records import GroupMeasurement, MeasuredBlock, PairMeasurement
 
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
+
+
+Out = Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/NAME.")]
+Core = Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")]
+
+
+def measuring_settings(
+    out: Out = None,
+    name: Annotated[str, typer.Option(help="Name of the table in the workspace.")] = "mine",
+    work: Work = DEFAULT_WORK,
+    core: Core = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
+    passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair, each in its own pass.")] = 2,
+    max_blocks: Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")] = 6,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Exactly PASSES blocks a pair, however wide the interval.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")
+    ] = False,
+) -> dict[str, Any]:
+    """Return the fields of a MeasuringConfig that do not depend on how a job is run, from the values of options."""
+    return {
+        "out": out or work / "tables" / name,
+        "core": core,
+        "seed": seed,
+        "passes": passes,
+        "max_blocks": passes if quick else max(passes, max_blocks),
+        "resume": not fresh,
+    }
 
 
 @contextmanager
