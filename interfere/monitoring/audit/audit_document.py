@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from interfere.data.cards.domain_section import slowdown_map
 from interfere.data.cards.domain_summary import domain_summaries, with_sorted_rows
-from interfere.data.cards.table_page import slowdown_map
 from interfere.data.tables import Table
 from interfere.monitoring.audit.advice import NextPair, Reason, Repairing
 from interfere.monitoring.audit.audit import AuditReport, WorkloadCost
