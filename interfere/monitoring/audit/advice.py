@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from interfere.monitoring.audit.sides import KnownSlowdowns, Origin, PairCost, Side
+from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 
 MAX_WORKLOADS = 60  # of one device type, those with the most hours in pairs: all pairs of them are looked at
 MAX_UNITS = 400  # of one device type: a quarter of a per cent of its hours each
@@ -101,7 +101,7 @@ def _lost_together(
 ) -> tuple[float, float, bool] | None:
     """Return the progress that two jobs together lose per hour, its standard deviation, and whether any part is
     predicted; None where the loss is unknown."""
-    sides = known.side(device_type, first, (second,)), known.side(device_type, second, (first,))
+    sides = known.cost(device_type, first, (second,)), known.cost(device_type, second, (first,))
     if any(side.origin is Origin.UNKNOWN for side in sides):
         return None
     lost = sum(1 - 1 / side.slowdown for side in sides)
@@ -184,7 +184,7 @@ def next_pairs(
                 name for name in dict.fromkeys((a, b)) if alone_hours.get((device_type, name), 0.0) <= 0
             )
             at_stake = concerned * sum(
-                _uncertainty(known.side(device_type, one, (other,))) for one, other in ((a, b), (b, a))
+                _uncertainty(known.cost(device_type, one, (other,))) for one, other in ((a, b), (b, a))
             )
             reason = Reason.NEVER_ALONE if never_alone else Reason.UNCERTAIN
             found.append(
@@ -199,6 +199,6 @@ def next_pairs(
     return tuple(sorted(found, key=lambda each: (-each.hours_at_stake, each.names))[:NEXT_PAIRS])
 
 
-def _uncertainty(side: Side) -> float:
+def _uncertainty(side: VictimCost) -> float:
     """Return half the width of the 95 % interval of the lost share of progress; 0.5 where the slowdown is unknown."""
     return 0.5 if side.origin is Origin.UNKNOWN else min(0.5, 1.96 * side.log_sd / side.slowdown)

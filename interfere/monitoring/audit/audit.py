@@ -13,7 +13,7 @@ from typing import Any
 
 from interfere.errors import UnfitError
 from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairing, next_pairs
-from interfere.monitoring.audit.sides import KnownSlowdowns, Origin, PairCost, Side
+from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
@@ -23,7 +23,7 @@ from interfere.monitoring.site_labels import SiteLabels, naming_hint
 from interfere.records import NAN
 
 HOUR_S = 3600.0
-SideKey = tuple[str, str, Company]  # device type, victim, company
+VictimKey = tuple[str, str, Company]  # device type, victim, company
 LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the rate as much as most neighbours do
 
 
@@ -66,7 +66,7 @@ class AuditReport:
     series: int  # the most of one cell
     windows: int
     pairs: tuple[PairCost, ...]  # the worst first
-    groups: tuple[Side, ...]  # workloads beside several others, the most hours first
+    groups: tuple[VictimCost, ...]  # workloads beside several others, the most hours first
     workloads: tuple[WorkloadCost, ...]  # the largest loss first
     estimates: tuple[SlowdownEstimate, ...]
     repairings: tuple[Repairing, ...]
@@ -145,16 +145,16 @@ class AuditSums:
             hint=hint,
         )
 
-    def _sides(self, known: KnownSlowdowns) -> dict[SideKey, Side]:
+    def _sides(self, known: KnownSlowdowns) -> dict[VictimKey, VictimCost]:
         """Return the hours and the slowdown of each workload beside each set of neighbours that it had."""
-        hours: dict[SideKey, float] = defaultdict(float)
+        hours: dict[VictimKey, float] = defaultdict(float)
         for (device_type, workloads), seconds in self._seconds.items():
             if len(workloads) > 1:
                 for k, victim in enumerate(workloads):
                     hours[device_type, victim, workloads[:k] + workloads[k + 1 :]] += seconds / HOUR_S
-        return {key: known.side(*key, each) for key, each in sorted(hours.items())}
+        return {key: known.cost(*key, each) for key, each in sorted(hours.items())}
 
-    def _pairs(self, sides: Mapping[SideKey, Side]) -> tuple[PairCost, ...]:
+    def _pairs(self, sides: Mapping[VictimKey, VictimCost]) -> tuple[PairCost, ...]:
         """Return all pairs that shared a device. The pair whose large slowdown is most certain comes first."""
         pairs = [
             PairCost(
@@ -168,7 +168,7 @@ class AuditSums:
         return tuple(sorted(pairs, key=_rank))
 
     def _workloads(
-        self, sides: Mapping[SideKey, Side], estimates: Sequence[SlowdownEstimate]
+        self, sides: Mapping[VictimKey, VictimCost], estimates: Sequence[SlowdownEstimate]
     ) -> tuple[WorkloadCost, ...]:
         """Return the cost of sharing to each workload on each device type. The workload that lost most comes first."""
         alone: dict[tuple[str, str], float] = defaultdict(float)

@@ -13,7 +13,7 @@ from interfere.data.cards.domain_summary import domain_summaries, with_sorted_ro
 from interfere.data.tables import Table
 from interfere.monitoring.audit.advice import NextPair, Reason, Repairing
 from interfere.monitoring.audit.audit import AuditReport, WorkloadCost
-from interfere.monitoring.audit.sides import Origin, PairCost, Side, Verdict
+from interfere.monitoring.audit.known_slowdowns import Origin, PairCost, PairVerdict, VictimCost
 from interfere.monitoring.audit.slowdowns import Baseline
 from interfere.monitoring.reading import NotMeasured
 from interfere.records import PairMeasurement
@@ -37,7 +37,7 @@ from interfere.reports.numbers import format_hours as hours
 from interfere.sharing_modes import DEFAULT_MODE
 
 MAX_PAIRS, MAX_WORKLOADS, MAX_SHIFTS = 24, 20, 12  # rows that are shown unfolded: two rows are one pair
-VERDICT_TONE = {Verdict.KEEP: Tone.GOOD, Verdict.SEPARATE: Tone.BAD, Verdict.UNSURE: Tone.UNSURE}
+VERDICT_TONE = {PairVerdict.KEEP: Tone.GOOD, PairVerdict.SEPARATE: Tone.BAD, PairVerdict.UNSURE: Tone.UNSURE}
 TITLE = "What sharing GPUs costs here"
 MEASURED = doc.Series(name="measured", colour=doc.Colour.ORANGE)
 PREDICTED = doc.Series(name="predicted", colour=doc.Colour.GREY, is_assumed=True)
@@ -90,14 +90,14 @@ def audit_document(report: AuditReport, source: str) -> Document:
 
 
 def _tone(report: AuditReport) -> Tone:
-    if any(pair.verdict is Verdict.SEPARATE for pair in report.pairs):
+    if any(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs):
         return Tone.BAD
     return Tone.GOOD if all(pair.is_known for pair in report.pairs) else Tone.UNSURE
 
 
 def _key_figures(report: AuditReport) -> Tiles:
     known = [pair for pair in report.pairs if all(side.origin is Origin.MEASURED for side in pair.sides)]
-    separate = [pair for pair in report.pairs if pair.verdict is Verdict.SEPARATE]
+    separate = [pair for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE]
     saved = sum(each.lost_before - each.lost_after for each in report.repairings)
     share = report.shared_hours / report.busy_hours if report.busy_hours else math.nan
     return Tiles(
@@ -129,14 +129,14 @@ def _key_figures(report: AuditReport) -> Tiles:
     )
 
 
-def _sides(pair: PairCost) -> tuple[Side, ...]:
+def _sides(pair: PairCost) -> tuple[VictimCost, ...]:
     """Return both sides of a pair, the most slowed first; a pair of two copies of one workload has one side."""
     first = pair.worst_side
     other = pair.sides[0] if pair.sides[1] is first else pair.sides[1]
     return (first, other) if pair.names[0] != pair.names[1] else (first,)
 
 
-def _slowdown(side: Side) -> Estimate:
+def _slowdown(side: VictimCost) -> Estimate:
     return Estimate(side.slowdown, side.lower, side.upper)
 
 
@@ -227,7 +227,7 @@ def _workloads(report: AuditReport) -> Section:
 
 
 def _changes(report: AuditReport) -> list[Section]:
-    separate = tuple(separate_text(pair) for pair in report.pairs if pair.verdict is Verdict.SEPARATE)
+    separate = tuple(separate_text(pair) for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE)
     parts: list[Part] = [Section("Separate", (Items(separate),))] if separate else []
     columns = (
         Column("pair", of=lambda shift: pair_text(shift.names)),
@@ -301,7 +301,7 @@ def total(report: AuditReport) -> str:
     return text + (f" For another {hours(unknown)} of jobs in company the cost is unknown." if unknown > 0 else "")
 
 
-def interval(side: Side) -> str:
+def interval(side: VictimCost) -> str:
     """Return the interval of the slowdown of one workload of a pair, marked where it is predicted."""
     if side.origin is Origin.UNKNOWN:
         return "unknown"
@@ -309,7 +309,7 @@ def interval(side: Side) -> str:
     return text if side.origin is Origin.MEASURED else f"{text}, predicted"
 
 
-def evidence(side: Side) -> str:
+def evidence(side: VictimCost) -> str:
     """Return the evidence for a workload's slowdown, in words."""
     if side.origin is Origin.UNKNOWN:
         return "never seen alone, or no counter"

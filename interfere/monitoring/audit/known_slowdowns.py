@@ -36,7 +36,7 @@ class Origin(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Verdict(StrEnum):
+class PairVerdict(StrEnum):
     """Whether a pair progresses faster together on one device than its jobs would one after the other."""
 
     KEEP = "sharing pays"
@@ -45,7 +45,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class VictimCost:
     """The slowdown of one workload beside one set of neighbours, and the hours that its jobs spent there."""
 
     victim: str
@@ -70,7 +70,7 @@ class PairCost:
 
     device_type: str
     device_hours: float
-    sides: tuple[Side, Side]
+    sides: tuple[VictimCost, VictimCost]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -78,7 +78,7 @@ class PairCost:
         return self.sides[0].victim, self.sides[1].victim
 
     @property
-    def worst_side(self) -> Side:
+    def worst_side(self) -> VictimCost:
         """The side that is slowed most."""
         return max(self.sides, key=lambda side: -1.0 if math.isnan(side.lower) else side.lower)
 
@@ -97,11 +97,11 @@ class PairCost:
         return sum(1 / side.slowdown for side in self.sides)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PairVerdict:
         """The verdict on the pair, from the ends of both intervals."""
         if sum(1 / side.upper for side in self.sides) > 1:
-            return Verdict.KEEP
-        return Verdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else Verdict.UNSURE
+            return PairVerdict.KEEP
+        return PairVerdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else PairVerdict.UNSURE
 
     @property
     def is_known(self) -> bool:
@@ -126,19 +126,19 @@ class KnownSlowdowns:
                 pairs[each.device_type].append(each)
         self._effects = {device_type: PairEffects(of_type) for device_type, of_type in pairs.items()}
 
-    def side(self, device_type: str, victim: str, company: Company, hours: float = 0.0) -> Side:
+    def cost(self, device_type: str, victim: str, company: Company, hours: float = 0.0) -> VictimCost:
         """Return the slowdown of a workload in a company, in which its jobs spent so many hours."""
         estimate = self._measured.get((device_type, victim, company))
         if estimate is not None:
             names = ("slowdown", "lower", "upper", "log_sd", "baseline", "episodes")
             values = {name: getattr(estimate, name) for name in names}
-            return Side(victim=victim, company=company, origin=Origin.MEASURED, hours=hours, **values)
+            return VictimCost(victim=victim, company=company, origin=Origin.MEASURED, hours=hours, **values)
         effects = self._effects.get(device_type) if len(company) == 1 else None
         predicted = effects.predict(victim, company[0]) if effects else None
         if predicted is None:
-            return Side(victim=victim, company=company, origin=Origin.UNKNOWN, hours=hours)
+            return VictimCost(victim=victim, company=company, origin=Origin.UNKNOWN, hours=hours)
         mean, sd = predicted
-        return Side(
+        return VictimCost(
             victim=victim,
             company=company,
             origin=Origin.PREDICTED,
