@@ -1,13 +1,14 @@
-"""What a run found as a report: the same document for the terminal and for the page, where its figures are drawn."""
+"""What a run of quickstart found, and the report of it: one document for the terminal and for the page."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from interfere.commands.explain import explanation_parts
-from interfere.commands.quickstart.comparison import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict
-from interfere.commands.quickstart.run import WARN_STEAL, Findings, pair_name
-from interfere.commands.quickstart.slowdowns import Direction, Evidence, Interval, directions
-from interfere.records import Explanation
+from interfere.commands.quickstart.estimates import Direction, Evidence, Interval, Knowledge
+from interfere.commands.quickstart.pairings import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict, directions
+from interfere.commands.quickstart.stages import Decision
+from interfere.records import Explanation, PairMeasurement, PairStatus
 from interfere.records.documents import from_document
 from interfere.reports import document as report
 from interfere.reports.document import Document, Estimate, Part, Section, Sentence, Tone
@@ -22,7 +23,64 @@ TONES = {
     Verdict.CANNOT_TELL: Tone.UNSURE,
 }
 UNSEEN = {"pair": "unseen pairs", "job": "unseen jobs", "family": "unseen families", "held_out": "hidden pairs"}
+WARN_STEAL = 0.03  # share of the core that other programs took; less is usual
 MAX_NAMED = 6  # pairs in a sentence; the page lists all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """The results of one run so far."""
+
+    reason_not_measured: str  # empty where the jobs were measured on this machine
+    workloads: tuple[str, ...]
+    held_out: tuple[tuple[str, str], ...] = ()  # pairs that no model saw
+    decision: Decision
+    rows: tuple[ComparisonRow, ...]  # the chosen pairing first
+    comparisons: tuple[Comparison, ...]
+    knowledge: Knowledge
+    training: Mapping[str, Any] = field(default_factory=dict)  # document of `interfere train`; empty: shipped model
+    learning: Mapping[str, Any] = field(default_factory=dict)  # what the server learnt; empty: nothing was run again
+    measured: tuple[PairMeasurement, ...] = ()  # here, in both measurements
+    is_finished: bool = False
+    seconds: float = 0.0
+
+    @property
+    def disturbed(self) -> dict[str, float]:
+        """Return the share of the core that other programs took, by pair, largest first; small shares are left out."""
+        shares: dict[str, float] = {}
+        for row in self.measured:
+            if row.steal_frac > WARN_STEAL:
+                shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return why pairs have no slowdown, by pair."""
+        return {pair_name(row): row.reason for row in self.measured if row.status is not PairStatus.OK}
+
+    def document(self) -> dict[str, Any]:
+        """Return the report: what --json prints and report.json holds."""
+        return {
+            "measured_here": bool(self.measured),
+            "why_not_measured": self.reason_not_measured,
+            "device": "one CPU core, time-sliced",
+            "workloads": self.workloads,
+            "held_out_pairs": self.held_out,
+            "decision": self.decision.facts,
+            "explained": self.decision.explained,
+            "pairings": [asdict(row) for row in self.rows],
+            "comparisons": [asdict(each) | {"verdict": each.verdict, "text": each.text()} for each in self.comparisons],
+            "online": self.learning,
+            "training": self.training,
+            "disturbed": [{"pair": pair, "share_of_core": share} for pair, share in self.disturbed.items()],
+            "failed": [{"pair": pair, "reason": reason} for pair, reason in self.failed.items()],
+            "seconds": self.seconds,
+        }
+
+
+def pair_name(row: PairMeasurement) -> str:
+    """Return the pair of a measurement, the same for both directions."""
+    return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
 def quickstart_document(findings: Findings) -> Document:

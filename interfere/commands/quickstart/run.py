@@ -9,23 +9,23 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from interfere.commands.output import err, progress_note
-from interfere.commands.quickstart.comparison import Comparison, ComparisonRow, MeasuringTime, compare
-from interfere.commands.quickstart.slowdowns import (
-    Knowledge,
+from interfere.commands.quickstart.document import Findings
+from interfere.commands.quickstart.estimates import Knowledge, learn_between_runs, measured_slowdowns
+from interfere.commands.quickstart.pairings import (
+    MeasuringTime,
     Pairing,
     all_pairs,
     choose_held_out,
     choose_random_pairing,
+    compare,
     directions,
     distinct_pairs,
     greedy_pairing,
-    learn_between_runs,
-    measured_slowdowns,
 )
 from interfere.commands.quickstart.stages import SHIPPED, Decision, Progress, Stages
 from interfere.errors import UnfitError
@@ -39,9 +39,8 @@ SHIPPED_S, TRAIN_S, SERVE_S, START_S = 10.0, 75.0, 8.0, 20.0
 PAIR_S, PAIR_AGAIN_S = 4.6, 6.8  # of one pair
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
 KEPT_SHARE = 0.2  # of the expected time: a stage that takes less was kept from before, and says nothing of the pace
-WARN_STEAL = 0.03  # share of the core that other programs took; less is usual
 SETTINGS, FINISHED = "settings.json", "report.json"
-WriteFindings = Callable[["Findings"], object]
+WriteFindings = Callable[[Findings], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,62 +148,6 @@ class RunFolder:
     def _write(self, name: str, document: Mapping[str, Any]) -> Path:
         write_text(self.folder / name, json.dumps(json_value(document), indent=2) + "\n")
         return self.folder / name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """The results of one run so far."""
-
-    reason_not_measured: str  # empty where the jobs were measured on this machine
-    workloads: tuple[str, ...]
-    held_out: tuple[tuple[str, str], ...] = ()  # pairs that no model saw
-    decision: Decision
-    rows: tuple[ComparisonRow, ...]  # the chosen pairing first
-    comparisons: tuple[Comparison, ...]
-    knowledge: Knowledge
-    training: Mapping[str, Any] = field(default_factory=dict)  # document of `interfere train`; empty: shipped model
-    learning: Mapping[str, Any] = field(default_factory=dict)  # what the server learnt; empty: nothing was run again
-    measured: tuple[PairMeasurement, ...] = ()  # here, in both measurements
-    is_finished: bool = False
-    seconds: float = 0.0
-
-    @property
-    def disturbed(self) -> dict[str, float]:
-        """Return the share of the core that other programs took, by pair, largest first; small shares are left out."""
-        shares: dict[str, float] = {}
-        for row in self.measured:
-            if row.steal_frac > WARN_STEAL:
-                shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """Return why pairs have no slowdown, by pair."""
-        return {pair_name(row): row.reason for row in self.measured if row.status is not PairStatus.OK}
-
-    def document(self) -> dict[str, Any]:
-        """Return the report: what --json prints and report.json holds."""
-        return {
-            "measured_here": bool(self.measured),
-            "why_not_measured": self.reason_not_measured,
-            "device": "one CPU core, time-sliced",
-            "workloads": self.workloads,
-            "held_out_pairs": self.held_out,
-            "decision": self.decision.facts,
-            "explained": self.decision.explained,
-            "pairings": [asdict(row) for row in self.rows],
-            "comparisons": [asdict(each) | {"verdict": each.verdict, "text": each.text()} for each in self.comparisons],
-            "online": self.learning,
-            "training": self.training,
-            "disturbed": [{"pair": pair, "share_of_core": share} for pair, share in self.disturbed.items()],
-            "failed": [{"pair": pair, "reason": reason} for pair, reason in self.failed.items()],
-            "seconds": self.seconds,
-        }
-
-
-def pair_name(row: PairMeasurement) -> str:
-    """Return the pair of a measurement, the same for both directions."""
-    return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
 def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, write_page: WriteFindings) -> Findings:
