@@ -76,7 +76,7 @@ def _scrape_times(every: Sequence[Floats], same_scrape: float) -> tuple[Floats, 
 
 
 def _present(series: Sequence[Floats], grid: Floats, tolerance_s: float) -> np.ndarray:
-    """Return bool[n]: whether a job has a sample at each of n times."""
+    """Return bool[n]: whether a job has a sample within `tolerance_s` of each of n times."""
     times_s = np.unique(np.concatenate(series))
     after = np.clip(np.searchsorted(times_s, grid), 0, len(times_s) - 1)
     before = np.clip(after - 1, 0, None)
@@ -85,8 +85,8 @@ def _present(series: Sequence[Floats], grid: Floats, tolerance_s: float) -> np.n
 
 
 def read_span(cell: Interval, min_window_s: float) -> Interval:
-    """Return the time span to read for the windows that end in a cell: the cell before it, and margins on both
-    sides."""
+    """Return the time span to read for the windows that end in a cell: the cell before it, the cell, and margins around
+    both."""
     margin_s = 2 * min_window_s
     return cell[0] - (cell[1] - cell[0]) - 2 * margin_s, cell[1] + margin_s
 

@@ -60,7 +60,7 @@ class _LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Windows:
-    """The windows of a site by the number of their jobs, and the samples that are in none of them."""
+    """The windows of a site by the number of their jobs, and counts of the samples outside of windows."""
 
     by_size: Mapping[int, Sequence[CompanyWindow]] = field(default_factory=lambda: defaultdict(list))
     samples: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by workloads
@@ -78,10 +78,10 @@ def import_dcgm(
     device_type: str = "",
     mode: SharingMode = SharingMode.TIMESLICE,
 ) -> ImportResult:
-    """Import profiles, and pairs where steps are counted.
+    """Import the profiles of a site's workloads, and pairs where training steps are counted.
 
-    `by` is the label that names the workload, or BY_WORKLOAD: the pod's name without what Kubernetes appended to it.
-    `step_metric` is a counter of training steps, `rates` a CSV of solo step times. Raises TableError, which names file
+    `by` is the label that names the workload, or BY_WORKLOAD: the pod's name without what Kubernetes appended.
+    `step_metric` is a counter of training steps, `rates` a CSV of step times alone. Raises TableError, which names file
     and key, or InvalidInputError.
     """
     if step_metric and rates:
@@ -253,7 +253,7 @@ def _profiles(solo_windows: Sequence[CompanyWindow], given_step_times_s: Mapping
 def _slowdowns(
     shared_windows: Sequence[CompanyWindow], profiles: Sequence[JobProfile]
 ) -> tuple[dict[PairKey, list[float]], int]:
-    """Return the slowdowns of each pair, one for each shared window and job, and the number of jobs without any."""
+    """Return the slowdowns of each pair, and the number of jobs in shared windows that have no slowdown."""
     solo_times_s = {(profile.workload, profile.device_type): profile.step_time_s for profile in profiles}
     passes: dict[PairKey, list[float]] = defaultdict(list)
     without_slowdown = 0
@@ -279,7 +279,7 @@ def _slowdowns(
 def _pair(
     key: PairKey, slowdowns: Sequence[float], *, mode: SharingMode, campaign: str, product: str, measured_at_s: float
 ) -> PairMeasurement:
-    """Return the row of one pair from the slowdowns of its windows; unstable where no record holds the slowdown."""
+    """Return the row of a pair from the slowdowns of its windows; an impossible slowdown makes the row unstable."""
     slowdown = math.prod(slowdowns) ** (1 / len(slowdowns))
     in_range = MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
     return PairMeasurement(

@@ -16,7 +16,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobProgress:
-    """Cumulative steps of one job over time."""
+    """The cumulative steps of a job over time."""
 
     times_s: Floats  # float64[n]
     steps: Floats  # float64[n], not decreasing but for resets
@@ -24,7 +24,8 @@ class JobProgress:
     lag_s: float = 0.0  # how far back a sample looks: the range of a rate
 
     def runs(self) -> list[Interval]:
-        """Spans of time without a gap and without a reset, each from its first to its last sample."""
+        """Return the spans of time without a gap and without a reset, from the first to the last sample of each
+        span."""
         if len(self.times_s) < 2:
             return []
         ends = (np.diff(self.times_s) > GAP * self.interval_s) | (np.diff(self.steps) < 0)
@@ -37,7 +38,8 @@ class JobProgress:
         ]
 
     def stepping_span(self, window: Interval) -> Interval | None:
-        """The part of a window without idle time of `IDLE_S` or more at its edges; None where no step was made."""
+        """Return the part of a window without idle time of `IDLE_S` or more at its edges; None where the job made no
+        step."""
         times_s, steps = self._inside(window)
         moves = np.flatnonzero(np.diff(steps) > 0)
         if not len(moves):
@@ -66,7 +68,7 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
-    """The steps of one job between two samples of its counter."""
+    """The steps of a job between two samples of its counter."""
 
     start_s: float
     end_s: float
@@ -80,10 +82,10 @@ class MeasuredSteps:
 
 
 def progress_of_job(series: Sequence[SampleSeries], *, is_counter: bool, lag_s: float = 0.0) -> JobProgress | None:
-    """The progress of one job from its series; None where none has two samples.
+    """Return the progress of a job from its series; None where no series has two samples.
 
-    Several processes of a job step together, so the series with the most steps stands for all. Where the series are no
-    counters, their values are steps per second, and are summed over time.
+    Several processes of a job step together, so the series with the most steps counts. With `is_counter` off, the
+    values of the series are steps per second, and are summed over time.
     """
     best: tuple[float, JobProgress] | None = None
     for each in series:
@@ -105,7 +107,7 @@ def _integral(series: SampleSeries, max_gap_s: float) -> Floats:
 
 
 def intersect(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Return the intersections of two sorted lists of time spans. Each result lies within one span of each list."""
+    """Return the intersections of two sorted lists of time spans, in order of time."""
     common, i, j = [], 0, 0
     while i < len(first) and j < len(second):
         low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])

@@ -33,7 +33,7 @@ RETRIED = (429, 500, 502, 503, 504)  # HTTP statuses after which the same reques
 
 
 class PrometheusSource:
-    """A Prometheus server, or one that speaks its API (Thanos, Mimir, VictoriaMetrics). Implements SampleSource."""
+    """A Prometheus server, or another server with its API (Thanos, Mimir, VictoriaMetrics). Implements SampleSource."""
 
     def __init__(
         self,
@@ -44,9 +44,10 @@ class PrometheusSource:
         tries: int = 1,
         token_file: Path | None = None,
     ) -> None:
-        """`token_file` holds a bearer token; a user and password may stand in the address.
+        """Keep the address and the credentials; nothing is requested yet.
 
-        `tries`: how often a request that finds nobody is made, after a second, two, four, ....
+        `token_file` holds a bearer token; a user and a password may be part of the address. A request without an answer
+        is made up to `tries` times, after 1, 2, 4, ... seconds.
         """
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -62,21 +63,21 @@ class PrometheusSource:
             self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
 
     def now_s(self) -> float:
-        """The server's clock, which also times the samples."""
+        """Return the time on the server's clock, which also times the samples."""
         return float(self._query("query", {"query": "time()"})["result"][1])
 
     def device_label_names(self) -> frozenset[str]:
-        """The names of all labels that DCGM metrics carry."""
+        """Return the names of all labels that DCGM metrics carry."""
         return frozenset(self._request("labels", {"match[]": DEVICE_METRICS}))
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """All samples from `start_s` to `end_s`."""
+        """Return all samples from `start_s` to `end_s`."""
         device = [series for name in METRICS for series in self._samples(name, start_s, end_s)]
         progress = self.read_progress(start_s, end_s)
         return SampleBlock(device=tuple(device), progress=progress).between(start_s, end_s)
 
     def read_progress(self, start_s: float, end_s: float) -> tuple[SampleSeries, ...]:
-        """The samples of the jobs' progress alone; none where the settings name no progress."""
+        """Return the samples of the jobs' progress alone; none where the settings name no progress."""
         progress = self._settings.progress.strip()
         if not progress:
             found: list[SampleSeries] = []
@@ -87,8 +88,7 @@ class PrometheusSource:
         return SampleBlock(progress=tuple(found)).between(start_s, end_s).progress
 
     def possible_counters(self, at_s: float) -> tuple[str, ...]:
-        """Return names of counters that jobs on devices expose at one time. One of these counters may count their
-        steps."""
+        """Return names of counters that jobs on devices expose at a time, and that may count steps."""
         jobs = "on (pod) group by (pod) (DCGM_FI_DEV_GPU_UTIL)"
         query = f'group by (__name__) ({{__name__=~"{COUNTER_NAMES}",__name__!~"{NO_STEPS}",pod!=""}} and {jobs})'
         result = self._query("query", {"query": query, "time": f"{at_s:.3f}"})["result"]
@@ -100,7 +100,7 @@ class PrometheusSource:
         return _series(self._query("query", query))
 
     def _evaluated(self, expression: str, start_s: float, end_s: float) -> list[SampleSeries]:
-        """The values of an expression at whole multiples of the step."""
+        """Return the values of an expression at whole multiples of the step."""
         step_s = self._settings.step_s
         first, last = math.ceil(start_s / step_s), math.floor(end_s / step_s)
         parts: dict[tuple[tuple[str, str], ...], list[SampleSeries]] = {}
@@ -126,7 +126,7 @@ class PrometheusSource:
         return data
 
     def _request(self, path: str, parameters: dict[str, str]) -> Any:
-        """The data of one answer. Raises UnavailableError, InvalidInputError for a bad query, or LimitError."""
+        """Return the data of an answer. Raises UnavailableError, InvalidInputError for a bad query, or LimitError."""
         for earlier in range(self._tries - 1):
             try:
                 return self._request_once(path, parameters)

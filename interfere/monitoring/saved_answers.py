@@ -32,7 +32,7 @@ QUERY_AGAIN = "save the answer of /api/v1/query_range as it comes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries:
-    """The samples of one metric with one set of labels."""
+    """The samples of a metric with one set of labels, as a file holds them."""
 
     path: Path
     keys: tuple[str, ...]  # its place in the file
@@ -60,9 +60,9 @@ def json_files(path: Path) -> tuple[Path, ...]:
 
 
 def read_time_series(path: Path, *, nameless: bool = False) -> tuple[tuple[TimeSeries, ...], SourceFile]:
-    """Return all series of one file, and the file with its checksum. Raises TableError with file and key.
+    """Return all series of a file, and the file with its checksum. Raises TableError with file and key.
 
-    `nameless`: series may lack a metric name, as the result of an expression does.
+    With `nameless`, series may lack a metric name, as the result of an expression does.
     """
     document, source = read_json(path)
     answer = require_object(path, ("(document)",), document)
@@ -117,10 +117,10 @@ def _sample(path: Path, keys: tuple[str, ...], value: Any) -> tuple[float, float
 
 
 class SavedAnswers:
-    """The samples of one file, or of all JSON files of a folder. Implements SampleSource."""
+    """The samples of a file, or of all JSON files of a folder. Implements SampleSource."""
 
     def __init__(self, path: Path, settings: MonitoringSettings) -> None:
-        """Read everything. Raises TableError, which names file and key, or InvalidInputError."""
+        """Read the file or the folder. Raises TableError, which names file and key, or InvalidInputError."""
         if settings.progress_is_counter and "{" in settings.progress:
             raise InvalidInputError(
                 "saved answers are told apart by name alone", value=settings.progress, remedy="leave the labels out"
@@ -141,19 +141,19 @@ class SavedAnswers:
         self._block = SampleBlock(device=merged_series(device), progress=merged_series(progress))
 
     def now_s(self) -> float:
-        """The time of the last sample."""
+        """Return the time of the last sample."""
         return max(float(series.times_s[-1]) for series in self._block.device if len(series.times_s))
 
     def first_s(self) -> float:
-        """The time of the first sample."""
+        """Return the time of the first sample."""
         return min(float(series.times_s[0]) for series in self._block.device if len(series.times_s))
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """All samples from `start_s` to `end_s`."""
+        """Return all samples from `start_s` to `end_s`."""
         return self._block.between(start_s, end_s)
 
     def device_label_names(self) -> frozenset[str]:
-        """The names of all labels on device series."""
+        """Return the names of all labels on device series."""
         return self._block.label_names
 
 

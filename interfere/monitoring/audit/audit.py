@@ -44,12 +44,11 @@ class WorkloadCost:
 
     @property
     def moved_by_load(self) -> bool:
-        """Whether the workload's rate varies so much beside the same neighbours that load or input confounds its
-        slowdowns."""
+        """Whether the rate varies so much beside the same neighbours that load or input confounds the slowdowns."""
         return self.noise_sd > LOAD_SD
 
     def facts(self) -> dict[str, Any]:
-        """Return all figures, for programs."""
+        """Return all figures as a mapping for programs."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"moved_by_load": self.moved_by_load}
 
 
@@ -78,11 +77,11 @@ class AuditReport:
 
     @property
     def lost_hours(self) -> float:
-        """Job-hours lost in companies whose slowdown is known."""
+        """The job-hours lost in companies whose slowdown is known."""
         return sum(each.lost_hours for each in self.workloads)
 
     def facts(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report as a mapping for programs."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"lost_hours": self.lost_hours}
 
 
@@ -110,7 +109,7 @@ class AuditSums:
         self._series = max(self._series, reading.series)
 
     def report(self, start_s: float, end_s: float, settings: MonitoringSettings) -> AuditReport:
-        """The report of all cells. Raises UnfitError where no job was seen on a device."""
+        """Return the report of all cells that were added. Raises UnfitError where no job was seen on a device."""
         if not self._seconds:
             raise UnfitError(
                 "no job was seen on any device",
@@ -146,7 +145,7 @@ class AuditSums:
         )
 
     def _sides(self, known: KnownSlowdowns) -> dict[VictimKey, VictimCost]:
-        """Return the hours and the slowdown of each workload beside each set of neighbours that it had."""
+        """Return the hours and the slowdown of each workload beside each set of neighbours."""
         hours: dict[VictimKey, float] = defaultdict(float)
         for (device_type, workloads), seconds in self._seconds.items():
             if len(workloads) > 1:
@@ -155,7 +154,7 @@ class AuditSums:
         return {key: known.cost(*key, each) for key, each in sorted(hours.items())}
 
     def _pairs(self, sides: Mapping[VictimKey, VictimCost]) -> tuple[PairCost, ...]:
-        """Return all pairs that shared a device. The pair whose large slowdown is most certain comes first."""
+        """Return all pairs that shared a device, in the order of `_rank`."""
         pairs = [
             PairCost(
                 device_type=device_type,
@@ -199,7 +198,8 @@ class AuditSums:
 
 
 def _rank(pair: PairCost) -> tuple[float, float, tuple[str, str]]:
-    """Return the place of a pair: first by the lower end of its worst slowdown, measured ones before predicted ones."""
+    """Return the sort key of a pair: by the lower end of its worst slowdown, with measured pairs before predicted
+    ones."""
     lower = pair.worst_side.lower
     measured = any(side.origin is Origin.MEASURED for side in pair.sides)
     return -(lower if measured else 0.0 if math.isnan(lower) else lower / 100), -pair.device_hours, pair.names
@@ -213,7 +213,8 @@ def audit(
     *,
     on_cell: Callable[[int, int], None] | None = None,
 ) -> AuditReport:
-    """Audit a span of time. `on_cell` is told how many cells are done, of how many."""
+    """Return the audit of a span of time. `on_cell` gets the number of cells that are done and the number of all
+    cells."""
     labels = SiteLabels(settings, source.device_label_names())
     sums = AuditSums()
     first, last = math.floor(start_s / settings.cell_s), math.floor(end_s / settings.cell_s)

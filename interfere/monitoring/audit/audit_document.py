@@ -70,7 +70,7 @@ NOT_MEASURED = {
 
 
 def audit_document(report: AuditReport, source: str) -> Document:
-    """The report; `source` names where the monitoring data are from."""
+    """Return the report of an audit as a document; `source` names the origin of the monitoring data."""
     return Document(
         TITLE,
         (
@@ -130,7 +130,8 @@ def _key_figures(report: AuditReport) -> Tiles:
 
 
 def _sides(pair: PairCost) -> tuple[VictimCost, ...]:
-    """Return both sides of a pair, the most slowed first; a pair of two copies of one workload has one side."""
+    """Return the costs of both victims of a pair, the most slowed first; a pair of two copies of one workload has one
+    cost."""
     first = pair.worst_side
     other = pair.sides[0] if pair.sides[1] is first else pair.sides[1]
     return (first, other) if pair.names[0] != pair.names[1] else (first,)
@@ -186,7 +187,7 @@ def _interval_plot(pairs: Sequence[PairCost]) -> list[doc.RowPlot]:
 
 
 def _heat_maps(report: AuditReport) -> list[Section]:
-    """Return one map per device type, of measured slowdowns beside one neighbour."""
+    """Return one map for each device type: the measured slowdowns of all pairs."""
     rows = tuple(
         PairMeasurement(
             victim=each.victim,
@@ -247,7 +248,7 @@ def _next_pairs(report: AuditReport) -> list[Section]:
 
 
 def _groups(report: AuditReport) -> list[Section]:
-    """Return a section on workloads beside several others; none where no device had three jobs."""
+    """Return a section on workloads beside several neighbours; no section where no device had three jobs."""
     columns = (
         Column("victim", of="victim"),
         Column("beside", of=lambda side: " + ".join(side.company)),
@@ -264,7 +265,7 @@ def _groups(report: AuditReport) -> list[Section]:
 
 
 def span(report: AuditReport) -> str:
-    """The time that was read."""
+    """Return the span of time that was audited, in words."""
     first, last = (
         datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M") for at_s in (report.start_s, report.end_s)
     )
@@ -302,7 +303,7 @@ def total(report: AuditReport) -> str:
 
 
 def interval(side: VictimCost) -> str:
-    """Return the interval of the slowdown of one workload of a pair, marked where it is predicted."""
+    """Return the 95 % interval of a victim's slowdown in words, marked where it is predicted."""
     if side.origin is Origin.UNKNOWN:
         return "unknown"
     text = f"{format_slowdown(side.lower)} to {format_slowdown(side.upper)}"
@@ -325,7 +326,7 @@ def pair_text(names: tuple[str, str]) -> str:
 
 
 def repairing_text(each: Repairing) -> str:
-    """Return a sentence with the estimated cost if the same jobs had been paired differently."""
+    """Return a sentence with the estimated cost of the same jobs in the best pairing."""
     saved, margin = each.lost_before - each.lost_after, 1.96 * each.saved_sd
     return (
         f"On {each.device_type}, paired otherwise, the same jobs would have lost {hours(each.lost_after)} instead of "
@@ -343,7 +344,7 @@ def separate_text(pair: PairCost) -> str:
 
 
 def next_pair_text(each: NextPair) -> str:
-    """A pair to measure, and why."""
+    """Return a sentence with a pair that is worth measuring, and the reason."""
     reason = REASONS[each.reason].format(alone=" and ".join(each.never_alone))
     if each.never_alone and each.reason is Reason.NEVER_TOGETHER:
         reason += f"; run {' and '.join(each.never_alone)} alone as well"
@@ -351,7 +352,7 @@ def next_pair_text(each: NextPair) -> str:
 
 
 def load_note(each: WorkloadCost) -> str:
-    """Return a note that input or load, rather than its neighbours, changes a workload's rate."""
+    """Return a note that input or load changes a workload's rate beside the same neighbours."""
     return (
         f"{each.workload}: its rate varies by {each.noise_sd:.0%} from one time to the next in the same company, so "
         "load or input confounds what sharing cost it."
