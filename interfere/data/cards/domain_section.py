@@ -40,14 +40,14 @@ GIB = fixed(1, "GiB", quantity="bytes", scale=2.0**-30)
 
 
 def domain_title(domain: DomainSummary) -> str:
-    """Return the title of a domain: device type, sharing mode, and the metric where it is not the default one."""
+    """Return the title of a domain: device type, sharing mode, and the metric unless it is the mean step time."""
     metric = () if domain.metric == "step_time_mean" else (domain.metric,)
     role = (f"{domain.important} important",) if domain.important else ()
     return " · ".join((domain.device_type, domain.mode, *metric, *role))
 
 
 def domain_section(domain: DomainSummary, anchor: str) -> Section:
-    """Return the section of the page on one domain."""
+    """Return the section of a table's page on a domain."""
     note = Sentence(
         "Rows: the victim, most slowed first. Columns: the job beside it, most harmful first. Values: time beside the "
         "neighbour ÷ time alone.",
@@ -59,7 +59,7 @@ def domain_section(domain: DomainSummary, anchor: str) -> Section:
 
 
 def _verdict(domain: DomainSummary) -> Sentence:
-    """Return whether the repeated measurements of the rows agree well enough to train a model on them."""
+    """Return a sentence on whether repeated measurements agree well enough to train a model on the domain."""
     icc = domain.quality.icc
     if not domain.table.ok_pairs:
         return Sentence("No row of this domain has a slowdown.", lead="Nothing measured.", tone=Tone.BAD)
@@ -99,7 +99,7 @@ def _key_figures(domain: DomainSummary) -> Tiles:
 
 
 def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
-    """Return the map of every victim beside every neighbour. Missing values are never imputed."""
+    """Return the heat map of every victim beside every neighbour. Missing values are never imputed."""
     cells = {}
     for victim in domain.victims:
         for neighbour in domain.neighbours:
@@ -122,7 +122,7 @@ def slowdown_map(domain: DomainSummary) -> doc.HeatMap:
 
 
 def describe_pair(pair: PairMeasurement) -> str:
-    """Describe one measured pair in words; the page shows them when the pointer is over its cell."""
+    """Return a measured pair in words, as the page shows them when the pointer is over the pair's cell."""
     jobs = f"{pair.victim} beside {pair.neighbour}: "
     if pair.status is not PairStatus.OK:
         return f"{jobs}{pair.status.value} ({pair.reason})"
@@ -165,7 +165,7 @@ def _effects(domain: DomainSummary) -> Section:
 
 
 def _intervals(domain: DomainSummary) -> Section:
-    """Return a plot of all rows, sorted by slowdown, with their intervals where they have one."""
+    """Return a plot of all rows, sorted by slowdown, with the intervals that are known."""
     pairs = sorted(domain.table.ok_pairs, key=lambda p: (p.slowdown, p.victim, p.neighbour))
     without = len(pairs) - len(domain.pairs_with_interval)
     if without == len(pairs):
@@ -267,7 +267,7 @@ def _memory_plot(memory: MemorySummary) -> doc.RowPlot:
 
 
 def _misfits(memory: MemorySummary) -> list[doc.Table]:
-    """Return a table of the pairs that fit by memory but could not share the device, or the other way round."""
+    """Return a table of the pairs for which the sum of memory and the measurement disagree on whether the pair fits."""
 
     def fits(pair: PairMemory) -> bool:
         return pair.bytes <= memory.capacity_bytes

@@ -118,7 +118,7 @@ def _summary(table: Table) -> str:
 
 
 def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
-    """Return a table with one row per domain, linked to its section."""
+    """Return a table with one row per domain, each linked to the domain's section."""
     anchors = {id(domain): f"domain-{k}" for k, domain in enumerate(domains)}
     columns = (
         Column("domain", of=lambda domain: doc.Link(domain_title(domain), anchors[id(domain)])),
@@ -133,7 +133,7 @@ def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
 
 
 def _status_columns(path: str = "") -> list[Column]:
-    """Columns with the number of rows of each status; `path` leads from a record to its SlowdownFigures."""
+    """Return columns with the number of rows of each status; `path` leads from a record to its SlowdownFigures."""
     count = attrgetter(f"{path}count")
 
     def column(status: PairStatus) -> Column:
