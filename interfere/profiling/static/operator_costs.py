@@ -58,7 +58,7 @@ _RECURRENT = "rnn"  # our own operator: see `recurrent`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost:
-    """Cost of one call of one operator."""
+    """The cost of a call of an operator."""
 
     name: str
     flops: float
@@ -71,7 +71,7 @@ class OperatorCost:
 
 
 def operator_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost | None:
-    """Return the cost of one operator call; None for an operator that moves and computes nothing."""
+    """Return the cost of an operator call; None for an operator that moves and computes nothing."""
     packet = func._overloadpacket
     namespace, _, name = str(packet).partition(".")
     if namespace == "prim" or name in _WITHOUT_COST or func.is_view:
@@ -146,5 +146,5 @@ def _distinct(tensors: list[Any]) -> list[Any]:
 
 
 def _traffic_bytes(tensor: Any) -> int:
-    """Return the bytes that a kernel must fetch for a tensor: for an expanded tensor at most its storage."""
+    """Return the bytes that a kernel must fetch for a tensor; an expanded tensor needs no more than its storage."""
     return min(int(tensor.numel()) * int(tensor.element_size()), int(tensor.untyped_storage().nbytes()))
