@@ -59,7 +59,7 @@ def audit(
 def _read(
     source: "PrometheusSource | SavedAnswers", settings: "MonitoringSettings", days: float, until: str | None
 ) -> "AuditReport":
-    """Read the time that was asked for, under a progress bar, and say what could not be done."""
+    """Return the audit of the requested time, read under a progress bar, and print what could not be done."""
     from interfere.installation import install_line
     from interfere.monitoring.audit.advice import can_match
     from interfere.monitoring.audit.audit import audit as run_audit
@@ -84,7 +84,7 @@ def _read(
 def _source(
     url: str | None, path: Path | None, settings: "MonitoringSettings", token_file: Path | None
 ) -> "tuple[PrometheusSource | SavedAnswers, str]":
-    """Return the source of the series, and its name for the report."""
+    """Return the source of the samples, and its name for the report."""
     if path is not None:
         from interfere.monitoring.saved_answers import SavedAnswers
 
@@ -96,9 +96,7 @@ def _source(
 
 
 def _time_s(text: str) -> float:
-    """Return the unix time of a date, of a time (UTC unless it says otherwise) or of a number. Raises
-    InvalidInputError.
-    """
+    """Return the unix time of a number, or of a date or time in ISO 8601, UTC by default. Raises InvalidInputError."""
     from interfere.errors import InvalidInputError
 
     try:

@@ -24,9 +24,9 @@ Target = Annotated[str | None, typer.Option(help="Address of the server. Default
 
 
 def with_options(parameter: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that replaces one parameter of a command by the options of `make`.
+    """Return a decorator that replaces a parameter of a command by options: the parameters of `make`.
 
-    The options are the parameters of `make`; the command is called with the value that `make` returns for them.
+    The command gets the value that `make` returns for the options.
     """
     options = inspect.signature(make).parameters
 
@@ -56,9 +56,9 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def connect(target: str | None, *, timeout_s: float | None = None) -> "PolicyClient":
-    """Return a client of the server at `target`, else at the address of the settings (`INTERFERE_TARGET`).
+    """Return a client of the server at `target`, by default at the address in the settings (`INTERFERE_TARGET`).
 
-    `timeout_s` takes the place of that of the settings.
+    `timeout_s` replaces the timeout in the settings.
     """
     from interfere.client import PolicyClient
     from interfere.config import load_settings

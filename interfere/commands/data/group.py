@@ -61,7 +61,7 @@ _UNITS = (("_per_step", ""), ("_s", "s"), ("_bytes", "bytes"), ("_frac", "share"
 
 
 def _table_folders(work: Path) -> list[Path]:
-    """Return the folders of the shipped tables, if there are any, then those of the workspace."""
+    """Return the folders of the shipped tables, if any, then the folders of the workspace's tables."""
     from interfere.data.shipped_tables import shipped_table, shipped_tables
     from interfere.errors import NotFoundError
 
@@ -242,7 +242,7 @@ def facts(
 
 
 def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":
-    """Return the profiles on a server: those of its model, then the registered ones, oldest first."""
+    """Return the profiles on a server: the profiles of its model, then the registered ones, oldest first."""
     from interfere.config import Settings
     from interfere.errors import NotFoundError
     from interfere.predict.model_profiles import shipped_profiles
@@ -278,7 +278,7 @@ def _document(fact: "SourceFact") -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """Return a number or a text unchanged, and for a list its number of entries."""
+    """Return a number or a text unchanged, and the number of entries of a list."""
     return len(value) if isinstance(value, tuple) else value
 
 
@@ -292,7 +292,7 @@ def _short(value: Any) -> str:
 
 
 def _time(unix_s: float) -> str | None:
-    """Return the time in UTC; None where it is unknown."""
+    """Return a unix time as text in UTC; None for an unknown time."""
     return None if math.isnan(unix_s) else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

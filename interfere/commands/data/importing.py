@@ -25,7 +25,8 @@ app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich
 
 
 def check_target_folder(out: Path) -> Path:
-    """Return a folder that may be written. Raises ConflictError where it holds other files, before anything is read."""
+    """Return the folder of `--out`. Raises ConflictError where the folder holds other files, before anything is
+    read."""
     from interfere.data.importers.import_writer import check_target
 
     check_target(out)
@@ -47,7 +48,7 @@ def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> N
 
 
 def _counts(imported: "ImportResult") -> dict[str, int]:
-    """Return how many records of each kind were imported."""
+    """Return the number of imported records of each kind."""
     if imported.trace is not None:
         return {"jobs": len(imported.trace.jobs)}
     infeasible = sum(not pair.feasible for pair in imported.pairs)
@@ -319,7 +320,7 @@ def dcgm(
 def _import_kernels(
     format_name: str, path: Path, out: Path, as_json: bool, step_time_s: float | None, **options: Any
 ) -> None:
-    """Import the profiles of a file or a folder, write them as a table, and report it."""
+    """Import the profiles of a file or a folder, write a table of them, and print a report."""
     from interfere.data.importers.kernels.kernel_files import import_kernels
     from interfere.records import NAN
 

@@ -57,7 +57,7 @@ def measuring_settings(
 def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], None]]:
     """Show the progress of measuring on standard error: a bar with the time left, or a line every `NOTE_EVERY_S`.
 
-    Yields the function that takes the progress. Ctrl-C goes on to the caller, after a line that says how to resume.
+    Yields the function that takes the progress. Ctrl-C prints how to resume, and is raised again.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:g}/{task.total:g}"))
     with Progress(*columns, console=err, refresh_per_second=2, disable=not err.is_terminal) as bar:
@@ -84,7 +84,7 @@ def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], No
 def measure_and_print(
     config: "MeasuringConfig", results: Callable[["MeasuredTable"], Table], setting: str, *, as_json: bool
 ) -> None:
-    """Measure, and print what was measured: `results` as people read it, and the setting in words.
+    """Measure, then print the table that `results` returns, and the setting in words.
 
     Exit status 1 where a job could not be measured.
     """
@@ -99,7 +99,7 @@ def measure_and_print(
 
 
 def _document(out: Path, measured: "MeasuredTable") -> dict[str, object]:
-    """Return what was measured for programs, without the passes and the provenance of pairs and groups."""
+    """Return the measured table as a mapping for programs, without passes and provenance."""
     from interfere.data.quality import group_quality, table_quality
     from interfere.data.tables import table_digest
 
@@ -125,7 +125,7 @@ def _quality(figures: Any) -> dict[str, object]:
 
 
 def _block(block: "MeasuredBlock") -> dict[str, object]:
-    """Return for programs how a measurement was disturbed: by other programs, and how many slices were dropped."""
+    """Return the disturbance of a block for programs: the share of other programs, and the number of valid slices."""
     return {
         "jobs": [side.workload for side in block.sides],
         "pass": block.pass_index + 1,
@@ -138,13 +138,13 @@ def _block(block: "MeasuredBlock") -> dict[str, object]:
 
 
 def pair_cells(pair: "PairMeasurement") -> tuple[str, str, str, str, str]:
-    """Return victim, neighbour, slowdown, interval and status of a measured pair for people; a dash for no value."""
+    """Return victim, neighbour, slowdown, interval and status of a measured pair as text; a dash for no value."""
     important = {"victim": " (important)", "neighbour": " (behind it)"}.get(pair.important, "")
     return pair.victim + important, pair.neighbour, *measurement_cells(pair)
 
 
 def measurement_cells(row: "PairMeasurement | GroupMeasurement") -> tuple[str, str, str]:
-    """Return slowdown, interval and status for people; a dash for no value."""
+    """Return slowdown, interval and status of a measurement as text; a dash for no value."""
     slowdown = f"{row.slowdown:.2f} ×" if row.status.value == "ok" else "–"
     interval = f"{row.lower:.2f}-{row.upper:.2f}" if isfinite(row.lower) else "–"
     return slowdown, interval, row.reason or row.status.value

@@ -181,7 +181,7 @@ def workloads(as_json: JsonFlag = False) -> None:
 
 
 def _results(measured: "MeasuredTable") -> Table:
-    """Return the groups or the pairs as people read them; the jobs where none was measured."""
+    """Return a table of the measured groups, else of the pairs, else of the jobs alone."""
     table, headings = measured.table, ("slowdown", "95 % interval", "status")
     if table.groups:
         rows = ((row.victim, ", ".join(row.company), *measurement_cells(row)) for row in table.groups)
@@ -214,7 +214,7 @@ def static(
 
 
 def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:
-    """Return the cost of a step, and the operators with the largest share of it."""
+    """Return a table of the costs of a step, and of the operators with the largest share of its time."""
     memory = (
         (f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
         for name in ("model", "gradient", "optimizer", "activation")

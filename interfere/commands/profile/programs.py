@@ -108,10 +108,8 @@ def gpu_of(device_type: str, index: int | None) -> "Gpu | None":
 def _commands(
     line: list[str], spec: Path | None, name: str, step_regex: str, warm_up: dict[str, Any]
 ) -> "tuple[Command, ...]":
-    """Return the program of the command line, or the programs of the file.
-
-    Raises InvalidInputError where both or neither are given.
-    """
+    """Return the program of the command line, or the programs of the file. Raises InvalidInputError for both or
+    neither."""
     from interfere.profiling.programs.spec import Command, read_commands
 
     if bool(line) == bool(spec):

@@ -29,7 +29,7 @@ MAX_NAMED = 6  # pairs in a sentence; the page lists all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The results of one run so far."""
+    """The results of a run so far."""
 
     reason_not_measured: str  # empty where the jobs were measured on this machine
     workloads: tuple[str, ...]
@@ -46,7 +46,7 @@ class Findings:
 
     @property
     def disturbed(self) -> dict[str, float]:
-        """Return the share of the core that other programs took, by pair, largest first; small shares are left out."""
+        """The share of the core that other programs took, by pair, largest first; small shares are left out."""
         shares: dict[str, float] = {}
         for row in self.measured:
             if row.steal_frac > WARN_STEAL:
@@ -55,11 +55,11 @@ class Findings:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Return why pairs have no slowdown, by pair."""
+        """The reason why a pair has no slowdown, by pair."""
         return {pair_name(row): row.reason for row in self.measured if row.status is not PairStatus.OK}
 
     def document(self) -> dict[str, Any]:
-        """Return the report: what --json prints and report.json holds."""
+        """Return the results as the document that --json prints and report.json holds."""
         return {
             "measured_here": bool(self.measured),
             "why_not_measured": self.reason_not_measured,
@@ -79,7 +79,7 @@ class Findings:
 
 
 def pair_name(row: PairMeasurement) -> str:
-    """Return the pair of a measurement, the same for both directions."""
+    """Return the name of a measurement's pair, the same for both directions."""
     return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
@@ -124,7 +124,7 @@ def _lead(findings: Findings) -> str:
 
 
 def _compared(findings: Findings) -> ComparisonRow:
-    """Return the row of the chosen pairing on which the comparisons rest: the second measurement where there is one."""
+    """Return the row of the chosen pairing that is compared: from the second measurement where there is one."""
     return next((row for row in findings.rows if row.name == "chosen, run again"), findings.rows[0])
 
 
@@ -207,7 +207,8 @@ def _comparison(findings: Findings) -> Iterator[Part]:
 
 
 def _stand_ins(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
-    """Say how many slowdowns were measured and which not: of the mean over all, and of the pairings run again."""
+    """Yield sentences on how many slowdowns were measured and which were not, in all pairings and in the pairings run
+    again."""
     again = [row for row in rows if row.name.endswith(("run again", "run"))]
     for when, counted in (("", rows[2:3]), (" when run again", again)):
         every = sum(row.slowdowns for row in counted)
@@ -269,7 +270,7 @@ def _online(learning: Mapping[str, Any]) -> str:
 
 
 def _disturbance_sections(findings: Findings) -> Iterator[Part]:
-    """Say what other programs did to the measurements, and which of these failed."""
+    """Yield a section on the measurements that other programs disturbed or made fail."""
     if not findings.measured:
         return
     every = len({pair_name(row) for row in findings.measured})
@@ -295,7 +296,7 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:
-    """Return why the first job got its partner, and its alternatives, as `interfere explain` tells them."""
+    """Yield the reason for the first job's partner and the alternatives, as `interfere explain` prints them."""
     yield from explanation_parts(from_document(Explanation, json_value(dict(findings.decision.explained))))
     yield Sentence(("The same from the command line: ", report.Code("interfere explain DECISION JOB")), tone=Tone.NOTE)
 

@@ -35,7 +35,7 @@ Direction = tuple[str, str]
 
 
 class Evidence(StrEnum):
-    """The evidence for an estimate."""
+    """The measurement or prediction that an estimate comes from."""
 
     FIRST = "first"  # the first measurement of all pairs
     AGAIN = "again"  # the second measurement of the compared pairings, from nothing
@@ -96,7 +96,8 @@ def predicted_slowdown(median: float, lower: float, upper: float) -> Slowdown:
 
 
 def learn_between_runs(first: Slowdowns, again: Slowdowns) -> BetweenRuns:
-    """Learn from the directions measured twice how far two runs differ, beyond what their own intervals say."""
+    """Return how far two runs differ beyond their own intervals, learned from the directions that were measured
+    twice."""
     twice = [direction for direction in again if direction in first]
     if len(twice) < 2:
         return USUAL
@@ -115,14 +116,14 @@ def learn_between_runs(first: Slowdowns, again: Slowdowns) -> BetweenRuns:
 
 
 def difference(weights: Weights, others: Weights) -> Weights:
-    """Return one weighted sum minus another; what both hold alike cancels."""
+    """Return one weighted sum minus another; terms that both sums hold alike cancel."""
     terms = dict.fromkeys((*weights, *others))
     return {term: weight for term in terms if (weight := weights.get(term, 0.0) - others.get(term, 0.0))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """The slowdowns of a run's jobs as far as the run has predicted or measured them."""
+    """The predicted and measured slowdowns of a run's jobs."""
 
     predicted: Slowdowns  # of every direction of two different jobs
     first: Slowdowns
@@ -130,18 +131,18 @@ class Knowledge:
     between_runs: BetweenRuns = USUAL
 
     def slowdown(self, term: Term) -> Slowdown:
-        """Return one estimate."""
+        """Return the estimate of a term."""
         evidence, direction = term
         tables = {Evidence.FIRST: self.first, Evidence.AGAIN: self.again, Evidence.PREDICTED: self.predicted}
         return tables[evidence][direction]
 
     def term(self, direction: Direction, evidence: Evidence) -> Term:
-        """Return what stands for a direction: its measurement in that run, or its prediction where there is none."""
+        """Return the term of a direction: its measurement in a run, or its prediction where it was not measured."""
         measured = {Evidence.FIRST: self.first, Evidence.AGAIN: self.again}.get(evidence, {})
         return (evidence if direction in measured else Evidence.PREDICTED, direction)
 
     def values(self, evidence: Evidence) -> dict[Direction, float]:
-        """Return the slowdown of every direction; predictions stand in for what was not measured."""
+        """Return the slowdown of every direction; predictions stand in for directions that were not measured."""
         return {pair: self.slowdown(self.term(pair, evidence)).value for pair in self.predicted}
 
     def stand_ins(self, wanted: Iterable[Direction], run: Evidence) -> tuple[Direction, ...]:

@@ -35,7 +35,7 @@ def all_pairings(names: Sequence[str]) -> Iterator[Pairing]:
 
 
 def all_pairs(names: Sequence[str]) -> Pairing:
-    """Return every pair of two different jobs. Each is in equally many pairings, so means over both are equal."""
+    """Return every pair of two different jobs. All pairs are in equally many pairings, so means over both are equal."""
     return tuple((a, b) for k, a in enumerate(names) for b in names[k + 1 :])
 
 
@@ -45,7 +45,7 @@ def directions(pairs: Sequence[tuple[str, str]]) -> list[Direction]:
 
 
 def greedy_pairing(names: Sequence[str], slowdowns: Mapping[Direction, float]) -> Pairing:
-    """Give each job in turn, of the jobs without a partner, the one with the smallest sum of both slowdowns."""
+    """Return the pairing that gives each job in turn the unpaired partner with the smallest sum of both slowdowns."""
     unpaired, pairs = list(names), []
     while unpaired:
         first = unpaired.pop(0)
@@ -56,18 +56,18 @@ def greedy_pairing(names: Sequence[str], slowdowns: Mapping[Direction, float]) -
 
 
 def choose_held_out(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """Draw a third of the unordered pairs of different jobs."""
+    """Return a third of the unordered pairs of different jobs, drawn at random."""
     pairs = all_pairs(names)
     return sorted(random.Random(seed).sample(pairs, round(len(pairs) * HELD_OUT_SHARE)))  # noqa: S311 - no secret
 
 
 def choose_random_pairing(names: Sequence[str], seed: int) -> Pairing:
-    """Draw one of all pairings."""
+    """Return a random pairing of the jobs."""
     return random.Random(seed + 1).choice(list(all_pairings(names)))  # noqa: S311 - no secret
 
 
 def distinct_pairs(*pairings: Pairing) -> list[tuple[str, str]]:
-    """Return the pairs of several pairings, each once, whichever job is named first."""
+    """Return the pairs of several pairings without repeats; the order of the two jobs makes no difference."""
     return list({frozenset(pair): pair for pairing in pairings for pair in pairing}.values())
 
 
@@ -76,7 +76,7 @@ def distinct_pairs(*pairings: Pairing) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingScore:
-    """The cost of a pairing to its jobs. For several pairings, the mean of each figure."""
+    """The cost of a pairing to its jobs; for several pairings, the means of the figures."""
 
     mean_slowdown: Interval
     worst_victim: float  # the largest slowdown
@@ -85,7 +85,7 @@ class PairingScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One pairing, or the mean over all: its score by the model's predictions and by the measurements."""
+    """The score of a pairing, or of the mean over all pairings, by predictions and by measurements."""
 
     name: str
     pairing: Pairing  # empty where the row is a mean over pairings
@@ -96,7 +96,7 @@ class ComparisonRow:
 
 
 class MeasuringTime(NamedTuple):
-    """How long a comparison was measured; 0 s where its measurements came with the program."""
+    """The seconds of measuring behind a comparison; 0 s for measurements that came with the program."""
 
     seconds: float = 0.0
     longer: int = 1  # what `--longer` was
@@ -113,7 +113,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Mean slowdown of the chosen pairing minus that of another; negative is better."""
+    """The mean slowdown of the chosen pairing minus the mean slowdown of another; a negative difference is better."""
 
     other: str
     chosen_run_again: bool  # otherwise both sides come from the first measurement
@@ -122,7 +122,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Return what the interval says."""
+        """The conclusion from the interval of the difference."""
         lower, upper = self.difference.lower, self.difference.upper
         if lower == upper == 0:
             return Verdict.SAME
@@ -144,7 +144,8 @@ class Comparison:
         )
 
     def _remedy(self) -> str:
-        """Return how long measuring would take until the interval leaves zero out: its width shrinks as 1/√time."""
+        """Return how much longer to measure until the interval excludes zero: the width of an interval shrinks as
+        1/√time."""
         if not self.time.seconds:
             return "measuring them again could"
         half_width, value = (self.difference.upper - self.difference.lower) / 2, self.difference.value
@@ -168,8 +169,7 @@ def compare(
     knowledge: Knowledge,
     time: MeasuringTime,
 ) -> tuple[tuple[ComparisonRow, ...], tuple[Comparison, ...]]:
-    """Return the rows of the table and three comparisons: with the mean over all pairings, with greedy, and with a
-    random one.
+    """Return the rows of the table, and the comparisons with the mean over all pairings, a greedy and a random pairing.
 
     Where pairs were measured a second time, the comparisons use this second measurement. The first measurement chose
     the pairing, and a value chosen for being small is partly small by chance.

@@ -54,7 +54,7 @@ class RunSettings:
 
 
 class RunPlan:
-    """Counts the stages of a run, and prints the remaining time of each stage and of the run."""
+    """The stages of a run, with the remaining time of each stage and of the run."""
 
     def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
         """Start counting. `expected_s` gives the stages in order, with their seconds on an otherwise idle machine."""
@@ -64,7 +64,7 @@ class RunPlan:
 
     @contextmanager
     def stage(self, text: str) -> Iterator[Progress]:
-        """Print that a stage begins; yields what takes its progress."""
+        """Print that a stage begins, and yield the function that takes the progress of the stage."""
         name = list(self._expected_s)[len(self._ended)]
         begin_s = self._now_s()
         next_note_s = begin_s + NOTE_EVERY_S
@@ -93,27 +93,27 @@ class RunPlan:
 
     @property
     def text(self) -> str:
-        """Return how long the run takes."""
+        """How long the run takes, in words."""
         return f"About {math.ceil(sum(self._expected_s.values()) / 60)} minutes in {len(self._expected_s)} stages"
 
     def usual_s(self, *names: str) -> float:
-        """Return the seconds that stages take at the pace of this run; 0 for stages that it does not have."""
+        """Return the seconds of stages at the pace of this run; stages that the run does not have take 0 s."""
         return sum(self._expected_s.get(name, 0.0) for name in names) * self._pace
 
     @property
     def _pace(self) -> float:
-        """Return the ratio of actual to expected duration of the stages so far."""
+        """The ratio of actual to expected duration of the stages so far."""
         return max(1.0, self._spent_s / self._planned_s) if self._planned_s else 1.0
 
     @property
     def _later_s(self) -> float:
-        """Return the seconds of the stages after this one."""
+        """The expected seconds of the stages after the present one."""
         later = list(self._expected_s)[len(self._ended) + 1 :]
         return sum(self._expected_s[each] for each in later) * self._pace
 
 
 class RunFolder:
-    """The folder of a run: the results of each stage, one JSON file each."""
+    """The folder of a run, with the result of each stage in a JSON file of its own."""
 
     def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
         """Open an unfinished run with these settings in this folder, or else begin a new run.
@@ -128,7 +128,7 @@ class RunFolder:
         self._write(SETTINGS, self._settings)
 
     def once(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the result of a stage: read from its file, or computed now and written there."""
+        """Return the result of a stage: from its file, or computed now and written to that file."""
         kept = self._read(f"{name}.json")
         if kept is None:
             self._write(f"{name}.json", dict(compute()))
@@ -137,7 +137,7 @@ class RunFolder:
         return kept
 
     def finish(self, report: Mapping[str, Any]) -> Path:
-        """Write the report, after which the next run begins anew, and return its path."""
+        """Write the report, after which the next run begins anew, and return the path of the report."""
         return self._write(FINISHED, report)
 
     def _read(self, name: str) -> dict[str, Any] | None:
@@ -224,7 +224,7 @@ def _findings(
     time_spent: MeasuringTime,
     reason: str,
 ) -> Findings:
-    """Compare a decision with other pairings, by both measurements and by predictions where a pair has none."""
+    """Return the comparisons of a decision with other pairings, by both measurements; predictions fill gaps."""
     wanted = set(directions(all_pairs(names)))
     measured, repeated = (
         {pair: slowdown for pair, slowdown in measured_slowdowns(rows).items() if pair in wanted}
@@ -266,7 +266,7 @@ def _expected_seconds(n_jobs: int, longer: int) -> dict[str, float]:
 def _train(
     stages: Stages, held_out: Sequence[tuple[str, str]], progress: Progress, *, measured: bool
 ) -> dict[str, Any]:
-    """Train with the measurements made here, or without them where they are too noisy to learn from."""
+    """Return the document of a training on the measurements made here, or without them where they are too noisy."""
     if measured:
         try:
             return {**stages.train(held_out, progress, with_measured=True), "with_measured": True}
