@@ -18,20 +18,9 @@ JOB_LABELS = ("namespace", "pod")
 # Labels that name the device, the scrape or the exporter, and so never a workload.
 DEVICE_LABELS = frozenset(
     (
-        *(
-            "__name__",
-            "UUID",
-            "uuid",
-            "gpu",
-            "device",
-            "modelName",
-            "Hostname",
-            "pci_bus_id",
-            "GPU_I_ID",
-            "GPU_I_PROFILE",
-        ),
-        *("vgpu", "pid", "instance", "job", "endpoint", "service", "prometheus", "replica", "DCGM_FI_DRIVER_VERSION"),
-        *("err_code", "err_msg"),
+        *("__name__", "UUID", "uuid", "gpu", "device", "modelName", "Hostname", "pci_bus_id", "GPU_I_ID"),
+        *("GPU_I_PROFILE", "vgpu", "pid", "instance", "job", "endpoint", "service", "prometheus", "replica"),
+        *("DCGM_FI_DRIVER_VERSION", "err_code", "err_msg"),
     )
 )
 

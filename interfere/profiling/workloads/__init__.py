@@ -13,14 +13,8 @@ for _module in ("vision", "language", "training", "arrays"):  # each enters its 
 
 # Subsets for runs of a few minutes; each keeps the variety, from always busy to mostly idle.
 EIGHT = (
-    "resnet-train",
-    "resnet-input",
-    "bert-infer",
-    "bert-serve",
-    "gpt-decode",
-    "stream",
-    "request-server",
-    "rl-rollout",
+    *("resnet-train", "resnet-input", "bert-infer", "bert-serve", "gpt-decode"),
+    *("stream", "request-server", "rl-rollout"),
 )
 TWELVE = (*EIGHT, "dlrm-train", "lstm-train", "gemm", "spectrogram")
 
