@@ -18,7 +18,7 @@ from statistics import fmean
 from types import TracebackType
 from typing import Self
 
-from interfere.data.importers.device_names import device_type_of_product
+from interfere.devices import device_type_of_product
 from interfere.errors import ConflictError, NotFoundError, UnfitError
 from interfere.records import NAN, JobProfile
 

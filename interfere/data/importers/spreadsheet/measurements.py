@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import Notice, dropped
 from interfere.data.importers.spreadsheet.columns import (
     ALONE_WORDS,
@@ -29,6 +28,7 @@ from interfere.data.importers.spreadsheet.columns import (
 from interfere.data.importers.spreadsheet.options import Conditions, SpreadsheetOptions, Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty, number_of
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
+from interfere.devices import device_type_of_product
 from interfere.errors import InvalidInputError
 from interfere.records import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
 from interfere.sharing_modes import MODE_WORDS, SharingMode

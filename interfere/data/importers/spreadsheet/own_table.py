@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.extra_facts import ExtraFact
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, dropped, flagged
 from interfere.data.importers.spreadsheet.columns import (
     MEASURES,
@@ -46,6 +45,7 @@ from interfere.data.importers.spreadsheet.options import Shape, SpreadsheetOptio
 from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_sheet
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
 from interfere.data.importers.strict_reading import CsvRow, Faults
+from interfere.devices import device_type_of_product
 from interfere.errors import ConflictError, InvalidInputError, TableError
 from interfere.file_writing import write_atomically
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus

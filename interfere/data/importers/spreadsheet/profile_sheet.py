@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.spreadsheet.columns import FACT_OF_ROLE, PROFILE_ROLES, ColumnRoles, assign_roles
 from interfere.data.importers.spreadsheet.options import Decimal
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, number_of, read_sheet
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.data.row_checks import job_range_violations
+from interfere.devices import device_type_of_product
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile
 
