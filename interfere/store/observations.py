@@ -7,7 +7,7 @@ from interfere.records import LogEntry, MemoryUsage, Observation, ObservationRes
 from interfere.records.documents import from_json, to_json
 from interfere.records.observations import OBSERVATION_TYPES, observation_kind
 from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
-from interfere.store.sqlite_file import EvictionListener, SqliteFile, nobody
+from interfere.store.sqlite_file import SqliteFile
 
 PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
@@ -47,8 +47,8 @@ class SqliteObservations:
     `up_to` is the sequence number of the last entry that is read; None reads the whole log.
     """
 
-    def __init__(self, file: SqliteFile, *, on_eviction: EvictionListener = nobody) -> None:
-        self._file, self._on_eviction = file, on_eviction
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
 
     def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
         """Store all observations or none, and return the sequence number of the last.
@@ -82,7 +82,7 @@ class SqliteObservations:
                 return 0
             end = min(last - keep, up_to, first + PRUNED_AT_ONCE - 1)
             deleted = connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
-        self._on_eviction("observation", deleted)
+        self._file.on_eviction("observation", deleted)
         return deleted
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:

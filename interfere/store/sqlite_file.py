@@ -15,7 +15,7 @@ from interfere.store.wal import read_wal
 _log = logging.getLogger(__name__)
 FORMAT = 5  # the version of the schema, in PRAGMA user_version
 EvictionListener = Callable[[str, int], None]
-"""Told what was deleted to make room, and how many of it."""
+"""Takes the kind and the number of the entries that were deleted to make room."""
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
 _AUDITS = """
 CREATE TABLE account (
@@ -80,8 +80,9 @@ class SqliteFile:
     """One connection to a SQLite file, which one thread uses at a time. SQLite's errors are raised as errors of this
     project."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._path, self._mutex, self._read_only = path, threading.Lock(), read_only
+    def __init__(self, path: Path, *, read_only: bool = False, on_eviction: EvictionListener = lambda *_: None) -> None:
+        """Open a file. `on_eviction` is called with the kind and the number of rows deleted to make room."""
+        self._path, self._mutex, self._read_only, self.on_eviction = path, threading.Lock(), read_only, on_eviction
         self._is_open = False  # errors name the file to the operator who opens it, not to clients later
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         if not read_only:
@@ -200,10 +201,6 @@ class SqliteFile:
             remedy="interfere store check says what is wrong, interfere store repair keeps what can be read; "
             "or give another file: --store FILE",
         )
-
-
-def nobody(what: str, count: int) -> None:
-    """Ignore what was deleted to make room: the default `EvictionListener`."""
 
 
 _kept_open: list[int] = []  # descriptors of stores that other processes have locked

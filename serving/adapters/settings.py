@@ -15,6 +15,7 @@ from interfere.records import ActionKind, Limits
 from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
+from interfere.records.record import fields_of
 from interfere.serving.adapters.windows import WindowRules
 
 GIB = float(2**30)
@@ -41,25 +42,14 @@ class AdapterSettings:
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job that held more than its grant for so long is ended
     journal: Path | None = None  # JSON lines of decisions and measurements, which `report` sums up
 
-    POSITIVE: ClassVar[tuple[str, ...]] = (
-        "interval_s",
-        "window_s",
-        "timeout_s",
-        "start_s",
-        "most_tries",
-        "lookahead",
-        "patience_s",
-        "report_every_s",
-        "least_window_s",
-        "lookback_s",
-        "grant_patience_s",
-    )
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("priority_unit",)  # numbers; every other number must be positive
 
     def __post_init__(self) -> None:
+        numbers = [each.name for each in fields_of(type(self)) if each.type in (int, float)]
         bad = [
             refused(self, name, "must be a positive number", "leave it out")
-            for name in self.POSITIVE
-            if not getattr(self, name) > 0
+            for name in numbers
+            if name not in self.MAY_BE_ZERO and not getattr(self, name) > 0
         ]
         if not self.priority_unit >= 0:
             bad.append(refused(self, "priority_unit", "must not be negative", "leave it out for one level"))

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from interfere.errors import ModelError, NotFoundError, UnfitError
-from interfere.store.sqlite_file import EvictionListener, nobody
+from interfere.store.sqlite_file import EvictionListener
 
 KEPT = 5  # models, besides the served one and the one before it: some megabytes each
 STATE_FILE = "serving.json"
@@ -44,7 +44,7 @@ class ServingState:
 class ModelArchive:
     """Copies of served models: one folder a version, below one folder. One process writes them."""
 
-    def __init__(self, folder: Path, *, on_eviction: EvictionListener = nobody) -> None:
+    def __init__(self, folder: Path, *, on_eviction: EvictionListener = lambda *_: None) -> None:
         self._folder, self._on_eviction = folder, on_eviction
         try:
             folder.mkdir(parents=True, exist_ok=True)

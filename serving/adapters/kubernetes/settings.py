@@ -51,7 +51,7 @@ class KubernetesSettings(AdapterSettings):
     prometheus_token_file: Path | None = None  # holds a bearer token
     metrics_port: int = 0  # 0: none
 
-    POSITIVE: ClassVar[tuple[str, ...]] = (*AdapterSettings.POSITIVE, "writes_per_s", "burst", "stale_s", "lease_s")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "metrics_port", "seats")
 
     def device_type(self, product: str) -> str:
         """Return the device type of a product name; the product name itself where the settings name none."""
