@@ -21,7 +21,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef
-from interfere.serving.learning.learned_state import LearnedState
+from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.rows import DecisionAudit
 from interfere.store.sqlite import SqliteProfiles

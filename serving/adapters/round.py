@@ -201,6 +201,18 @@ def run_rounds(
         stop.wait(max(0.0, interval_s - (time.monotonic() - start_s)))
 
 
+def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading.Event) -> None:
+    """Call a function again and again, with pauses, until stopped. Errors of the function are logged under `name`."""
+    while not stop.is_set():
+        try:
+            act()
+        except InterfereError as error:
+            _log.warning("%s: %s", name, " ".join(str(error).split()))
+        except Exception:  # a bug must not end the work of a thread
+            _log.exception("%s failed; it is tried again", name)
+        stop.wait(interval_s)
+
+
 def stop_on_signals(stop: threading.Event | None = None) -> threading.Event:
     """Let SIGTERM and Ctrl-C set an event, and return it: the given one, or a new one."""
     stop = stop or threading.Event()

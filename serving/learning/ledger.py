@@ -35,8 +35,7 @@ from interfere.records import (
 )
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
-from interfere.serving.learning.learned_state import LearnedState
-from interfere.serving.learning.log_fold import FEW_ENTRIES, LogFold, NewModel, Relearning, read_log
+from interfere.serving.learning.log_fold import FEW_ENTRIES, LearnedState, LogFold, NewModel, Relearning, read_log
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
