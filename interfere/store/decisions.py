@@ -113,7 +113,7 @@ class SqliteDecisionAudits:
         self._file.on_eviction("decision_audit", deleted)
 
     def find(self, decision_id: str) -> DecisionAudit | None:
-        """The audit of a decision; None where there is none."""
+        """Return the audit of a decision; None where there is none."""
         with self._file.read_connection() as connection:
             row = connection.execute(
                 "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
@@ -133,8 +133,8 @@ class SqliteDecisionAudits:
 class SqliteLedgers:
     """The ledger of each scope: its promises and memory grants.
 
-    Writes are optimistic: a write based on an outdated revision is refused. So no seat is promised and no memory
-    granted twice, not even by two servers on one database.
+    Writes are optimistic: a write that is based on an outdated revision is refused. So two servers on one database
+    cannot promise the same seat or grant the same memory twice.
     """
 
     def __init__(self, file: SqliteFile, decisions: SqliteDecisions, max_scopes: int = MAX_SCOPES) -> None:
@@ -275,10 +275,10 @@ def promise_to_json(promise: Promise) -> str:
 
 
 def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
-    """Return an accepted deadline as one line of JSON: a promise to wait, which keeps no device.
+    """Return an accepted deadline as one line of JSON, in the form of a promise that keeps no device (a promised wait).
 
-    Stores keep accepted deadlines in this form since format 5, so that servers of older and newer releases can share
-    one.
+    This is the form of accepted deadlines since store format 5. Servers of older and newer releases can therefore share
+    a store.
     """
     action = Action(
         kind=ActionKind.WAIT,

@@ -121,7 +121,7 @@ class SqliteObservations:
         return tuple(map(_entry, rows))
 
     def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
-        """Memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
+        """Yield the memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
         parameters: dict[str, object] = {
             "job": job_id,
             "after": after_s,
@@ -155,10 +155,11 @@ class SqliteObservations:
         )
 
     def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """Return (sequence number, last entry that stays valid) of each rollback and of each undoing of one, in order.
+        """Return (sequence number, last entry that stays valid) of each rollback in force, and of each entry that undid
+        a rollback, in order.
 
-        A rollback that was undone is left out. A state learned before it is valid again; a state learned between the
-        rollback and its undoing is not.
+        Rollbacks that were undone are left out. A state learned before such a rollback is valid again; a state learned
+        between the rollback and its undoing is not.
         """
         entries = self._rollback_entries(up_to)
         undone = {entry.undoes for _, entry in entries}
@@ -212,7 +213,7 @@ class SqliteCheckpoints:
             )
 
     def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
-        """Checkpoints with this key, at most at log entry `up_to`, newest first."""
+        """Yield the checkpoints with this key, newest first, from log entry `up_to` backwards."""
         with self._file.read_connection() as connection:
             rows = connection.execute(
                 "SELECT seq, key, content FROM snapshot WHERE key = ? AND seq <= ? ORDER BY seq DESC",

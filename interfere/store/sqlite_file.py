@@ -207,12 +207,12 @@ _kept_open: list[int] = []  # descriptors of stores that other processes have lo
 
 
 class FileLock:
-    """An advisory lock on a store, held from construction until `close`, or until the process dies. Raises UnfitError
-    when another process holds the lock.
+    """An advisory lock on a store, held until `close` or until the process dies. Raises UnfitError when another process
+    holds the lock.
 
-    The lock is on the inode of the store itself, so that links to it are the same store. SQLite's own locks are of
-    another kind (fcntl), which a process loses when it closes any descriptor of the file: so a descriptor of a store
-    that is locked already stays open.
+    The lock is on the inode of the store file, so that links to the file share the lock. It is a `flock`, while SQLite
+    locks with `fcntl`. A process loses its `fcntl` locks when it closes any descriptor of the file, so the descriptor
+    of a store that is already locked stays open.
     """
 
     def __init__(self, path: Path) -> None:

@@ -4,13 +4,13 @@ The types of the fields of a settings record say what a file may hold (`interfer
 """
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from interfere.errors import InvalidInputError, Violation
+from interfere.config import read_toml
+from interfere.errors import Violation
 from interfere.records import ActionKind, Limits
 from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
@@ -61,23 +61,11 @@ class AdapterSettings:
 
     @classmethod
     def load(cls, file: Path | None, flags: Mapping[str, object]) -> Self:
-        """Settings of a TOML file, overridden by flags (None: not given).
+        """Return the settings of a TOML file, overridden by flags that are not None.
 
         Raises InvalidInputError with every broken rule.
         """
-        try:
-            document = tomllib.loads(file.read_text(encoding="utf-8")) if file is not None else {}
-        except OSError as error:
-            raise InvalidInputError(
-                f"the settings file cannot be read ({error.strerror})",
-                value=file,
-                remedy="name yours with --config; the adapter's guide shows one to begin with",
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidInputError(
-                f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"'
-            ) from None
-        return from_document(cls, document | {name: value for name, value in flags.items() if value is not None})
+        return from_document(cls, read_toml(file) | {name: value for name, value in flags.items() if value is not None})
 
     def own_violations(self) -> Sequence[Violation]:
         """Return the violations of settings that only this scheduler has."""

@@ -59,13 +59,15 @@ SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class CallInterruption:
-    """Raises when the caller gave up, when its deadline passed, or when the server has to end now."""
+    """A check that raises when the caller gave up, when the deadline of the call passed, or when the server has to
+    end."""
 
     def __init__(self, context: grpc.ServicerContext, stopping: threading.Event) -> None:
         self._context, self._stopping, self._next_s = context, stopping, 0.0
 
     def __call__(self) -> None:
-        """Raise CancelledError or UnavailableError where nobody waits for the answer."""
+        """Raise CancelledError where the caller no longer waits for the answer, and UnavailableError where the server
+        is stopping."""
         now_s = time.perf_counter()
         if now_s < self._next_s:
             return
@@ -77,7 +79,7 @@ class CallInterruption:
 
 
 class _UnaryMethod(NamedTuple):
-    """The gRPC handlers of one unary method: one that runs a call, and those that refuse it."""
+    """The gRPC handlers of one unary method: a handler that runs calls, and handlers that refuse calls."""
 
     executor: BoundedExecutor
     admitted: Handler

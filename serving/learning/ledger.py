@@ -206,8 +206,8 @@ class ObservationLedger:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Learn and store observations, and return an answer for each.
 
-        All observations except rejected ones and duplicates are stored before this returns. A rejected observation may
-        be sent again once the reason for its rejection is gone.
+        All observations except rejected ones and duplicates are stored before this method returns. A rejected
+        observation may be sent again once the reason for its rejection is gone.
         """
         known = self._book.find(observation.observation_id for observation in reported)
         to_store: list[NewObservation] = []

@@ -82,7 +82,8 @@ def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning:
 
 
 def largest_corrections(model: OnlineModel) -> tuple[Correction, ...]:
-    """The pairs whose own windows differ most from the model's prediction, each with what those windows tell."""
+    """Return the pairs whose own windows differ most from the model's prediction, each with the correction that the
+    windows imply."""
     pairs = (
         (victim, neighbour, evidence)
         for victim, by_neighbour in model.state.pairs.items()
@@ -103,9 +104,9 @@ def largest_corrections(model: OnlineModel) -> tuple[Correction, ...]:
 
 
 class RecentStates:
-    """The newest learned states in memory, each with the number of the last log entry in it.
+    """The newest learned states in memory, each with the number of the last log entry that the state includes.
 
-    One writer adds states; any thread may find one.
+    One writer adds states; any thread may look for a state.
     """
 
     def __init__(self) -> None:
@@ -363,7 +364,7 @@ class Relearning:
         return self._thread is not None
 
     def begin(self) -> None:
-        """Start to learn the log again in the background. If that is under way, it starts anew."""
+        """Start to learn the log again in the background, or start anew where that is already under way."""
         self._generation += 1
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="relearning", daemon=True)

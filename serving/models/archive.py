@@ -85,7 +85,7 @@ class ModelArchive:
         return self._folder / version
 
     def find(self, version: str) -> Path:
-        """The folder of a version that was served. Raises NotFoundError."""
+        """Return the folder of a version that was served. Raises NotFoundError."""
         if version not in self.versions():
             kept = ", ".join(self.versions()) or "none"
             raise NotFoundError("no model of this version is kept", value=version[:64], remedy=f"one of {kept}")
@@ -107,12 +107,12 @@ class ModelArchive:
         return ()
 
     def serving(self, version: str, *, pinned: bool) -> None:
-        """Remember what is served, and remove the models that were served longest ago."""
+        """Record that a version is served now, and remove the copies of models that were served longest ago."""
         self._write_state(self.state.serving(version, pinned=pinned))
         self._prune({version, self.state.previous})
 
     def pin(self, *, pinned: bool) -> None:
-        """Remember whether what is published may replace the served model."""
+        """Record whether publications may replace the served model."""
         self._write_state(replace(self.state, pinned=pinned))
 
     def _prune(self, needed: Collection[str]) -> None:

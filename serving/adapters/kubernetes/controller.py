@@ -35,7 +35,7 @@ LEASE_NAME = "interfere-controller"
 
 
 def controller_metrics() -> AdapterMetrics:
-    """The metrics of a controller."""
+    """Return the metrics of a controller, without values."""
     return AdapterMetrics(
         "kubernetes",
         {
@@ -113,7 +113,7 @@ class Controller:
                 self._settings.device_class,
             )
         except InterfereError as error:
-            _log.warning("the DeviceClass is not known: %s", " ".join(str(error).split()))
+            _log.warning("the DeviceClass is not known: %s", error.one_line)
 
     def _release(self) -> None:
         """Release pods that were gated for too long. The leader acts at once and other replicas a second later, so
@@ -155,7 +155,7 @@ class Lease:
         except ConflictError:
             pass  # another replica was faster
         except InterfereError as error:
-            _log.warning("the lease is not renewed: %s", " ".join(str(error).split()))
+            _log.warning("the lease is not renewed: %s", error.one_line)
         return self.held
 
     def release(self) -> None:

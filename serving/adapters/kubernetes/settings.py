@@ -30,7 +30,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSettings(AdapterSettings):
-    """All settings of the adapter. `window_s` is the longest time that a pod is gated, whatever happens."""
+    """All settings of the adapter. `window_s` limits the time that a pod is gated, even where server and controller are
+    away."""
 
     mode: Mode = Mode.OBSERVE
     cluster: str = "kubernetes"

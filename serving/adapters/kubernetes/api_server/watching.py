@@ -119,7 +119,7 @@ class Cluster:
             self._api.call("GET", "/version")
 
     def read(self, path: str) -> list[Any]:
-        """All objects of one collection now."""
+        """Return all objects of one collection now."""
         return self.collections[path].objects()
 
 
