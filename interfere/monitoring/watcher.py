@@ -206,10 +206,10 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
                 _log.info("%s", describe(report))
             wait_s, retry_s = min(MAX_WAIT_S, watcher.seconds_to_next()), 1.0
         except UnavailableError as error:
-            _log.warning("waiting: %s", " ".join(str(error).split()))
+            _log.warning("waiting: %s", error.one_line)
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
         except InterfereError as error:
-            _log.error("not reported: %s", " ".join(str(error).split()))
+            _log.error("not reported: %s", error.one_line)
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
         stop.wait(max(MIN_WAIT_S, wait_s))
 
