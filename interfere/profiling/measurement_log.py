@@ -86,11 +86,11 @@ class MeasurementLog:
             ) from None
 
     def append_block(self, block: MeasuredBlock) -> None:
-        """Write a block, which is on disk when the call returns."""
+        """Append a measured block to the log, which is on disk when the call returns."""
         _append_line(self.blocks_path, to_document(block))
 
     def append_profile(self, profile: JobProfile) -> None:
-        """Write a solo profile, which is on disk when the call returns."""
+        """Append the profile of a job alone to the log, which is on disk when the call returns."""
         _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:

@@ -295,7 +295,7 @@ def headline(report: AuditReport) -> str:
 
 
 def total(report: AuditReport) -> str:
-    """Return a sentence with the total cost of sharing."""
+    """Return a sentence with the total cost of sharing and its bounds."""
     low, high = sum(each.lost_lower for each in report.workloads), sum(each.lost_upper for each in report.workloads)
     unknown = sum(each.unknown_hours for each in report.workloads)
     text = f"Sharing cost {hours(report.lost_hours)} of jobs' progress, between {hours(low)} and {hours(high)}."

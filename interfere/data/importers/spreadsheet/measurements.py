@@ -61,7 +61,7 @@ class MeasuredCell:
 
     @property
     def text(self) -> str:
-        """The text of the cell."""
+        """The text of the spreadsheet cell that holds the value."""
         return self.row.fields[self.column]
 
     @property
@@ -127,7 +127,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 
 
 def matrix_columns(sheet: Sheet, roles: ColumnRoles) -> list[str]:
-    """Return the columns of a matrix that stand for jobs."""
+    """Return the columns of a matrix of slowdowns that stand for jobs."""
     return [column for column in sheet.columns[1:] if roles.role_of[column] not in ("device_type", "mode", "metric")]
 
 
@@ -218,7 +218,7 @@ class DroppedValues:
     rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return a notice for each reason."""
+        """Return a notice for each reason why values were dropped."""
         return tuple(
             dropped(
                 len(rows),
