@@ -1,6 +1,6 @@
-"""Explains what one job got in a stored decision: what moves its predictions, its alternatives, what it may not have.
+"""Explains the action of one job in a stored decision: contributions to its predictions, alternatives, and refusals.
 
-Predictions and costs are made anew with what is known now.
+Predictions and costs are computed again with present knowledge.
 """
 
 import math

@@ -1,9 +1,10 @@
 """The catalogue of profiles that jobs are predicted from: shipped with the model, or registered.
 
-What the sources of a workload say on one device type is combined fact by fact (`interfere.data.facts`).
-Law 1: the combined profile of a workload stays the same object until one of its sources speaks again, so that the
-predictor's cache of encoded jobs is hit.
-Law 2: equal profiles in equal order give an equal catalogue, however they came: a restart changes no answer.
+The profiles of a workload on one device type, from all sources, are combined fact by fact (`interfere.data.facts`).
+
+Law 1: the combined profile of a workload stays the same object until one of its sources reports a new profile, so that
+the predictor's cache of encoded jobs is hit. Law 2: equal profiles in equal order give an equal catalogue, also after a
+restart.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Composes the server from its settings: the only place where encoder, model, store and gRPC meet."""
+"""Starts the server from its settings: the only module that connects encoder, model, store and gRPC."""
 
 import faulthandler
 import logging

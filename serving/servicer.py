@@ -1,7 +1,7 @@
 """The gRPC service: each method converts the request, asks the core, and converts the answer.
 
-Decisions are computed in a worker process, where there is one, everything else by the server itself. Law: who computes
-an answer changes nothing in it, because a worker is a replica of the core on the same store.
+Decisions are computed in a worker process, where there is one, and everything else by the server process. Law: both
+give the same answer, because a worker is a replica of the core on the same store.
 """
 
 from typing import Any

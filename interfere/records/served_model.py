@@ -1,4 +1,5 @@
-"""What a server says of its models: versions, training data, domains and scores, and what was learned since."""
+"""Descriptions of models by a server: versions, training data, domains and scores, and the state learned since
+training."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Copies of the models that a server has served, by version, and which of them it holds on to.
+"""Copies of the models that a server has served, by version, and the state of which model is served and pinned.
 
-Law: a folder of the archive is complete or not there, and never changes: workers and rollbacks load from it.
+Law: a folder of the archive is complete or absent, and never changes: workers and rollbacks load from it.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""Changes the model of a running server: takes what is published, goes back to an earlier one, holds on to one.
+"""Changes the model of a running server: serves published models, goes back to earlier models, pins a model.
 
-Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present one goes on.
-Every new model is asked about known jobs before it is served.
-Law 2: calls never wait for a change: a model is copied, checked, asked about known jobs and taught what was observed
-beside the one that serves, and then replaces it as a whole. A thread looks for newly published models every few
-seconds, and at once where somebody asks (SIGHUP).
+Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present model goes on.
+Every new model must predict known jobs before it is served. Law 2: calls never wait for a change of models. A new model
+is copied, checked, and taught the observations while the present model answers, and then replaces the present model as
+a whole. A thread looks for newly published models every few seconds, and at once on request (SIGHUP).
 """
 
 import logging
@@ -31,9 +30,9 @@ LEAST, MOST = 0.01, 1e4
 
 
 def probe(model: ServedModel, registered: Iterable[JobProfile]) -> None:
-    """Predict pairs and matrices in every domain of the model; this warms it too.
+    """Predict pairs and matrices in every domain of the model; this warms the model up too.
 
-    Raises ModelError where an answer is not finite, absurd, or outside of its interval.
+    Raises ModelError where a prediction is not finite, absurd, or outside its interval.
     """
     profiles = [*model.shipped.values(), *registered]
     for domain in model.manifest.domains:
@@ -101,7 +100,7 @@ class ModelHost:
         learn_beside: Callable[[Path], None] = lambda _: None,
     ) -> None:
         """Serve models. `watched`: the folder into which training publishes. `learn_beside`: lets another process learn
-        the log."""
+        the log with the model of a folder."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()
@@ -116,7 +115,7 @@ class ModelHost:
             return self._take_published()
 
     def take_newly_published(self, *, again: bool = False) -> None:
-        """Serve the model that was published since the last look, unless the present model is pinned.
+        """Serve the model that was published since the last call, unless the present model is pinned.
 
         With `again`, a model that was refused before is tried again.
         """
@@ -245,7 +244,8 @@ class ModelWatch:
         self._asked.set()
 
     def close(self) -> None:
-        """End the thread. A change of models that is under way is not waited for: it ends with the process."""
+        """End the thread without waiting for a change of models that is under way; that change ends with the
+        process."""
         self._closed = True
         self._asked.set()
         self._thread.join(timeout=0.2)
