@@ -40,8 +40,7 @@ from interfere.records import (
 )
 from interfere.records.checks import Inspection
 from interfere.records.served_model import scores_of
-from interfere.serving.decisions import DecisionMaker
-from interfere.serving.explaining import explain
+from interfere.serving.decisions import DecisionMaker, explain
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
