@@ -13,7 +13,7 @@ from functools import cached_property
 
 from interfere.data.facts import combine_facts
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.records import NAN, Job, JobProfile, JobRef, ProfileSummary
+from interfere.records import Job, JobProfile, JobRef, ProfileSummary
 
 # Profiles of one workload on one device type that are kept: jobs may still name the ids of older ones.
 MAX_VERSIONS = 8
@@ -194,16 +194,7 @@ class ProfileCatalogue:
         """Return a summary of each profile, oldest first, then of each unusable profile. Empty filters match all
         profiles."""
         set_aside = (
-            ProfileSummary(
-                profile_id=profile_id,
-                workload="",
-                device_type="",
-                source="",
-                step_time_s=NAN,
-                newest=False,
-                registered=True,
-                problem=problem,
-            )
+            ProfileSummary(profile_id=profile_id, registered=True, problem=problem)
             for profile_id, problem in self.problems.items()
             if not workload and not device_type
         )
