@@ -45,22 +45,7 @@ def serve_schedule(
         actions.append(chosen)
     if _same_starts(actions, moment.actions):
         return replace(moment, actions=tuple(map(_with_planned_times, moment.actions, actions)))
-    plan = _valued(moment, actions, context)
-    return _valued_by_ends(plan, schedule, instance) if not overdue and context.objective.prices_waiting else plan
-
-
-def _valued_by_ends(plan: Plan, schedule: Schedule, instance: SchedulingInstance) -> Plan:
-    """The plan valued by the planned ends of the pending jobs, Σ seconds; no job ends before its own shortest time."""
-    pending = instance.problem.pending
-    placed = np.isfinite(schedule.end_s[:pending])
-    value = math.fsum(schedule.end_s[:pending][placed].tolist())
-    bound = min(value, math.fsum(instance.problem.shortest_s[placed].tolist()))
-    levels = (
-        replace(level, value=value, lower_bound=bound) if level.kind is LevelKind.COST else level
-        for level in plan.levels
-    )
-    gap = (value - bound) / max(abs(value), 1e-12)
-    return replace(plan, objective_value=value, lower_bound=bound, gap=gap, levels=tuple(levels))
+    return _valued(moment, actions, context)
 
 
 def _with_planned_times(action: Action, planned: Action) -> Action:
