@@ -37,9 +37,10 @@ class GpGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
     def __init__(self, posterior: GpPosterior) -> None:
         super().__init__()
         self.job_columns = posterior.job_columns
+        self.has_factors = posterior.u.shape[2] > 0
         self.main = JobSpaceGraph(posterior.main_space)
         self.interaction = JobSpaceGraph(posterior.interaction_space)
-        for name in ("level", "victim", "neighbour", "both", "own", "from_neighbour"):
+        for name in ("level", "victim", "neighbour", "both", "own", "from_neighbour", "u", "w"):
             self.register_buffer(name, torch.from_numpy(getattr(posterior, name)))
 
 
@@ -59,6 +60,8 @@ class GpPairGraph(GpGraph):
         interactions = ((victim_kernel @ self.both) * neighbour_kernel).sum(1)
         main_effects = self.main.kernel(victims) @ self.victim + self.main.kernel(neighbours) @ self.neighbour
         identities = self.own[domain, victim] + self.from_neighbour[domain, neighbour]
+        if self.has_factors:
+            identities = identities + (self.u[domain, victim] * self.w[domain, neighbour]).sum(1)
         return (self.level[domain] + main_effects + interactions + identities).float(), victim_kernel, neighbour_kernel
 
 
@@ -88,6 +91,10 @@ class GpMatrix(GpGraph):
         neighbour_main = (rows @ self.neighbour + effect[victim_id])[:, None] + (
             columns @ self.victim + own[neighbour_id]
         )
+        if self.has_factors:
+            u, w = self.u[domain][0], self.w[domain][0]
+            victim_main = victim_main + u[victim_id] @ w[neighbour_id].T
+            neighbour_main = neighbour_main + w[victim_id] @ u[neighbour_id].T
         log_victim = victim_main + row_interactions @ self.both @ column_interactions.T + level
         log_neighbour = neighbour_main + row_interactions @ self.both.T @ column_interactions.T + level
         return log_victim.float(), log_neighbour.float(), row_interactions, column_interactions
