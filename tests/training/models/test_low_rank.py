@@ -7,7 +7,7 @@ import pytest
 
 from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.models.gp.low_rank import ResidualRows, fit_low_rank
+from interfere.training.models.gp.low_rank import ResidualRows, fit_low_rank, low_rank_residual
 from interfere.training.models.gp.model import FittedGp, GpModel
 from interfere.training.publishing.publication import export_matrix_graph, export_pair_graph
 from tests.training.worlds import world
@@ -44,24 +44,24 @@ def test_planted_effects_and_their_product_are_found() -> None:
     known = np.random.default_rng(2).random(len(rows.residual)) < 0.6
     correction = fit_low_rank(rows.take(known), COUNT + 1, np.random.default_rng(0))
     unseen = rows.take(~known)
-    error = unseen.residual - correction.predict(unseen.victim, unseen.neighbour)
+    error = unseen.residual - low_rank_residual(correction, unseen.victim, unseen.neighbour)
     assert error.std() < 0.2 * unseen.residual.std()
-    nobody = np.array([COUNT])  # an identity without rows
-    assert correction.own[nobody] == correction.harm[nobody] == 0
-    assert not correction.u[nobody].any()
-    assert not correction.w[nobody].any()
+    assert not correction[0][COUNT].any()  # an identity without rows
+    assert not correction[1][COUNT].any()
 
 
 def test_noise_alone_moves_no_prediction_far() -> None:
     rng = np.random.default_rng(3)
     rows = replace(planted(rng, noise=0.0), residual=rng.normal(size=COUNT**2))
     correction = fit_low_rank(rows, COUNT, np.random.default_rng(0))
-    assert correction.predict(rows.victim, rows.neighbour).std() < 0.35
+    assert low_rank_residual(correction, rows.victim, rows.neighbour).std() < 0.35
 
 
 def test_one_row_is_no_reason_to_correct() -> None:
     rows = ResidualRows(victim=np.zeros(1, int), neighbour=np.ones(1, int), residual=np.ones(1), weight=np.ones(1))
-    assert fit_low_rank(rows, 2, np.random.default_rng(0)).u.shape == (2, 0)
+    as_victim, as_neighbour = fit_low_rank(rows, 2, np.random.default_rng(0))
+    assert as_victim.shape == as_neighbour.shape == (2, 1)
+    assert not as_victim.any()
 
 
 def test_rows_beyond_the_sample_lower_the_error(dataset: Dataset, corrected: FittedGp) -> None:

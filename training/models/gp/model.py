@@ -314,11 +314,11 @@ def _corrected(posterior: GpPosterior, rows: Dataset, rng: np.random.Generator) 
         residual=rows.log_slowdown - posterior.predict(rows.rows),
         weight=rows.weight,
     )
-    correction = fit_low_rank(residual_rows, posterior.own.size, rng)
+    victim, neighbour = (side.reshape(*shape, -1) for side in fit_low_rank(residual_rows, posterior.own.size, rng))
     return replace(
         posterior,
-        own=posterior.own + correction.own.reshape(shape),
-        from_neighbour=posterior.from_neighbour + correction.harm.reshape(shape),
-        u=correction.u.reshape(*shape, -1),
-        w=correction.w.reshape(*shape, -1),
+        own=posterior.own + victim[..., 0],
+        from_neighbour=posterior.from_neighbour + neighbour[..., 0],
+        u=victim[..., 1:],
+        w=neighbour[..., 1:],
     )

@@ -2,11 +2,12 @@
 
 With i beside j on domain d, M and P the kernels of two job spaces against the `m` training jobs:
 
-    ẑ = level[d] + M(i) · victim + M(j) · neighbour + P(i) · both · P(j) + own[d, i] + from_neighbour[d, j]
+    log ŝ = level[d] + M(i) · victim + M(j) · neighbour + P(i) · both · P(j) + own[d, i] + from_neighbour[d, j]
         + u[d, i] · w[d, j]
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,3 +62,20 @@ class GpPosterior:
         """The job columns of victims and of neighbours, float32[p, F] each."""
         width = self.job_columns
         return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
+
+
+# Picked once, for both public tables, on unseen pairs and jobs.
+KNOWN, NOVEL = 0.9, 1 / 3
+NOVELTY_START, NOVELTY_END = 0.05, 0.2  # held-out jobs of known families lie mostly below, of new families above
+
+
+def gp_weight(novelty: Any) -> Any:
+    """Return the weight of the Gaussian process in the ensemble, elementwise for an array or a tensor of novelties.
+
+    The trees get 1 - weight. Beside known jobs the Gaussian process predicts better than the trees. For jobs far from
+    all known ones it falls back to the overall mean, while the trees fall back to the nearest known case, which errs
+    less. So its weight falls with the pair's novelty:
+
+        KNOWN - (KNOWN - NOVEL) · clip((novelty - NOVELTY_START) / (NOVELTY_END - NOVELTY_START), 0, 1)
+    """
+    return KNOWN - (KNOWN - NOVEL) * ((novelty - NOVELTY_START) / (NOVELTY_END - NOVELTY_START)).clip(0.0, 1.0)
