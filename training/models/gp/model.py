@@ -10,6 +10,8 @@ With M and P kernels over encoded jobs (two weightings of the columns), i beside
 
 Amplitudes and column weights maximise the marginal likelihood of a sample of rows (Rasmussen & Williams, Gaussian
 Processes for Machine Learning, ch. 5); the posterior mean itself is exact, in float64, also in the exported graphs.
+Where there are more rows than the posterior takes, it is that of a random sample, and `low_rank` corrects it by the
+other rows.
 """
 
 from dataclasses import dataclass, replace
