@@ -1,9 +1,9 @@
-"""Sharing modes: how the jobs of one device share it, and what follows from each.
+"""Sharing modes: how the jobs of one device share it, with the properties of each mode.
 
-A new mode is one member of `SharingMode` with its properties, and one value of `SharingMode` in `policy.proto`. Nothing
-else lists the modes; code that treats some of them differently asks a property.
+A new mode is one member of `SharingMode` with its properties, and one value of `SharingMode` in `policy.proto`. No
+other code lists the modes; code that treats some modes differently asks for a property.
 
-Law: a mode is a string, so tables, stored rows and JSON documents hold its word.
+Law: a mode is a string, so tables, stored rows and JSON documents contain its word.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from interfere.errors import InvalidInputError, Violation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingProperties:
-    """What other code asks of a sharing mode.
+    """The properties of a sharing mode that other code may ask for.
 
-    `cpu_cores` is the number of CPU cores on which the jobs of a pair are measured: 1 where they share a core, 2 where
-    each has its own, 0 where CPU cores cannot show the mode. `cpu_setting` names that measurement in a few words, and
-    `cpu_note` describes it on a dataset card; its first sentence is set apart.
+    `cpu_cores` is the number of CPU cores on which the jobs of a pair are measured: 1 where both jobs share a core, 2
+    where each job has its own core, 0 where CPU cores cannot show the mode. `cpu_setting` names that measurement in a
+    few words, and `cpu_note` describes it on a dataset card; the first sentence of the note is printed apart.
     """
 
     description: str
@@ -137,9 +137,11 @@ def unknown_mode(word: str, field: str = "mode") -> Violation:
 
 
 def set_sharing_mode(record: object, field: str = "mode") -> list[Violation]:
-    """Replace the word in a field of a record under construction by its sharing mode; a violation where it is none.
+    """Replace the word in a field of a record under construction by its `SharingMode`. Returns a violation where the
+    word spells no mode.
 
-    Callers of the library may write `mode="mps"`; whoever reads a record finds the member, whose properties it asks.
+    Callers of the library may therefore write `mode="mps"`, while readers of the record find a `SharingMode` with its
+    properties.
     """
     word: str = getattr(record, field)
     if isinstance(word, SharingMode):

@@ -1,7 +1,7 @@
-"""What a request must satisfy before anything is computed: sizes, no contradiction, known profiles.
+"""Checks of a request before anything is computed: sizes, contradictions, known profiles.
 
-A model that predicts pair by pair states how many distinct pairs it may be asked about (`matrix_limit`). Jobs of one
-workload, or of one profile id, are one job to the model; device types and modes have pairs of their own.
+A model that predicts pair by pair limits the number of distinct pairs in a request (`matrix_limit`). Jobs with the same
+workload or profile id count as one job; each device type and sharing mode has its own pairs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -106,8 +106,11 @@ def check_predicted_pairs(snapshot: Snapshot, state: ServedState) -> None:
 
 
 def predicted_pairs(snapshot: Snapshot, state: ServedState) -> int:
-    """Distinct ordered pairs that a decision on these jobs and devices may ask about, over all device types and modes:
-    of pending jobs, of pending jobs and residents, and where jobs may move, of residents."""
+    """Return the number of distinct ordered pairs that a decision may ask the model about, over all device types and
+    modes.
+
+    These are pairs of pending jobs, pairs of a pending job and a resident, and where jobs may move, pairs of residents.
+    """
     allowed, extrapolate = snapshot.limits.allowed, snapshot.limits.allow_extrapolation
     may_move = bool(allowed & {ActionKind.MOVE, ActionKind.PREEMPT})
     if ActionKind.START_SHARED not in allowed and not may_move:
@@ -141,6 +144,7 @@ class _Residents:
 
 
 def _distinct(jobs: Iterable[Job], device_type: str, profile_of: ProfileOf) -> set[int]:
-    """Identities of the distinct profiles of jobs on a device type; unprofiled jobs are not predicted."""
+    """Return the identities of the distinct profiles of jobs on a device type. Jobs without a profile are not
+    predicted."""
     profiles = (profile_of(job, device_type) for job in {(j.workload, j.profile_id): j for j in jobs}.values())
     return {id(profile) for profile in profiles if profile is not None}

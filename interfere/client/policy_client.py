@@ -43,7 +43,6 @@ from interfere.records.mode_advice import ModeAdvice
 from interfere.sharing_modes import SharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire import predictions
 from interfere.wire.converter import from_proto, to_proto
 from interfere.wire.errors import error_from_status
 
@@ -124,11 +123,12 @@ class PolicyClient:
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> PairAnswer:
-        """Slowdowns of ordered pairs (victim, neighbour) that index `jobs`; without `pairs`, of all two different jobs.
+        """Return the predicted slowdown of each ordered pair (victim, neighbour) of indices into `jobs`; without
+        `pairs`, of all pairs of different jobs.
 
-        A longer entry asks for a victim beside several neighbours at once: composed of its pairs, and flagged so. A
-        pair that cannot be predicted abstains with a reason. An empty device type stands for the only one that the
-        model knows.
+        A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside several neighbours at
+        once. Such an answer is composed of the answers for its pairs, and its source says so. A pair that cannot be
+        predicted abstains with a reason. An empty device type stands for the only device type that the model knows.
         """
         query = PairQuery(
             jobs=_refs(jobs),
@@ -141,7 +141,7 @@ class PolicyClient:
         request = to_proto(query, pb.PredictSlowdownsRequest)
         request.columnar = True  # a server that does not know it answers with messages
         return self._with_fallback(
-            lambda: predictions.pair_answer_from_proto(self._call(self._stub.PredictSlowdowns, request)),
+            lambda: self._ask("PredictSlowdowns", request, PairAnswer),
             lambda fallback, error: fallback.predict(query, error),
         )
 
@@ -170,8 +170,7 @@ class PolicyClient:
             device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )
-        answer = self._call(self._stub.PredictMatrix, to_proto(query, pb.PredictMatrixRequest))
-        return predictions.matrix_answer_from_proto(answer)
+        return self._ask("PredictMatrix", query, MatrixAnswer)
 
     def advise_mode(
         self,
@@ -294,7 +293,8 @@ class PolicyClient:
         return self._ask("RollbackModel", pb.RollbackModelRequest(), ModelChange)
 
     def pin_model(self, *, release: bool = False) -> str:
-        """Pin the served model, so that publications do not replace it, or release it. Returns its version."""
+        """Pin the served model, so that publications do not replace it, or with `release` unpin it. Returns the version
+        of the served model."""
         return str(self._call(self._stub.PinModel, pb.PinModelRequest(release=release)).version)
 
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
@@ -304,7 +304,8 @@ class PolicyClient:
         return tuple(from_proto(ProfileSummary, summary) for summary in answer.profiles)
 
     def model(self) -> ModelInfo:
-        """Return what the server says of its model: version, scores, and the device types and modes it can predict."""
+        """Return the description of the served model: version, scores, and the device types and sharing modes that it
+        can predict."""
         return self._ask("GetModel", pb.GetModelRequest(), ModelInfo)
 
     # --- the wire ---------------------------------------------------------------------------------------------------

@@ -9,13 +9,12 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import ConflictError, TableError, UnfitError
+from interfere.errors import ConflictError, InvalidInputError, TableError, UnfitError
 from interfere.file_writing import write_atomically
-from interfere.records import BlockSide, JobProfile, MeasuredBlock, SideSlice, WorkloadGroup
+from interfere.records import JobProfile, MeasuredBlock, WorkloadGroup
 from interfere.records.documents import from_document, to_document
 from interfere.sharing_modes import DEFAULT_MODE
 
@@ -58,7 +57,7 @@ class MeasurementLog:
                 )
 
     def check_jobs(self, jobs: dict[str, dict[str, Any]]) -> None:
-        """Raise ConflictError when a name stands for another job than in earlier measurements of this folder."""
+        """Raise ConflictError when a name stood for another job in earlier measurements of this folder."""
         known = self._recorded_jobs()
         for name, record in jobs.items():
             earlier = known.get(name, record)
@@ -70,7 +69,7 @@ class MeasurementLog:
                 )
 
     def record_job(self, name: str, record: dict[str, Any]) -> None:
-        """Record what a measured name stands for. A job that failed is not recorded and may be corrected."""
+        """Record the job that a measured name stands for. A job that failed is not recorded and may be corrected."""
         if not record:
             return
         text = json.dumps({**self._recorded_jobs(), name: record}, indent=2) + "\n"
@@ -87,11 +86,11 @@ class MeasurementLog:
             ) from None
 
     def append_block(self, block: MeasuredBlock) -> None:
-        """Write one block; it is on disk when the call returns."""
-        _append_line(self.blocks_path, asdict(block))
+        """Append a measured block to the log, which is on disk when the call returns."""
+        _append_line(self.blocks_path, to_document(block))
 
     def append_profile(self, profile: JobProfile) -> None:
-        """Write one solo profile; it is on disk when the call returns."""
+        """Append the profile of a job alone to the log, which is on disk when the call returns."""
         _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:
@@ -99,7 +98,7 @@ class MeasurementLog:
         return [_parse_block(self.blocks_path, line) for line in _complete_lines(self.blocks_path)]
 
     def blocks_by_group(self) -> BlocksByGroup:
-        """Return all blocks, by the group that was measured in them."""
+        """Return all blocks by the group of jobs that ran in them."""
         blocks_by_group: BlocksByGroup = {}
         for block in self.blocks():
             blocks_by_group.setdefault(block.key, []).append(block)
@@ -114,7 +113,7 @@ class MeasurementLog:
 
 @contextmanager
 def lock_log(folder: Path) -> Iterator[MeasurementLog]:
-    """Open the log in `folder`, which is made if needed, and lock it until the `with` block ends.
+    """Open the log in `folder`, which is made if needed, and lock the folder until the `with` block ends.
 
     Raises UnfitError when the folder cannot be written or another profiler holds the lock.
     """
@@ -160,7 +159,7 @@ def _append_line(path: Path, record: dict[str, Any]) -> None:
 
 
 def _drop_incomplete_end(path: Path) -> None:
-    """Cut off what follows the last newline of a file: a line that was not written to its end."""
+    """Remove an incomplete last line from a file: the text after the last newline."""
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:
@@ -189,19 +188,13 @@ def _parse_object(path: Path, text: str) -> dict[str, Any]:
 
 
 def _parse_block(path: Path, line: str) -> MeasuredBlock:
-    record = _parse_object(path, line)
     try:
-        sides = tuple(_parse_side(side) for side in record.pop("sides"))
-        if len(sides) < 2:
-            raise ValueError(f"{len(sides)} sides")
-        return MeasuredBlock(sides=sides, **record)
-    except (KeyError, TypeError, ValueError) as error:
+        block = from_document(MeasuredBlock, _parse_object(path, line))
+    except InvalidInputError as error:
         raise _foreign_line(path, error) from None
-
-
-def _parse_side(record: dict[str, Any]) -> BlockSide:
-    slices = tuple(SideSlice(**each) for each in record.pop("slices"))
-    return BlockSide(slices=slices, **record)
+    if len(block.sides) < 2:
+        raise _foreign_line(path, ValueError(f"{len(block.sides)} sides"))
+    return block
 
 
 def _foreign_line(path: Path, error: Exception) -> TableError:

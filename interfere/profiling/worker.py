@@ -42,7 +42,7 @@ class WorkerCommand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSlot:
-    """Workload, pipe and core of a worker, and whether it runs only while no other process wants the core."""
+    """The workload, pipe and core of a worker, and whether the worker yields the core to every other process."""
 
     pipe_fd: int
     core: int
@@ -55,25 +55,25 @@ class WorkerSlot:
 
     @classmethod
     def from_argument(cls, text: str) -> Self:
-        """Read the slot from the argument that `to_argument` wrote."""
+        """Return the slot in a command-line argument that `to_argument` wrote."""
         numbers, _, name = text.partition("=")
         pipe_fd, core, yields = map(int, numbers.split(","))
         return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name)
 
 
 class SharedState:
-    """A flag and a count of steps of each worker, in memory that controller and workers share."""
+    """A flag and a count of steps for each worker, in memory that the controller and the workers share."""
 
     def __init__(self, file: int, workers: int) -> None:
         self._cells = memoryview(mmap.mmap(file, self.size_bytes(workers))).cast("q")  # flag, steps; flag, steps; ...
 
     @staticmethod
     def size_bytes(workers: int) -> int:
-        """Bytes of the shared memory."""
+        """Return the bytes of shared memory that a number of workers needs."""
         return 16 * workers
 
     def set_running(self, index: int, running: bool) -> None:
-        """Let a worker's step loop go on, or end after its present step."""
+        """Let a worker's step loop go on, or make it end after its present step."""
         self._cells[2 * index] = int(running)
 
     def is_running(self, index: int) -> bool:
@@ -90,7 +90,7 @@ class SharedState:
 
 
 class Worker:
-    """One workload in its process, with a pipe to the controller and its place in the shared state."""
+    """A workload in a process of its own, with a pipe to the controller and a place in the shared state."""
 
     def __init__(self, index: int, slot: "WorkerSlot", shared: SharedState) -> None:
         self.index, self.name, self.pipe, self.shared = index, slot.name, Connection(slot.pipe_fd), shared
@@ -109,14 +109,14 @@ class Worker:
     def pause(self, seconds: float) -> None:
         """Wait for the seconds that the job itself requests, and record the wait.
 
-        A longer wait counts as waiting for the core, caused by other processes.
+        The rest of a longer wait counts as waiting for the core, caused by other processes.
         """
         self.record(Event.PAUSE)
         time.sleep(seconds)
         self.record(Event.RESUME, self.events[-1][0] + seconds + WAKE_UP_S)
 
     def build(self) -> None:
-        """Make the workload resident and warm it up; from here on the process stays on the measured core."""
+        """Make the workload resident, warm it up, and pin the process to the measured core."""
         affinity.pin_process(self.core, yields=self.yields)
         if self.step is not None:
             return
@@ -143,7 +143,7 @@ class Worker:
         gc.freeze()
 
     def run(self) -> None:
-        """Run steps until the controller clears the flag."""
+        """Run steps of the workload until the controller clears the worker's flag."""
         assert self.step is not None
         self.record(Event.START)
         orphan_checked_s = time.monotonic()
@@ -160,7 +160,7 @@ class Worker:
         self.record(Event.STOP)
 
     def answer(self, command: WorkerCommand) -> object:
-        """Execute one command and return its answer."""
+        """Execute a command of the controller and return the answer."""
         match command:
             case WorkerCommand.BUILD:
                 self.build()

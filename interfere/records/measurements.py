@@ -1,8 +1,8 @@
-"""Measured slowdowns: of a victim beside one neighbour or a company of several jobs; and what rows are made of.
+"""Measured slowdowns of a victim beside one or several neighbours, and the measurements behind them.
 
 A profiler measures workloads alone, and blocks of pairs and groups. A block measures all jobs of a group alone and
-together within a few seconds, in slices of a fraction of a second, so that slow changes of the machine touch both sides
-of a slowdown alike. Its fields are those of a line in `raw/blocks.jsonl`.
+together within a few seconds, in slices of a fraction of a second, so that slow changes of the machine affect both
+sides of a slowdown equally. The fields of a block are the fields of a line in `raw/blocks.jsonl`.
 """
 
 import math
@@ -184,9 +184,10 @@ class SideSlice:
 
 @record
 class BlockSide:
-    """The measurement of one job in one block: sums over the valid slices, alone and together with the neighbours.
+    """The measurement of one job in one block: sums over the valid slices, for the job alone and for the job beside its
+    neighbours.
 
-    Wall times are undisturbed ones: without what third processes took, at the usual clock of the core.
+    Wall times leave out the time that third processes took, and are scaled to the usual clock of the core.
     """
 
     workload: str
@@ -248,7 +249,7 @@ class MeasuredBlock:
 def group_key(members: Iterable[str], mode: SharingMode = DEFAULT_MODE) -> WorkloadGroup:
     """Return the jobs of a group in sorted order, so that equal groups have equal keys.
 
-    In a mode that orders jobs the given order is kept, because it says which job is important.
+    In a mode that orders jobs the given order is kept, because the first job is the important one.
     """
     return tuple(members) if mode.properties.orders_jobs else tuple(sorted(members))
 

@@ -1,4 +1,5 @@
-"""Reports to the policy server what jobs measured and how decisions ended; the ids make it safe to report twice."""
+"""Reports to the policy server how fast jobs ran and how decisions ended, under ids that make repeated reports
+harmless."""
 
 import logging
 import math
@@ -253,7 +254,7 @@ def predicted_slowdowns(client: PolicyClient, windows: Sequence[Progress]) -> di
         try:
             answer = client.predict(jobs, pairs=groups, device_type=device_type, mode=mode)
         except InterfereError as error:  # the windows are reported all the same
-            _log.warning("no predictions for the journal: %s", " ".join(str(error).split()))
+            _log.warning("no predictions for the journal: %s", error.one_line)
             continue
         medians = zip(own, answer.prediction.median, strict=True)
         found |= {each.observation_id: float(median) for each, median in medians if not math.isnan(median)}

@@ -1,10 +1,12 @@
 """The observation log and the online model: observations are learned, stored, published, then acknowledged.
 
-Law: the online model is the fold of the stored entries that were not rolled back, in their order, also after a failed
-write and after a restart. The fold uses the current model and profiles: a new champion learns from every observation
-again, and a better one is corrected less. Stored states only shorten the fold. Readers see `published`, which never
-changes: one writer replaces it. After a rollback far back the log is learned again beside (`Relearning`): until then
-`published` is the model before it, and says so.
+Law: the online model is the fold of all stored entries that were not rolled back, in their order, also after a failed
+write and after a restart.
+
+The fold uses the current model and profiles: a new champion learns from every observation again, and needs fewer
+corrections if it predicts better. Stored states only shorten the fold. Readers use `published`, an immutable state that
+one writer replaces. After a rollback far back, `Relearning` learns the log again in the background; until then,
+`published` is the earlier model, marked as outdated.
 """
 
 import contextlib
@@ -35,8 +37,7 @@ from interfere.records import (
 )
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
-from interfere.serving.learning.learned_state import LearnedState
-from interfere.serving.learning.log_fold import FEW_ENTRIES, LogFold, NewModel, Relearning, read_log
+from interfere.serving.learning.log_fold import FEW_ENTRIES, LearnedState, LogFold, NewModel, Relearning, read_log
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
@@ -207,8 +208,8 @@ class ObservationLedger:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Learn and store observations, and return an answer for each.
 
-        All observations except rejected ones and duplicates are stored before this returns. A rejected observation may
-        be sent again once the reason for its rejection is gone.
+        All observations except rejected ones and duplicates are stored before this method returns. A rejected
+        observation may be sent again once the reason for its rejection is gone.
         """
         known = self._book.find(observation.observation_id for observation in reported)
         to_store: list[NewObservation] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from interfere.errors import InvalidInputError
+from interfere.serving.adapters.problem import first_reason
 
 NOTE = "interfere:"  # begins the AdminComment of every advised job
 STATES = ("deferred", "clearing", "placed", "freed", "ended")
@@ -184,7 +185,7 @@ class SlurmJob:
 
     @property
     def shards(self) -> int:
-        """The number of shards of one GPU that the job requests; 0 when it requests anything else."""
+        """The number of shards of one GPU that the job requests; 0 for a job with any other request."""
         request = _REQUEST.fullmatch(self.tres)
         return int(request["count"] or 1) if request else 0
 
@@ -298,7 +299,7 @@ def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
         "held": str(row.get("state_reason") or "").startswith("JobHeld") or bool(row.get("hold")),
         "no number": not job_id.isdecimal(),
     }
-    return next((why for why, holds in checks.items() if holds), "")
+    return first_reason(checks)
 
 
 def _node(row: Mapping[str, Any]) -> Node:

@@ -1,8 +1,7 @@
-"""Slurm as a port of the round: one decision problem a partition, which job ran on which GPU when, what became of jobs
-with a decision, and how decisions become updates of jobs.
+"""Slurm as a port of the round: one decision problem for each partition, runs of jobs on GPUs, and updates of jobs.
 
-Slurm forgets the GPU of a job when it ends. It is known from one of: an earlier round in which the job ran, the
-epilog's file, the note of its placement (a typed request can run nowhere else).
+Slurm forgets the GPU of a job when the job ends. The port knows the GPU from an earlier round in which the job ran,
+from the epilog's file, or from the note of the job's placement (a typed request can run on one GPU only).
 """
 
 import logging
@@ -272,7 +271,7 @@ class SlurmPort:
             try:
                 rejected = self._slurm.apply(changes)
             except UnavailableError as error:  # some may have been applied: the next round reads which
-                _log.warning("updates were interrupted: %s", " ".join(str(error).split()))
+                _log.warning("updates were interrupted: %s", error.one_line)
                 self._metrics.add("races_total", "kind", "timeout")
             else:
                 for edit in changes:

@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.kernels.kernel_files import (
     PROFILED_STEP_NOTE,
     TIMED_NOTE,
@@ -20,6 +19,7 @@ from interfere.data.importers.kernels.kernel_files import (
     KernelLaunch,
 )
 from interfere.data.importers.strict_reading import read_bytes
+from interfere.devices import device_type_of_product
 from interfere.errors import TableError
 
 NANOSECOND = 1e-9
@@ -69,7 +69,7 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _launches(database: sqlite3.Connection, tables: set[str], device: int) -> Iterator[KernelLaunch]:
-    """Return kernels, copies and fills of one device. Names are demangled where the report has demangled names."""
+    """Yield the kernels, copies and fills of a device, with demangled names where the report has them."""
     name_column = next(
         (name for name in ("demangledName", "shortName", "mangledName") if name in _columns(database, KERNELS)), ""
     )

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import SourceFile
 from interfere.data.importers.kernels.kernel_files import (
     PROFILED_STEP_NOTE,
@@ -23,7 +22,7 @@ from interfere.data.importers.kernels.kernel_files import (
     KernelLaunch,
 )
 from interfere.data.importers.strict_reading import read_bytes, require_number, require_object
-from interfere.devices import CPU_CORE
+from interfere.devices import CPU_CORE, device_type_of_product
 from interfere.errors import TableError
 
 STEP_PREFIX = "ProfilerStep#"
@@ -68,7 +67,8 @@ def _read_trace(path: Path, _step_range: str = "") -> KernelFile:
 
 
 def _step_events(complete: list[tuple[int, dict[str, Any]]], *, on_gpu: bool) -> list[tuple[int, dict[str, Any]]]:
-    """Return the events that mark steps: those on the GPU's clock where there are any, else those on the host's."""
+    """Return the events that mark steps: events on the GPU's clock where there are any, else events on the host's
+    clock."""
     marks = [(k, event) for k, event in complete if str(event.get("name", "")).startswith(STEP_PREFIX)]
     on_device = [(k, event) for k, event in marks if event.get("cat") == "gpu_user_annotation"]
     on_host = [(k, event) for k, event in marks if event.get("cat") != "gpu_user_annotation"]
@@ -126,7 +126,7 @@ def _dimensions(value: Any) -> tuple[int, ...]:
 
 
 def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterator[KernelLaunch]:
-    """Return all calls of operators, with their own time, which excludes the operators that they called."""
+    """Return all calls of operators with their own time, in which no other operator that they called ran."""
     by_thread: dict[object, list[tuple[float, float, str]]] = {}
     for place, event in complete:
         if event.get("cat") == CPU_CATEGORY:

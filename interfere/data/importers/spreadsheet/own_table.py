@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.extra_facts import ExtraFact
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, dropped, flagged
 from interfere.data.importers.spreadsheet.columns import (
     MEASURES,
@@ -43,9 +42,10 @@ from interfere.data.importers.spreadsheet.measurements import (
     solo_step_times,
 )
 from interfere.data.importers.spreadsheet.options import Shape, SpreadsheetOptions
-from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
+from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_sheet
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
 from interfere.data.importers.strict_reading import CsvRow, Faults
+from interfere.devices import device_type_of_product
 from interfere.errors import ConflictError, InvalidInputError, TableError
 from interfere.file_writing import write_atomically
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
@@ -56,7 +56,7 @@ FORMAT = "table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadsheetImport:
-    """The import, and how every column was understood."""
+    """The imported records, and how every column was understood."""
 
     imported: ImportResult
     columns: tuple[ColumnUse, ...]
@@ -71,7 +71,10 @@ def read_spreadsheet(
     """
     faults = Faults()
     # 1. Read the jobs alone.
-    jobs_alone = faults.read(partial(_read_jobs, profiles, options, faults), None) if profiles is not None else None
+    jobs_alone = None
+    if profiles is not None:
+        read_jobs = partial(read_profile_sheet, profiles, options.profile_mapping, faults, decimal=options.decimal)
+        jobs_alone = faults.read(partial(read_jobs, device_type=options.device_type, source=options.source), None)
     job_rows = jobs_alone[2] if jobs_alone else ()
     # 2. Read the pairs: each cell with its jobs and conditions.
     read = faults.read(partial(_read_pairs, pairs, options, faults), None)
@@ -112,22 +115,6 @@ def read_spreadsheet(
         notices=(*values.notices(), *_notices(sheets, measured, bare)),
     )
     return SpreadsheetImport(imported=imported, columns=uses)
-
-
-def _read_jobs(
-    source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
-) -> tuple[Sheet, ColumnRoles, tuple[ProfileRow, ...]]:
-    """Read the sheet of the jobs alone. Return the sheet, the roles of its columns, and its profiles."""
-    sheet = read_sheet(source, faults, options.decimal)
-    roles, rows = read_profile_rows(
-        sheet,
-        options.profile_mapping,
-        faults,
-        device_type=options.device_type,
-        source=options.source,
-        decimal=options.decimal,
-    )
-    return sheet, roles, rows
 
 
 def _read_pairs(
@@ -184,7 +171,7 @@ def _profiles(
 
 
 def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) -> Iterator[ExtraFact]:
-    """Yield the cells of a sheet with one row a pair that are no known fact; a matrix has none."""
+    """Yield the cells that are no known fact of a sheet with one row a pair; a matrix has no such cell."""
     victim, neighbour = roles.column("victim"), roles.column("neighbour")
     device = roles.column("device_type")
     for row in sheet.rows if victim and neighbour else ():
@@ -196,7 +183,7 @@ def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) 
 def _extras(
     row: CsvRow, roles: ColumnRoles, workload: str, neighbour: str, device_type: str, source: str
 ) -> Iterator[ExtraFact]:
-    """Yield the cells of one row that are no known fact. `neighbour` is "" where the row is about a job alone."""
+    """Yield the cells of a row that are no known fact. `neighbour` is "" where the row is about a job alone."""
     for column in roles.extras:
         if not is_empty(row.fields[column]):
             yield ExtraFact(
@@ -280,7 +267,7 @@ JOB_COLUMNS = ("step_time_ms", "gpu_util_percent", "memory_util_percent", "memor
 def write_template(
     folder: Path, jobs: Sequence[str], *, device_type: str, mode: SharingMode, value: str, shape: Shape
 ) -> tuple[Path, ...]:
-    """Write two spreadsheets to fill in, of pairs and of jobs, with the names of the jobs. Return their paths.
+    """Write a spreadsheet of pairs and one of jobs, with the names of the jobs, to fill in. Return their paths.
 
     Raises ConflictError where one of the files exists, InvalidInputError for an unknown measured value.
     """
@@ -316,7 +303,7 @@ def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) 
 
 
 def _matrix(jobs: Sequence[str], value: str) -> list[list[str]]:
-    """Return a table with one row per victim and one column per neighbour, and a column of solo values where they are
-    needed."""
+    """Return a table with one row per victim and one column per neighbour, and a column of solo values if `value` needs
+    them."""
     alone = ["alone"] if MEASURES[value].needs_solo else []
     return [[value, *jobs, *alone], *([job, *[""] * (len(jobs) + len(alone))] for job in jobs)]
