@@ -194,8 +194,7 @@ class DecisionMaker:
         )
 
     def _usages(self, grant: Grant) -> Iterator[MemoryUsage]:
-        """Return the job's memory windows since it was granted memory, those that end last first; at most
-        `MAX_USAGES`."""
+        """Return the memory windows of a job since its grant, the window that ends last first; at most `MAX_USAGES`."""
         if math.isnan(grant.since_s):
             return iter(())
         return islice(self._observations.memory_usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
@@ -326,7 +325,7 @@ def _find(query: ExplainQuery, audits: SqliteDecisionAudits) -> tuple[DecisionAu
 
 
 def _explain_pairs(action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
-    """Return the explanations of both directions: the job beside its partner and the reverse. Empty without a
+    """Yield the explanations of both directions, the job beside each partner and the reverse; none without a
     partner."""
     job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
     if job is None or device is None:

@@ -145,12 +145,12 @@ class Pod:
 
     @property
     def run_id(self) -> str:
-        """The prefix of the ids of its windows. It changes when a container restarts."""
+        """The prefix of the ids of the pod's windows. It changes when a container restarts."""
         return f"{self.uid}.{self.restarts}"
 
     @property
     def history_id(self) -> str:
-        """The prefix of the ids of its outcomes."""
+        """The prefix of the ids of the pod's outcomes."""
         return self.uid
 
     @property
