@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 
 import numpy as np
@@ -159,16 +159,9 @@ class DecisionMaker:
             scope=scope,
             now_s=ledger.now_s,
             devices=tuple(
-                DeviceGrants(
-                    device_id=slots.device_id,
-                    device_type=slots.device_type,
-                    granules=slots.granules,
-                    granted=account.taken.get(slots.device_id, 0),
-                    free=slots.granules - account.taken.get(slots.device_id, 0),
-                    oversubscription_ratio=slots.oversubscription_ratio,
-                    granule_bytes=slots.granule_bytes,
-                )
+                DeviceGrants(**asdict(slots), granted=granted, free=slots.granules - granted)
                 for slots in account.slots.values()
+                for granted in (account.taken.get(slots.device_id, 0),)
             ),
             grants=tuple(
                 self._grant_line(grant, account.slots[device_id])

@@ -69,21 +69,12 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """A taint that keeps new pods off a node."""
-
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A node: whether new pods may start there, and which resources it offers."""
 
     name: str
     labels: Labels = ()
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect of each that keeps new pods off the node
     usable: bool = True  # ready, and not cordoned
     cpu: float = NAN  # allocatable cores
     memory_bytes: float = NAN  # allocatable host memory
