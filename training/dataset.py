@@ -90,6 +90,18 @@ class RowColumns:
         }
         return type(self)(**(columns | selected))
 
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts in one record; fields that are no columns are those of the first part."""
+        columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}  # type: ignore[arg-type]  # every subclass is a dataclass
+        joined: dict[str, Any] = {}
+        for name, (first, *others) in columns.items():
+            if isinstance(first, RowColumns):
+                joined[name] = type(first).concatenated([first, *others])
+            else:
+                joined[name] = np.concatenate([first, *others]) if isinstance(first, np.ndarray) else first
+        return cls(**joined)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRows(RowColumns):

@@ -39,8 +39,8 @@ from interfere.training.evaluation.champion import gate_verdict, read_champion
 from interfere.training.evaluation.cross_validation import FOLDS_FOLDER, predict_fold
 from interfere.training.evaluation.gate import Verdict
 from interfere.training.evaluation.scores import scores_by_model
-from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.groups.fit import DomainKey
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.publishing import model_registry

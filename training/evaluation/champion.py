@@ -27,9 +27,10 @@ from interfere.training.evaluation.gate import (
     MIN_ROWS,
     MIN_WORKLOADS,
     PairedPredictions,
-    SideTests,
+    SideComparison,
     UnseenPredictions,
     Verdict,
+    compare_side,
     judge,
     paired,
     read_unseen_predictions,
@@ -245,7 +246,7 @@ def gate_verdict(
         return refused_labels(label, contradiction)
     # 4. Compare both on the trusted rows, each row predicted by folds that hid it.
     own_evaluations = [evaluation for evaluation in evaluations if evaluation.model == challenger.name]
-    trusted, sides = _trusted_tests(champion, training_set, own_evaluations)
+    trusted, sides = _trusted_tests(champion, training_set, own_evaluations, seed)
     if _is_enough(trusted):
         baselines.append((f"{label} on {len(trusted)} trusted rows, each hidden from both", trusted))
     # 5. Prefer rows that neither model was fitted on.
@@ -271,12 +272,10 @@ def _is_enough(tests: PairedPredictions) -> bool:
 
 
 def _trusted_tests(
-    champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation]
-) -> tuple[PairedPredictions, tuple[SideTests, ...]]:
-    """Return out-of-fold predictions of champion and challenger for the measured rows that both were fitted on.
-
-    The first result holds all pairs; the second holds the two sides, own slowdown and neighbours' slowdown.
-    """
+    champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation], seed: int
+) -> tuple[PairedPredictions, tuple[SideComparison, ...]]:
+    """Return the out-of-fold tests of both models on the measured rows that both were fitted on, and the comparison of
+    each side of new jobs that has enough of these rows."""
     own, published = unseen_predictions(training_set, evaluations), champion.unseen_predictions(training_set)
 
     def tests(field: str) -> PairedPredictions:
@@ -285,16 +284,18 @@ def _trusted_tests(
         return paired(training_set, rows, challenger_log[rows], champion_log[rows])
 
     coverage = {e.split: asdict(e.scores) for e in evaluations}.get("job", {})
-    sides = (
-        SideTests(
-            side=side,
-            tests=tests(side),
+    sides = tuple(
+        compare_side(
+            side,
+            tests_of_side,
             coverage=coverage.get(f"coverage_{side}", math.nan),
             champion_coverage=champion.score("job", f"coverage_{side}"),
+            seed=seed,
         )
         for side in Side
+        if _is_enough(tests_of_side := tests(side))
     )
-    return tests("pair"), tuple(side for side in sides if _is_enough(side.tests))
+    return tests("pair"), sides
 
 
 def _tests_unseen_by_both(
@@ -316,7 +317,4 @@ def _tests_unseen_by_both(
     is_new = ~champion.was_fitted_on(training_set)[index]
     own = tests(held_out, challenger.predict(held_out.rows))
     out_of_fold = tests(training_set.take(index[is_new]), pair_evaluation.predicted_log[is_new])
-    columns = [column.name for column in fields(PairedPredictions)]
-    return PairedPredictions(
-        **{name: np.concatenate([getattr(own, name), getattr(out_of_fold, name)]) for name in columns}
-    )
+    return PairedPredictions.concatenated([own, out_of_fold])

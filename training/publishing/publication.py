@@ -57,8 +57,8 @@ from interfere.training.evaluation.cross_validation import calibrate_intervals, 
 from interfere.training.evaluation.figures import trees_of
 from interfere.training.evaluation.gate import unseen_predictions
 from interfere.training.evaluation.scores import scores_document
-from interfere.training.groups.cases import DomainKey
 from interfere.training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
+from interfere.training.groups.fit import DomainKey
 from interfere.training.models.completed import completion_of_model, encoded_workloads, exported_form
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
 from interfere.training.models.onnx_graph import share_equal_constants, stamp_fingerprint
