@@ -99,7 +99,7 @@ class Host:
 
 
 class GuestPlacement(Protocol):
-    """Chooses which waiting job joins which host."""
+    """A rule that chooses which waiting job joins which host."""
 
     def join(
         self,
@@ -229,7 +229,7 @@ def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estima
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreedySharing:
-    """Each waiting job in order joins the host beside which (s_ij - 1) + (s_ji - 1) is least, as predicted."""
+    """A placement in which each job in order joins the host with the least predicted (s_ij - 1) + (s_ji - 1)."""
 
     settings: SchedulerSettings
     estimate: Estimate = field(default_factory=ToldDurations)
@@ -242,7 +242,8 @@ class GreedySharing:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Return starts in order. A job that finds no host leaves all hosts to the next job."""
+        """Return the starts in the order of the waiting jobs. A job without a suitable host takes no host from the next
+        job."""
         starts: list[Start] = []
         pairs = allowed_pairs(waiting, hosts, self.settings)
         open_hosts = list(hosts)
