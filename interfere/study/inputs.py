@@ -50,7 +50,7 @@ class StudyModels(Protocol):
     """The functions of models that studies need. A caller that can fit models passes an implementation."""
 
     def fit_beliefs(self, table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
-        """Beliefs of a model that never saw a share of the pairs of a table."""
+        """Return the beliefs of a model that never saw a share of the pairs of a table."""
 
     def fill_truth(self, table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
         """Return the truth, with a model's predictions for pairs that nobody measured."""
@@ -81,10 +81,11 @@ class StudyInputs:
 
 
 def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = False) -> StudyInputs:
-    """Read everything. `other_scenarios`: also replay what else workloads without truth could do.
+    """Read everything that a study replays.
 
-    Raises TableError and ModelError for files that break their format, InvalidInputError where the slowdowns cover next
-    to nothing of the trace, several device types match, or devices are not known.
+    `other_scenarios`: also return the other assumptions about workloads without truth. Raises TableError and ModelError
+    for files that break their format, InvalidInputError where the slowdowns cover next to nothing of the trace, several
+    device types match, or devices are not known.
     """
     # 1. The trace, the slowdowns, and the worlds that they make.
     trace, map_note = _mapped(read_trace(study.trace), study.name_map)
@@ -222,7 +223,7 @@ def _beliefs(
 
 
 def _deadline_draws(worlds: Sequence[World], deadlines: str, seed: int) -> tuple[DeadlineDraws, ...]:
-    """Deadlines in the order of the worlds: drawn from a family, or read from a file of draws."""
+    """Return deadlines in the order of the worlds, drawn from a family or read from a file of draws."""
     if deadlines in FAMILIES or not Path(deadlines).exists():
         return tuple(draw_deadlines(world, deadlines, seed) for world in worlds)
     draws = {draw.world: draw for draw in read_draws(Path(deadlines))}
@@ -237,7 +238,7 @@ def _deadline_draws(worlds: Sequence[World], deadlines: str, seed: int) -> tuple
 
 
 def _with_edge(scenario: Scenario, worlds: Sequence[World]) -> Scenario:
-    """The scenario at the edge too, where slowdowns are the same."""
+    """Return the scenario extended by the edge, where slowdowns are the same."""
     truth, *further = edge_truth(scenario.truth)
     beliefs = edge_beliefs(scenario.beliefs, [job.workload for world in worlds for job in world.jobs])
     measured = tuple(

@@ -43,7 +43,8 @@ class Question(Protocol):
     """A question about a trace."""
 
     def resolved(self, study: Study) -> Study:
-        """The study with every default filled in. Raises InvalidInputError for a field that would change nothing."""
+        """Return the study with every default filled in. Raises InvalidInputError for a field that would change
+        nothing."""
 
     def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
         """Return the inputs of the study."""
@@ -54,15 +55,16 @@ class Question(Protocol):
     def answer(
         self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult], *, planned: int, interrupted: bool
     ) -> Answer:
-        """The answer from the results that there are, in the order of the plan."""
+        """Return the answer from the results that were computed, in the order of the plan."""
 
 
 def ask(study: Study, models: StudyModels, runner: Runner | None = None) -> Answer:
-    """Read, replay and answer. Results are kept where the runner keeps them: an interrupted study goes on there.
+    """Answer a study: read its inputs, replay its tasks, and compare. An interrupted study goes on from the kept
+    results.
 
-    Raises TableError and ModelError for files that break their format, InvalidInputError for fields that make no sense
-    together or would change nothing, UnfitError for jobs that could never run, and KeyboardInterrupt where nothing was
-    done before it.
+    Raises TableError and ModelError for files that break their format, InvalidInputError for fields that contradict
+    each other or would change nothing, UnfitError for jobs that could never run, and KeyboardInterrupt where nothing
+    was done before it.
     """
     runner = runner or Runner()
     question = find_question(study.question)
@@ -77,7 +79,8 @@ def ask(study: Study, models: StudyModels, runner: Runner | None = None) -> Answ
 
 
 def find_question(name: str) -> Question:
-    """The question of this name, or the class that `package:Class` names. Raises InvalidInputError for another."""
+    """Return the question of this name, or of the class `package:Class`. Raises InvalidInputError for an unknown
+    name."""
     module, _, attribute = QUESTIONS.get(name, name).partition(":")
     try:
         question: Question = getattr(importlib.import_module(module), attribute)()

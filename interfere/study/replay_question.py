@@ -29,7 +29,7 @@ COMPOSED_GROUPS = (
 
 
 class ReplayQuestion:
-    """A comparison of every scheduler with its references, on every trace."""
+    """The question which scheduler is best on every trace, and what sharing changes under each."""
 
     def resolved(self, study: Study) -> Study:
         """Return the study with its defaults filled in.
@@ -56,11 +56,11 @@ class ReplayQuestion:
         return resolved
 
     def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
-        """The trace, the truth, and deadlines where they are asked for."""
+        """Return the trace, the truth, and deadlines where the study asks for deadlines."""
         return read_inputs(study, models)
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """Return the tasks: trace by trace, every scheduler. Groups of more than two jobs are also composed by the
+        """Return the tasks of every scheduler, trace by trace. Groups of three and more are also composed by the
         product."""
         _check_draws(study, inputs.worlds)
         usual = TIE_DRAWS if study.deadlines is None else 0
@@ -151,7 +151,7 @@ def _replayed(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
 
 
 def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
-    """Raises InvalidInputError for a field that would change nothing."""
+    """Raise InvalidInputError for a field that would change nothing."""
 
     def any_that(member: str) -> bool:
         return any(getattr(one, member) for one in schedulers)
@@ -188,8 +188,7 @@ def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
 
 
 def _check_draws(study: Study, worlds: Sequence[World]) -> None:
-    """Raises InvalidInputError where redrawn days would be the day that was recorded, or ties that are asked for are
-    none."""
+    """Raise InvalidInputError where redrawn days would equal the recorded day, or where no jobs tie for their order."""
     if study.tie_draws and not any(has_ties(world) for world in worlds):
         raise InvalidInputError(
             "tie_draws would change nothing: no two jobs of a world arrive together",

@@ -51,7 +51,7 @@ DRAWS_FILE = "deadlines.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayAnswer:
-    """The comparison of schedulers, with the facts that a reader needs to judge it."""
+    """The comparison of schedulers in a study, with the facts that a reader needs to judge the comparison."""
 
     study: Study  # resolved, with the schedulers that were replayed
     coverage: Coverage
@@ -344,7 +344,8 @@ UNSHARED = Series(name="without sharing", mark=Mark.BAR, colour=Colour.GREY)
 
 
 def _completion_figures(comparison: Comparison) -> list[Figure]:
-    """Mean and distribution of completion times, what sharing changes, and the devices of the busiest world."""
+    """Return figures of completion times (mean and distribution), of the changes by sharing, and of devices over
+    time."""
     lines = comparison.stable
     recorded = [run for run in comparison.runs if run.task.is_recorded and run.load < 1]
     best = min(
@@ -368,7 +369,7 @@ def _completion_figures(comparison: Comparison) -> list[Figure]:
 
 
 def _deadline_figures(comparison: Comparison) -> list[Figure]:
-    """Deadlines met, more or fewer than by the baseline, and the devices of the world with the highest load."""
+    """Return figures of the deadlines met, of the differences to the baseline, and of devices over time."""
     lines = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
     recorded = [run for run in comparison.runs if run.task.is_recorded]
     world = max(recorded, key=lambda run: run.load).world
@@ -416,7 +417,7 @@ def _bars(title: str, axis: Axis, values: Sequence[tuple[Line, Estimate]]) -> Ro
 
 
 def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean | None]]) -> list[Figure]:
-    """One point and interval for each policy that was compared; no figure where none was."""
+    """Return a figure of the change of each policy with its interval; no figure where no policy was compared."""
     known = [(line, change) for line, change in changes if change is not None]
     if not known:
         return []
@@ -428,7 +429,7 @@ def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean
 
 
 def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
-    """Share of jobs that have ended within a time after their arrival, of the traces as recorded."""
+    """Return a figure of the share of jobs that ended within a time after their arrival, of the traces as recorded."""
     policies = list(dict.fromkeys(run.policy for run in runs))[-MAX_CURVES:]
     shares = np.linspace(0.0, 1.0, CURVE_POINTS + 1)[1:]
     curves = []
@@ -448,7 +449,10 @@ def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
 
 
 def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str, title: str) -> LinePlot:
-    """Devices in use and shared over time, one panel a policy; means of an hour, or of 1/400 of a longer trace."""
+    """Return a figure of devices in use and shared over time, with one panel for each policy.
+
+    A point is the mean of an hour, or of 1/400 of a longer trace.
+    """
     by_name = {run.policy: run.replayed for run in recorded if run.world == world}
     replays = [(name, replayed) for name in names if name and (replayed := by_name[name]) is not None]
     last_s = max(float(replayed.at_s[-1]) for _, replayed in replays)
@@ -469,7 +473,7 @@ def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str,
 
 
 def _means(replayed: Replayed, kind: str, edges_s: np.ndarray) -> tuple[Point, ...]:
-    """Share of devices between consecutive edges: means of a step function that takes its values from `at_s` on."""
+    """Return the mean share of devices between consecutive edges, of a step function that changes at `at_s`."""
     values = getattr(replayed, kind) / len(replayed.world.devices)
     integral = np.concatenate([[0.0], np.cumsum(np.diff(replayed.at_s) * values[:-1])])
     means = np.diff(np.interp(edges_s, replayed.at_s, integral)) / np.diff(edges_s)

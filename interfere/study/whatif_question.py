@@ -36,10 +36,10 @@ USED = {
 
 
 class WhatIfQuestion:
-    """Each queue with sharing, against the same queue without."""
+    """The question what sharing changes under each queue, compared with the same queue without sharing."""
 
     def resolved(self, study: Study) -> Study:
-        """The study with the usual queues, loads and caps, which stand in order."""
+        """Return the study with the usual queues, loads and caps filled in and sorted."""
         unused = [each.name for each in fields(study) if each.name not in USED]
         require_acting(study, [(name, False, "question replay") for name in unused])
         resolved = replace(
@@ -54,11 +54,11 @@ class WhatIfQuestion:
         return resolved
 
     def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
-        """The trace and the truth, with all scenarios about workloads that it lacks."""
+        """Return the trace and the truth, with all scenarios about workloads that the truth lacks."""
         return read_inputs(study, models, other_scenarios=True)
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """All tasks, in the order of how much their answer is worth when the study is interrupted."""
+        """Return all tasks, the most valuable for the answer first, in case the study is interrupted."""
         tasks: list[ReplayTask] = []
         for world in range(len(inputs.worlds)):
             tasks += _at_own_load(study, inputs, world)
@@ -94,7 +94,7 @@ class WhatIfQuestion:
 
 
 def _check(study: Study) -> None:
-    """Raises InvalidInputError for schedulers, loads, caps and seats that the question cannot compare."""
+    """Raise InvalidInputError for schedulers, loads, caps and seats that the question cannot compare."""
     for queue in study.schedulers:
         if queue.sharing or queue.drop or queue.is_policy or queue.queue is Queue.SLOTS:
             raise InvalidInputError(
@@ -128,7 +128,7 @@ def _check(study: Study) -> None:
 
 
 def _tuned_note(study: Study, inputs: StudyInputs) -> str:
-    """Which constants were chosen on this very trace."""
+    """Return a note on the constants that were chosen on this very trace; empty where there are none."""
     shared = [shares(queue, one_gpu=False) for queue in study.schedulers for shares in (_greedy, _matching)]
     tuned = tuned_here(inputs.worlds, shared)
     return f"not a held-out trace: chosen on it were {' and '.join(dict.fromkeys(tuned.values()))}" if tuned else ""
@@ -175,7 +175,7 @@ def _at_load(study: Study, inputs: StudyInputs, world: int, load: float) -> Iter
 
 
 def _by_matching(study: Study, pairs: ReplayTask) -> Iterator[ReplayTask]:
-    """The task with matching for two seats a device, and for more where the scheduler forms such groups."""
+    """Yield the task with matching for two seats a device, and for more seats where the scheduler forms such groups."""
     yield pairs
     for seated in filter(None, (pairs.scheduler.with_seats(seats) for seats in study.seats)):
         for composition in Composition:

@@ -77,7 +77,7 @@ ASSUMED_GANGS = "gangs (assumed)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementComparison:
-    """Matching beside greedy placement, under one queue at one load."""
+    """The results of matching and of greedy placement under one queue at one load."""
 
     greedy: Line
     matching: Line
@@ -129,7 +129,8 @@ class WhatIfAnswer:
 
     @property
     def comparisons(self) -> tuple[PlacementComparison, ...]:
-        """Matching beside greedy placement at each queue and load with replays of both, on worlds with stable load."""
+        """The comparisons of matching and greedy placement at each queue and load with replays of both, on stable
+        worlds."""
         plain = [line for line in self.effects if self.is_plain(line) and line.group is TraceGroup.STABLE]
         greedy = {(line.against, line.task.load): line for line in plain if line.scheduler.sharing is Sharing.GREEDY}
         pairs = [
@@ -144,11 +145,11 @@ class WhatIfAnswer:
         )
 
     def gangs_share(self, line: Line) -> bool:
-        """Do jobs on several devices share too, by an assumption?"""
+        """Return whether jobs on several devices share too in this effect, by an assumption."""
         return self.inputs.coverage.has_gangs and not line.scheduler.one_gpu
 
     def is_plain(self, line: Line) -> bool:
-        """Is an effect without assumptions and caps, with two jobs a device?"""
+        """Return whether an effect has no assumptions, no cap, and two jobs a device."""
         measured = not self.gangs_share(line) and not line.task.scenario
         return measured and math.isinf(line.task.max_slowdown) and line.scheduler.seats == DEFAULT_SEATS
 
@@ -417,7 +418,7 @@ def _key_figures(answer: WhatIfAnswer) -> Tiles:
 
 
 def _by_load(answer: WhatIfAnswer) -> list[Section]:
-    """Greedy placement without a cap, of worlds with stable load: a plot and a table of the change by load."""
+    """Return a plot and a table of the change by load, for greedy placement without a cap on stable worlds."""
     shown = [
         line
         for line in answer.effects
@@ -449,7 +450,7 @@ def _by_load(answer: WhatIfAnswer) -> list[Section]:
 
 
 def _load_plot(answer: WhatIfAnswer, lines: Sequence[Line]) -> LinePlot:
-    """One panel for each queue, all on the same axes."""
+    """Return a plot of the change by load with one panel for each queue."""
     loads = [line.load for line in lines]
     series = LOAD_SERIES if answer.inputs.coverage.has_gangs else LOAD_SERIES[:2]
 
@@ -488,7 +489,8 @@ CHANGE_OF_MEAN = Column("change of mean", CHANGE, of=lambda line: estimate(line.
 
 
 def _by_queue(answer: WhatIfAnswer) -> Section:
-    """The effects at the trace's own load and at the one at which caps were compared, overloaded worlds last."""
+    """Return the effects at the trace's own load and at the load at which caps were compared, overloaded worlds
+    last."""
 
     def placement(line: Line) -> str:
         words = (
