@@ -40,8 +40,8 @@ from interfere.sim.schedulers.sharing import (
     Host,
     SchedulerSettings,
     allowed_pairs,
-    ends_first,
     fitting_pair,
+    is_timely,
     running_hosts,
 )
 from interfere.sim.world import HOUR_S
@@ -177,13 +177,7 @@ class PlannedSharing:
 
         def may_join(state: JobState, host: Host) -> bool:
             pair = fitting_pair(state, host, pairs, settings, cluster)
-            if pair is None:
-                return False
-            if reservation is not None and not reservation.allows_pair(
-                state, host.state, host.device_ids, pair, cluster
-            ):
-                return False
-            return not settings.guest_ends_first or ends_first(state, host, pair, planner.estimate, cluster)
+            return pair is not None and is_timely(state, host, pair, settings, planner.estimate, cluster, reservation)
 
         candidates = (state for state in waiting if any(may_join(state, host) for host in hosts))
         pending = list(islice(candidates, planner.max_pending))
