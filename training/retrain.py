@@ -45,12 +45,11 @@ from interfere.training.dataset import (
 from interfere.training.evaluation.candidates import require_model
 from interfere.training.evaluation.champion import PublishedChampion, pair_keys, read_champion
 from interfere.training.evaluation.gate import Verdict
-from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.groups.evaluation import DomainComposition, read_group_tables
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing import model_registry
-from interfere.training.publishing.publication import read_group_tables
 from interfere.training.publishing.tracking import prepare_workspace
 from interfere.training.site_log import changed_domains, score
 

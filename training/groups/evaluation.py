@@ -6,21 +6,26 @@ pairs are predicted by the model that training would publish.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table, read_table
+from interfere.errors import UnfitError
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
+from interfere.protocols import PairEncoder
 from interfere.reports.document import Column, Part, Section, Sentence, Tone, table_of
 from interfere.reports.numbers import COUNT, fixed
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import Dataset
-from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.campaigns import align_campaigns
+from interfere.training.dataset import Dataset, SourceTables, build_dataset, read_source_tables
+from interfere.training.evaluation.candidates import Candidates
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
+from interfere.training.evaluation.leaderboard import Leaderboard
 from interfere.training.groups.fit import (
     CompositionChoice,
     DomainKey,
@@ -36,9 +41,6 @@ from interfere.training.groups.fit import (
     predict_held_out,
     translated_campaigns,
 )
-
-if TYPE_CHECKING:
-    from interfere.training.evaluation.leaderboard import Leaderboard
 
 Floats = NDArray[np.float64]
 NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
@@ -94,6 +96,56 @@ class DomainComposition:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object for the manifest."""
         return asdict(self)
+
+
+def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
+    """Return the tables of which only the groups are learned; None without such tables.
+
+    Raises UnfitError for a table without groups, and the errors of `read_source_tables`.
+    """
+    source = read_source_tables(paths)
+    for table in source.tables:
+        if not table.ok_groups:
+            raise UnfitError(
+                "this table holds no group of three or more to learn from",
+                value=table.name,
+                remedy="measure some, `interfere profile campaign --group-size 3`, or leave --group-data out",
+            )
+    return source if source.tables else None
+
+
+def published_compositions(
+    candidates: Candidates,
+    source: SourceTables,
+    encoder: PairEncoder,
+    *,
+    present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
+    beside: SourceTables | None = None,
+) -> tuple[DomainComposition, ...]:
+    """Return the composition of groups for each domain of the training that has one. `present`: the champion's
+    compositions.
+
+    `beside` are tables of which only the groups are learned. They are used for domains without groups in the training's
+    tables, and with the pairs of `beside` itself. From them the composition learns how the slowdowns of pairs combine
+    in a group. It does not learn the pairs, and it does not recalibrate intervals, because the model's pairs were
+    measured elsewhere.
+    """
+    job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
+    own = fit_domain_compositions(candidates.dataset, source.tables, job_split, present)
+    if beside is None:
+        return own
+    measured_here = {(each.device_type, each.mode) for each in own if each.cases}
+    trained = {(each.device_type, each.mode) for each in candidates.dataset.domains}
+    dataset, _ = align_campaigns(build_dataset(beside.tables, encoder))
+    champion = candidates.settings[candidates.champion]
+    (other_split,) = evaluate_models(dataset, [champion], splits=("job",), seed=candidates.seed)
+    name = ", ".join(table.name for table in beside.tables)
+    found = {
+        (each.device_type, each.mode): replace(each, table=name)
+        for each in fit_domain_compositions(dataset, beside.tables, other_split, present, recalibrate=False)
+        if each.cases and (each.device_type, each.mode) in trained - measured_here
+    }
+    return (*(each for each in own if (each.device_type, each.mode) not in found), *found.values())
 
 
 def fit_domain_compositions(
@@ -232,7 +284,7 @@ class GroupScores:
 
 
 def evaluate_groups(
-    leaderboards: "Sequence[Leaderboard]", folders: Mapping[str, Sequence[Path]]
+    leaderboards: Sequence[Leaderboard], folders: Mapping[str, Sequence[Path]]
 ) -> tuple[GroupScores, ...]:
     """Return the scores of all groups of the tables; `folders` are keyed by the name of their leaderboards.
 

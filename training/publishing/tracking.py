@@ -336,9 +336,22 @@ def log_training(
     The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
     scores, feature contributions, folds, and the model itself as an MLflow model.
     """
-    _log_parameters(run, candidates, publication)
+    dataset = candidates.dataset
+    run.log_parameters(
+        {
+            "seed": candidates.seed,
+            "champion": candidates.champion,
+            "selected_by": candidates.selected_by,
+            "rows": len(dataset),
+            "workloads": len(dataset.workloads),
+            "fingerprint": dataset.fingerprint,
+            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
+        }
+    )
     _log_models(run, candidates, publication, encoder, report)
-    _log_comparison(run, candidates)
+    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
+    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
+    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
     run.log_text("card.md", publication.card)
     run.log_text("environment.txt", library_versions())
     run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
@@ -359,21 +372,6 @@ def log_contributions(
         run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
     for k, each in enumerate(contributions):
         run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
-
-
-def _log_parameters(run: Run, candidates: Candidates, publication: Publication) -> None:
-    dataset = candidates.dataset
-    run.log_parameters(
-        {
-            "seed": candidates.seed,
-            "champion": candidates.champion,
-            "selected_by": candidates.selected_by,
-            "rows": len(dataset),
-            "workloads": len(dataset.workloads),
-            "fingerprint": dataset.fingerprint,
-            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
-        }
-    )
 
 
 def _log_models(
@@ -416,12 +414,6 @@ def _log_graph(
         report(f"warning: {run.name} is not logged as a model: {error.what}, {error.value}")
         return
     log_pair_graph(run, graph, input_example(model, dataset))
-
-
-def _log_comparison(run: Run, candidates: Candidates) -> None:
-    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
-    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
-    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
 
 
 def _log_figures(run: Run, candidates: Candidates) -> None:

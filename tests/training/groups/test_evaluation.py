@@ -18,7 +18,7 @@ from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
 from interfere.training.campaigns import Relation, align_campaigns
 from interfere.training.dataset import SourceTables, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import train_candidates
-from interfere.training.groups.evaluation import NONE_PRESENT
+from interfere.training.groups.evaluation import NONE_PRESENT, published_compositions, read_group_tables
 from interfere.training.groups.fit import (
     CompositionChoice,
     PairSlowdown,
@@ -35,8 +35,6 @@ from interfere.training.publishing.publication import (
     Publication,
     build_publication,
     publish,
-    published_compositions,
-    read_group_tables,
 )
 from tests.training.cheap_models import CHEAP_MODELS
 
