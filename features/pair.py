@@ -22,30 +22,47 @@ from interfere.records import JobProfile
 from interfere.sharing_modes import SharingMode
 
 VERSION = 2
-CONTENTION_COLUMNS = (
-    "busy_frac_sum",
-    "busy_frac_excess",  # demand of both beyond one whole device
-    "busy_frac_product",
-    "fair_share_log_slowdown",  # the victim's busy share stretched by the neighbour's presence: log(1 + b_v·b_n)
-    "log_step_time_ratio",
-    "log_busy_stretch_ratio",
-    "log_idle_to_busy_ratio",  # below 0 where the neighbour's mean burst is longer than the victim's mean pause
-    "log_memory_sum_mib",
-    "peak_bandwidth_frac_sum",
-    "peak_bandwidth_frac_excess",
-    "peak_flops_frac_sum",
-    "memory_device_frac_sum",
-    "gpu_util_sum",
-    "gpu_util_excess",
-    "gpu_util_product",
-    "memory_util_sum",
-    "memory_util_excess",
-    "sm_active_excess",
-    "dram_active_excess",
-    "log_static_step_ratio",
-    "static_busy_product",
-    "roofline_log_slowdown",  # log(max(1, demand of both on the busiest resource)): the analytic prior
+# Columns of how two jobs contend, each a sum, excess (of the sum above 1), product or difference (victim's minus
+# neighbour's) of a job column, or a formula of its own in `_contention`.
+_CONTENTION: tuple[tuple[str, str, str], ...] = (
+    ("busy_frac_sum", "sum", "busy_frac"),
+    ("busy_frac_excess", "excess", "busy_frac"),  # demand of both beyond one whole device
+    ("busy_frac_product", "product", "busy_frac"),
+    ("fair_share_log_slowdown", "", ""),  # the victim's busy share stretched by the neighbour's presence
+    ("log_step_time_ratio", "difference", "log_step_time_s"),
+    ("log_busy_stretch_ratio", "difference", "log_busy_mean_s"),
+    ("log_idle_to_busy_ratio", "", ""),  # below 0 where the neighbour's burst is longer than the victim's pause
+    ("log_memory_sum_mib", "", ""),
+    ("peak_bandwidth_frac_sum", "sum", "peak_bandwidth_frac"),
+    ("peak_bandwidth_frac_excess", "excess", "peak_bandwidth_frac"),
+    ("peak_flops_frac_sum", "sum", "peak_flops_frac"),
+    ("memory_device_frac_sum", "sum", "memory_peak_device_frac"),
+    ("gpu_util_sum", "sum", "gpu_util_frac"),
+    ("gpu_util_excess", "excess", "gpu_util_frac"),
+    ("gpu_util_product", "product", "gpu_util_frac"),
+    ("memory_util_sum", "sum", "memory_util_frac"),
+    ("memory_util_excess", "excess", "memory_util_frac"),
+    ("sm_active_excess", "excess", "sm_active_frac"),
+    ("dram_active_excess", "excess", "dram_active_frac"),
+    ("log_static_step_ratio", "difference", "log_static_step_time_s"),
+    ("static_busy_product", "product", "static_busy_frac"),
+    ("roofline_log_slowdown", "", ""),  # log(max(1, demand of both on the busiest resource)): the analytic prior
 )
+CONTENTION_COLUMNS = tuple(name for name, _, _ in _CONTENTION)
+# The job columns that contention is computed from, and the place of each in what `_contending_facts` returns.
+_CONTENDING_COLUMNS = (
+    *dict.fromkeys(fact for _, _, fact in _CONTENTION if fact),
+    *("log_idle_mean_s", "log_memory_peak_mib"),
+)
+_BUSY, _IDLE, _BURST, _MEMORY, _BANDWIDTH, _FLOPS, _STATIC_BUSY = (
+    _CONTENDING_COLUMNS.index(name)
+    for name in (
+        *("busy_frac", "log_idle_mean_s", "log_busy_mean_s", "log_memory_peak_mib"),
+        *("peak_bandwidth_frac", "peak_flops_frac", "static_busy_frac"),
+    )
+)
+_TERMS = tuple((name, how, _CONTENDING_COLUMNS.index(fact) if fact else -1) for name, how, fact in _CONTENTION)
+_INDICES = [job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS]
 
 
 def fingerprint(column_names: Sequence[str]) -> str:
@@ -108,42 +125,6 @@ class FeatureEncoder:
         return out
 
 
-# Job columns that contention is computed from; the names below are their places in what `_contending_facts` returns.
-_CONTENDING_COLUMNS = (
-    "busy_frac",
-    "log_step_time_s",
-    "log_busy_mean_s",
-    "log_idle_mean_s",
-    "log_memory_peak_mib",
-    "peak_bandwidth_frac",
-    "peak_flops_frac",
-    "memory_peak_device_frac",
-    "gpu_util_frac",
-    "memory_util_frac",
-    "sm_active_frac",
-    "dram_active_frac",
-    "log_static_step_time_s",
-    "static_busy_frac",
-)
-(
-    _BUSY,
-    _STEP,
-    _BURST,
-    _IDLE,
-    _MEMORY,
-    _BANDWIDTH,
-    _FLOPS,
-    _SHARE,
-    _UTIL,
-    _MEMORY_UTIL,
-    _SM,
-    _DRAM,
-    _STATIC,
-    _STATIC_BUSY,
-) = range(len(_CONTENDING_COLUMNS))
-_INDICES = [job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS]
-
-
 def _contending_facts(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return float64[c, p]: the c columns of p jobs from which contention is computed; each column is contiguous."""
     return rows.T[_INDICES].astype(np.float64, order="C")
@@ -152,32 +133,14 @@ def _contending_facts(rows: NDArray[np.float32]) -> NDArray[np.float64]:
 def _contention(victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return float64[22, p]: the values of `CONTENTION_COLUMNS` for p ordered pairs."""
     victim, neighbour = _contending_facts(victims), _contending_facts(neighbours)
-    total, product, difference = victim + neighbour, victim * neighbour, victim - neighbour
-    excess = np.maximum(0.0, total - 1.0)
+    total, product = victim + neighbour, victim * neighbour
+    combined = {"sum": total, "product": product, "difference": victim - neighbour}
+    combined["excess"] = np.maximum(0.0, total - 1.0)
     busiest_demand = np.fmax(np.fmax(total[_BANDWIDTH], total[_FLOPS]), total[_STATIC_BUSY])
-    return np.array(
-        (
-            total[_BUSY],
-            excess[_BUSY],
-            product[_BUSY],
-            np.log1p(product[_BUSY]),
-            difference[_STEP],
-            difference[_BURST],
-            victim[_IDLE] - neighbour[_BURST],
-            np.log1p(np.expm1(victim[_MEMORY]) + np.expm1(neighbour[_MEMORY])),
-            total[_BANDWIDTH],
-            excess[_BANDWIDTH],
-            total[_FLOPS],
-            total[_SHARE],
-            total[_UTIL],
-            excess[_UTIL],
-            product[_UTIL],
-            total[_MEMORY_UTIL],
-            excess[_MEMORY_UTIL],
-            excess[_SM],
-            excess[_DRAM],
-            difference[_STATIC],
-            product[_STATIC_BUSY],
-            np.log(np.maximum(1.0, busiest_demand)),
-        )
-    )
+    formulas = {
+        "fair_share_log_slowdown": np.log1p(product[_BUSY]),
+        "log_idle_to_busy_ratio": victim[_IDLE] - neighbour[_BURST],
+        "log_memory_sum_mib": np.log1p(np.expm1(victim[_MEMORY]) + np.expm1(neighbour[_MEMORY])),
+        "roofline_log_slowdown": np.log(np.maximum(1.0, busiest_demand)),
+    }
+    return np.array([combined[how][place] if how else formulas[name] for name, how, place in _TERMS])

@@ -94,7 +94,8 @@ class Settings:
 
     @property
     def served_models_path(self) -> Path:
-        """Return the folder in which the server keeps the models that it has served: beside its store, as its lock."""
+        """Return the folder of the copies of served models. The folder lies beside the store, because one server holds
+        both."""
         return self.store_path.with_name(f"{self.store_path.name}.models")
 
     @property
@@ -104,10 +105,11 @@ class Settings:
 
     @property
     def model_folder(self) -> Path | None:
-        """Return the folder of the model that is set, by path or by the name of a shipped one; None where none is set.
+        """Return the model folder that the setting `model` names, by path or by the name of a shipped model; None
+        without the setting.
 
-        A name stands for the shipped model whatever the working directory holds: give a folder of that name by its
-        absolute path. Raises ModelError for a shipped model that this installation lacks.
+        The name of a shipped model takes precedence over a folder of that name in the working directory: give such a
+        folder by its absolute path. Raises ModelError for a shipped model that this installation lacks.
         """
         name = "" if self.model is None else str(self.model)
         return shipped_model(name) if name in _shipped_models() else self.model
@@ -174,7 +176,7 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
         if name.startswith(PREFIX) and name not in _NOT_SETTINGS
     }
     given_options = {name: value for name, value in options.items() if value is not None}
-    for origin, source in ((str(file), _read(file)), ("environment", from_environ), ("options", given_options)):
+    for origin, source in ((str(file), read_toml(file)), ("environment", from_environ), ("options", given_options)):
         for name, value in source.items():
             path = f"{PREFIX}{name.upper()}" if origin == "environment" else f"{origin}: {name}"
             if name not in _TYPES:
@@ -200,14 +202,17 @@ def _typed(name: str, value: object) -> object:
     return setting_type(value)
 
 
-def _read(file: Path | None) -> dict[str, object]:
+def read_toml(file: Path | None) -> dict[str, object]:
+    """Return the document of a TOML file; an empty one for None. Raises InvalidInputError."""
     if file is None:
         return {}
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInputError(
-            f"the settings file cannot be read ({error.strerror})", value=file, remedy="check --config"
+            f"the settings file cannot be read ({error.strerror})",
+            value=file,
+            remedy="check --config; the guides show one",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"not TOML: {error}", value=file, remedy="write lines like: port = 50051") from None
+        raise InvalidInputError(f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"') from None

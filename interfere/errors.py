@@ -52,6 +52,11 @@ class InterfereError(Exception):
         text = what if value is None else f"{what}: {value}"
         super().__init__(f"{text}\n  remedy: {remedy}" if remedy else text)
 
+    @property
+    def one_line(self) -> str:
+        """The text of the error without line breaks, for a log line or a reason."""
+        return " ".join(str(self).split())
+
 
 class InvalidInputError(InterfereError):
     """The caller's input breaks rules; all violations are reported at once."""
@@ -89,7 +94,8 @@ class ConflictError(InterfereError):
 
 
 class RetryableError(InterfereError):
-    """The same request may pass later; `retry_after_s` is after how many seconds, None where nobody knows."""
+    """The same request may succeed later: after `retry_after_s` seconds, or after an unknown time where that is
+    None."""
 
     def __init__(
         self, what: str, *, value: object = None, remedy: str = "", retry_after_s: float | None = None
@@ -99,7 +105,8 @@ class RetryableError(InterfereError):
 
 
 class LimitError(RetryableError):
-    """A stated limit is exceeded. With `retry_after_s`, only for now: the same request may pass that much later."""
+    """A stated limit is exceeded. With `retry_after_s` the limit is a temporary one: the same request may succeed after
+    that time."""
 
     code = "RESOURCE_EXHAUSTED"
 
@@ -115,12 +122,13 @@ class ModelError(UnfitError):
 
 
 class UnavailableError(RetryableError):
-    """A server or a disk is away and may come back; the caller retries, with `retry_after_s` after that much time."""
+    """A server or a disk is away and may come back. The caller may retry, after `retry_after_s` seconds where that is
+    known."""
 
     code = "UNAVAILABLE"
 
 
 class CancelledError(InterfereError):
-    """Nobody waits for the answer any longer: the caller gave up, or its deadline passed."""
+    """The caller no longer waits for the answer: it gave up, or its deadline passed."""
 
     code = "CANCELLED"

@@ -15,11 +15,11 @@ from interfere.errors import InvalidInputError, Violation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingProperties:
-    """What other code asks of a sharing mode.
+    """The properties of a sharing mode that other code may ask for.
 
-    `cpu_cores` is the number of CPU cores on which the jobs of a pair are measured: 1 where they share a core, 2 where
-    each has its own, 0 where CPU cores cannot show the mode. `cpu_setting` names that measurement in a few words, and
-    `cpu_note` describes it on a dataset card; its first sentence is set apart.
+    `cpu_cores` is the number of CPU cores on which the jobs of a pair are measured: 1 where both jobs share a core, 2
+    where each job has its own core, 0 where CPU cores cannot show the mode. `cpu_setting` names that measurement in a
+    few words, and `cpu_note` describes it on a dataset card; the first sentence of the note is printed apart.
     """
 
     description: str
@@ -137,9 +137,11 @@ def unknown_mode(word: str, field: str = "mode") -> Violation:
 
 
 def set_sharing_mode(record: object, field: str = "mode") -> list[Violation]:
-    """Replace the word in a field of a record under construction by its sharing mode; a violation where it is none.
+    """Replace the word in a field of a record under construction by its `SharingMode`. Returns a violation where the
+    word spells no mode.
 
-    Callers of the library may write `mode="mps"`; whoever reads a record finds the member, whose properties it asks.
+    Callers of the library may therefore write `mode="mps"`, while readers of the record find a `SharingMode` with its
+    properties.
     """
     word: str = getattr(record, field)
     if isinstance(word, SharingMode):

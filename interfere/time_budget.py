@@ -16,7 +16,8 @@ _interruption: ContextVar[Callable[[], None]] = ContextVar("interruption", defau
 
 @contextmanager
 def interruptible(check: Callable[[], None]) -> Iterator[None]:
-    """Let `check` be called often inside the block, by every search there; it raises where nobody waits any longer."""
+    """Let every search inside the block call `check` often. `check` raises where the caller no longer waits for the
+    answer."""
     token = _interruption.set(check)
     try:
         yield

@@ -45,10 +45,10 @@ def read_time_left(line: str) -> tuple[float, str] | None:
 
 
 class TimeLeft:
-    """Estimates the time left of tasks of several kinds; those of one kind take about equally long.
+    """Estimates the time left for the remaining tasks of several kinds; tasks of one kind take about equally long.
 
-    Law: nothing is left when every expected task is finished. A kind of which none is finished yet counts as the mean
-    of the others.
+    Law: no time is left when every expected task is finished. A kind without a finished task counts with the mean time
+    of the other kinds.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TimeLeft:
         self._waiting[kind] += count
 
     def finish(self, kind: str, text: str = "") -> None:
-        """Count a task as finished that began when the one before it ended, and report what is left."""
+        """Count a task as finished that began when the previous task ended, and report the time left."""
         now_s = self._now_s()
         self._spent_s[kind] += now_s - self._mark_s  # type: ignore[assignment]  # a counter of seconds
         self._finished[kind] += 1

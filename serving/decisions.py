@@ -54,10 +54,11 @@ _RELEASING_OUTCOMES = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.E
 
 
 class DecisionMaker:
-    """Makes decisions, and stores each with the ledger that it leaves.
+    """Makes decisions, and stores each decision with the ledger that it leaves.
 
-    Thread-safe. The caller has validated the snapshot and lets one decision at a time into a scope, so that none is
-    computed in vain; the revision of the ledger keeps threads and servers on one database from overwriting each other.
+    Thread-safe. The caller has validated the snapshot, and lets one decision at a time into a scope, so that no
+    decision is computed in vain. The revision of the ledger keeps threads and servers on one database from overwriting
+    each other.
     """
 
     def __init__(self, store: SqliteStore, metrics: Metrics, *, time_budget_s: float) -> None:
@@ -68,8 +69,8 @@ class DecisionMaker:
         self._time_budget_s = time_budget_s
 
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
-        """Return the stored decision of this very snapshot, or else make a new one and store it under the snapshot's
-        id, if any.
+        """Return the stored decision of the same snapshot, or make a new decision and store it under the snapshot's id,
+        if any.
 
         Raises ConflictError where the id was used for another snapshot, UnavailableError where other servers keep
         writing the ledger of the scope.
@@ -91,7 +92,11 @@ class DecisionMaker:
         )
 
     def _decide_and_store(self, context: PlanningContext, digest: str) -> Plan | None:
-        """A new decision; None where another server wrote the ledger meanwhile. Without a clock no ledger is kept."""
+        """Make and store a new decision, and return its plan; None where another server wrote the ledger in the
+        meantime.
+
+        Without a clock no ledger is kept.
+        """
         start_s, start_cpu_s = time.perf_counter(), time.thread_time()
         scope, has_clock = context.snapshot.scope, not math.isnan(context.now_s)
         ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
@@ -187,7 +192,10 @@ class DecisionMaker:
         self._metrics.count_deadlines(kept, len(deadlines) - kept, 0)
 
     def _stored_plan(self, snapshot: Snapshot, digest: str) -> Plan | None:
-        """The plan stored under the snapshot's id. Raises ConflictError where the id was used for another snapshot."""
+        """Return the plan stored under the snapshot's id; None where there is none.
+
+        Raises ConflictError where the id was used for another snapshot.
+        """
         if not snapshot.snapshot_id:
             return None
         stored = self._decisions.find(snapshot.scope, snapshot.snapshot_id)
@@ -203,12 +211,12 @@ class DecisionMaker:
 
 
 def _digest(snapshot: Snapshot) -> str:
-    """SHA-256 of the snapshot as it travels."""
+    """Return the SHA-256 of the snapshot's protobuf message."""
     return hashlib.sha256(to_proto(snapshot, pb.MatchRequest).SerializeToString(deterministic=True)).hexdigest()
 
 
 def _stored_decision(snapshot: Snapshot, digest: str, plan: Plan) -> StoredDecision | None:
-    """The row of a decision; None for a snapshot without an id."""
+    """Return the row to store for a decision; None for a snapshot without an id."""
     if not snapshot.snapshot_id:
         return None
     return StoredDecision(

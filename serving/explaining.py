@@ -135,7 +135,8 @@ def _explain_pair(
     device: Device,
     state: ServedState,
 ) -> PairExplanation:
-    """The prediction for one ordered pair, and what moves it; `names` and `profiles`: victim, neighbour."""
+    """Return the prediction for one ordered pair and the contributions to it. `names` and `profiles`: of the victim,
+    then of the neighbour."""
     batch = PairBatch(
         jobs=profiles,
         victim=np.array([0]),

@@ -141,7 +141,7 @@ class Metrics:
         self._metrics[name].observe(value)
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
-        """Let a gauge tell the value that `read` returns, whenever somebody reads the metrics."""
+        """Let a gauge show the value that `read` returns at the time when the metrics are read."""
         self._metrics[name].set_function(read)
 
     # --- calls ------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Metrics:
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def count_decision(self, plan: Plan, seconds: float) -> None:
-        """Count a new decision, which took so many seconds."""
+        """Count a new decision that took `seconds` to make."""
         self.observe("interfere_match_solve_seconds", seconds)
         self.observe("interfere_match_gap_ratio", plan.gap)
         refusals = Counts(refusal.rule.kind.value for refusal in plan.refused if refusal.rule is not None)
@@ -175,12 +175,13 @@ class Metrics:
             self.add("interfere_actions", count, *labels)
 
     def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
-        """Count accepted deadlines that were kept, that were broken, and of which nobody observed how they ended."""
+        """Count accepted deadlines that were kept, that were broken, and whose outcome was not observed."""
         for result, count in (("kept", kept), ("broken", broken), ("unknown", unknown)):
             self.add("interfere_accepted_deadlines", count, result)
 
     def set_granules(self, scope: str, granted: int, free: int) -> None:
-        """Tell how many granules of a scope are granted and free now."""
+        """Set how many granules of a scope are granted and free now. Beyond `MAX_SCOPES` scopes, the least recently set
+        one is dropped."""
         self._granule_scopes.pop(scope, None)
         self._granule_scopes[scope] = None
         if len(self._granule_scopes) > MAX_SCOPES:
@@ -199,11 +200,11 @@ class Metrics:
         self.add("interfere_evictions", count, what)
 
     def watch_store(self, store: Path) -> None:
-        """Tell the size of the store on disk whenever somebody reads the metrics."""
+        """Let a gauge show the size of the store on disk at the time when the metrics are read."""
         files = [store.with_name(store.name + ending) for ending in ("", "-wal")]
         self.watch("interfere_store_bytes", lambda: float(sum(f.stat().st_size for f in files if f.exists())))
 
     def set_model_version(self, version: str) -> None:
-        """Tell which model is served from now on."""
+        """Set the version of the served model."""
         self._metrics["interfere_model_info"].clear()
         self.set("interfere_model_info", 1, version)

@@ -38,7 +38,8 @@ from interfere.sharing_modes import SharingMode
 
 
 def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
-    """A prediction or an abstention for every pair; raises only on a broken request."""
+    """Return a prediction or an abstention for every requested pair. Raises InvalidInputError or LimitError for an
+    invalid request."""
     device_type = served_device_type(state, query.device_type)
     n = len(query.jobs)
     requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
@@ -81,9 +82,9 @@ def _predict_known(
     victim: NDArray[np.int64],
     neighbour: NDArray[np.int64],
 ) -> Prediction:
-    """The model's prediction where both jobs have profiles; elsewhere the pair abstains with the reason.
+    """Return the model's prediction for pairs whose jobs both have profiles; the other pairs abstain with the reason.
 
-    `lookups`: of every job of a pair its profile, or None and the reason why there is none.
+    `lookups`: for each job of a pair, its profile and an empty text, or None and the reason why the job has no profile.
     """
     known = {job: profile for job, (profile, _) in lookups.items() if profile is not None}
     index = np.full(len(query.jobs), -1)
@@ -119,14 +120,17 @@ def _predict_known(
 
 
 def _spread(values: NDArray[np.float64], predictable: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """float64[p]: the values at the pairs that are predictable, NaN at the others."""
+    """Return values of the predictable pairs at their places among all pairs, NaN at the other places; float64[p]."""
     of_all_pairs = np.full(len(predictable), np.nan)
     of_all_pairs[predictable] = values
     return of_all_pairs
 
 
 def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
-    """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
+    """Return both directions of a matrix of slowdowns.
+
+    A matrix does not abstain: raises InvalidInputError with a violation for each job without a profile.
+    """
     device_type = served_device_type(state, query.device_type)
     sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
     cells = len(sides["victims"]) * len(sides["neighbours"])
@@ -161,7 +165,8 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
 
 
 def served_device_type(state: ServedState, requested: str) -> str:
-    """The requested device type, else the only one that the model knows."""
+    """Return the requested device type, or the only device type of the model where none is requested. Raises
+    InvalidInputError."""
     if requested:
         return requested
     known = sorted({domain.device_type for domain in state.model.manifest.domains})
@@ -173,9 +178,9 @@ def served_device_type(state: ServedState, requested: str) -> str:
 
 
 def advise_mode(state: ServedState, query: ModeQuery) -> ModeAdvice:
-    """The sharing modes that a device can have, for these jobs.
+    """Return advice on the sharing modes that a device may use for the jobs of the query.
 
-    Raises InvalidInputError for a target without a step time.
+    Raises InvalidInputError for a latency target without a step time.
     """
     device_type = served_device_type(state, query.device_type)
     jobs = tuple(_job(state, job, device_type, query) for job in query.jobs)

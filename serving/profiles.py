@@ -98,7 +98,7 @@ class ProfileCatalogue:
         self._current[key], self._combined[key] = current, combined
 
     def with_registered(self, by_id: Mapping[str, JobProfile]) -> "ProfileCatalogue":
-        """The catalogue after these profiles were registered too, by their ids."""
+        """Return a catalogue with further registered profiles, given by their ids."""
         catalogue = ProfileCatalogue({}, {}, check=self._check)
         catalogue._by_id, catalogue._versions = dict(self._by_id), dict(self._versions)
         catalogue._current, catalogue._combined = dict(self._current), dict(self._combined)
@@ -119,11 +119,12 @@ class ProfileCatalogue:
         return hashlib.sha256(repr(current).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
-        """A digest that changes whenever the combined profile of a workload does."""
+        """Return a digest that changes whenever the combined profile of a workload changes."""
         return self._digest
 
     def digest_of(self, workloads: Collection[str]) -> str:
-        """A digest that changes whenever the combined profile of one of these workloads does, on any device type."""
+        """Return a digest that changes whenever the combined profile of one of these workloads changes, on any device
+        type."""
         current = sorted((key, found) for key, found in self._current.items() if key[0] in workloads)
         anywhere = sorted((name, key) for name, key in self._newest_anywhere.items() if name in workloads)
         return hashlib.sha256(repr((current, anywhere)).encode()).hexdigest()[:16]
@@ -137,7 +138,7 @@ class ProfileCatalogue:
         return tuple(self._by_id[id_] for id_ in self._current.get((workload, device_type), ()))
 
     def changes_since(self, before: "ProfileCatalogue") -> list[JobProfile]:
-        """The registered profiles that only one of the two catalogues has."""
+        """Return the registered profiles that only one of the two catalogues contains."""
         return [
             profile
             for one, other in ((self, before), (before, self))
@@ -160,7 +161,7 @@ class ProfileCatalogue:
         return profile_id in self._by_id
 
     def of_workload(self, workload: str, device_type: str) -> JobProfile | None:
-        """All that is known of a workload on a device type, combined."""
+        """Return the combined profile of a workload on a device type; None where the workload has no profile there."""
         return self._combined.get((workload, device_type))
 
     def of_any_device(self, workload: str) -> JobProfile | None:
@@ -175,7 +176,7 @@ class ProfileCatalogue:
         return named if named and named.device_type == device_type else self.of_workload(job.workload, device_type)
 
     def of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
-        """The profile to predict from, or why there is none and what to do."""
+        """Return the profile to predict from and an empty text, or None and the reason with its remedy."""
         if ref.workload:
             profile = self.of_workload(ref.workload, device_type)
             remedy = "interfere profiles register (RegisterProfiles), or measure it: interfere profile solo"
@@ -189,7 +190,8 @@ class ProfileCatalogue:
         return named, ""
 
     def summaries(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
-        """A summary of each profile, oldest first; empty filters match all. Those set aside come last."""
+        """Return a summary of each profile, oldest first, then of each unusable profile. Empty filters match all
+        profiles."""
         set_aside = (
             ProfileSummary(
                 profile_id=profile_id,

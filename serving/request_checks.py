@@ -106,8 +106,11 @@ def check_predicted_pairs(snapshot: Snapshot, state: ServedState) -> None:
 
 
 def predicted_pairs(snapshot: Snapshot, state: ServedState) -> int:
-    """Distinct ordered pairs that a decision on these jobs and devices may ask about, over all device types and modes:
-    of pending jobs, of pending jobs and residents, and where jobs may move, of residents."""
+    """Return the number of distinct ordered pairs that a decision may ask the model about, over all device types and
+    modes.
+
+    These are pairs of pending jobs, pairs of a pending job and a resident, and where jobs may move, pairs of residents.
+    """
     allowed, extrapolate = snapshot.limits.allowed, snapshot.limits.allow_extrapolation
     may_move = bool(allowed & {ActionKind.MOVE, ActionKind.PREEMPT})
     if ActionKind.START_SHARED not in allowed and not may_move:
@@ -141,6 +144,7 @@ class _Residents:
 
 
 def _distinct(jobs: Iterable[Job], device_type: str, profile_of: ProfileOf) -> set[int]:
-    """Identities of the distinct profiles of jobs on a device type; unprofiled jobs are not predicted."""
+    """Return the identities of the distinct profiles of jobs on a device type. Jobs without a profile are not
+    predicted."""
     profiles = (profile_of(job, device_type) for job in {(j.workload, j.profile_id): j for j in jobs}.values())
     return {id(profile) for profile in profiles if profile is not None}

@@ -84,7 +84,7 @@ class RunningServer:
     def run_until_signal(self) -> None:
         """Block until SIGTERM or SIGINT, then stop. Call it in the main thread.
 
-        The process ends within the grace and one second, whatever its threads are doing then.
+        The process ends within the grace period and one second, even where threads hang.
         """
         stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -97,7 +97,7 @@ class RunningServer:
 
 
 def start_server(settings: Settings) -> RunningServer:
-    """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
+    """Start a server and return it. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     start_s = time.perf_counter()
     metrics, stopping = Metrics(), threading.Event()
     with ExitStack() as resources:
@@ -141,7 +141,7 @@ def start_server(settings: Settings) -> RunningServer:
 
 
 def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: Metrics) -> PolicyCore:
-    """The core over a model and a store; it learns the log."""
+    """Return the core of the server over a model and a store, after it has learned the log."""
     core = PolicyCore(
         model=model,
         store=store,
@@ -173,17 +173,18 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
 
 
 def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
-    """The model to start with: the pinned one of the last run, else the published one; from its copy in the archive."""
+    """Return the archived copy of the model to start with: of the model that the last run pinned, else of the published
+    model."""
     pinned = archive.state.served[-1] if archive.state.pinned and archive.state.served else ""
     if pinned:
         try:
             return load_served_model(archive.find(pinned))
         except InterfereError as error:
-            _log.warning("the pinned model cannot be served, the published one is: %s", " ".join(str(error).split()))
+            _log.warning("the pinned model cannot be served, the published one is: %s", error.one_line)
     try:
         return load_served_model(archive.keep(archive.copy(published.folder), published.predictor.version))
     except InterfereError as error:  # a full disk
-        _log.warning("the model cannot be copied and is served from its folder: %s", " ".join(str(error).split()))
+        _log.warning("the model cannot be copied and is served from its folder: %s", error.one_line)
         return published
 
 
@@ -218,7 +219,8 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
 
 
 def _metrics_host(host: str) -> str:
-    """The address of the metrics: on a machine without IPv6, `::` means all of its IPv4 addresses, as for gRPC."""
+    """Return the address for the metrics. On a machine without IPv6, `::` stands for all IPv4 addresses, as it does for
+    gRPC."""
     plain = host.strip("[]")
     if plain != "::":
         return plain

@@ -111,7 +111,7 @@ class PolicyCore:
         return explain(query, self._store, self.state)
 
     def rank(self, query: RankQuery) -> RankAnswer:
-        """Every device for one job, best first."""
+        """Return a ranking of every device for one job, best first."""
         state = self.state
         check_job(query.job, state.profiles)
         ledger = self._store.ledgers.read(query.scope) if query.scope else ScopeLedger(scope="")
@@ -128,7 +128,8 @@ class PolicyCore:
         return RankAnswer(rankings=rankings, model_version=state.version)
 
     def model(self) -> ModelInfo:
-        """The served model with its manifest and its card, and the state of its online correction."""
+        """Return the description of the served model: its manifest, its card, and the state of its online
+        correction."""
         manifest = self.state.model.manifest
         return ModelInfo(
             version=manifest.version,
@@ -154,7 +155,7 @@ class PolicyCore:
         )
 
     def warm_up(self) -> None:
-        """Decide once about nobody's jobs, so that libraries are loaded before the first budget runs."""
+        """Make one decision about invented jobs, so that libraries are loaded before the first time budget runs."""
         state = self.state
         by_type: dict[str, list[str]] = {}
         for workload, device_type in state.model.shipped:
@@ -206,13 +207,14 @@ class PolicyCore:
         )
 
     def _show_learned(self, profiles: ProfileCatalogue | None = None) -> None:
-        """Answer from what is learned now, and where they are given from other profiles."""
+        """Publish the present learned state, and with `profiles` a new catalogue, for the answers from now on."""
         self._state = replace(self._state, profiles=profiles or self._state.profiles, learned=self._observed.published)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
-        """An answer for each observation. All but rejected ones are stored before this returns."""
+        """Learn observations, and return an answer for each. All but rejected observations are stored before this
+        method returns."""
         with self._writing:
             observed = self._observed
             answers = observed.observe(reported)
@@ -228,7 +230,7 @@ class PolicyCore:
         return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
-        """The newest entries of the log up to a point, and the online state at that point."""
+        """Return the newest entries of the log up to an entry, and the online state at this entry."""
         if limit > MAX_ENTRIES:
             raise LimitError("too many entries", value=limit, remedy=f"at most {MAX_ENTRIES}; go on from the last one")
         return self._observed.log(at, limit)
@@ -256,16 +258,16 @@ class PolicyCore:
             self._observed.store_state()
 
     def close(self) -> None:
-        """Learn nothing again, and store the online state."""
+        """Stop learning the log again, and store the online state."""
         self._observed.close()
         self._observed.store_state()
 
     # --- profiles ---------------------------------------------------------------------------------------------------
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store profiles, all or none; they are used from now on.
+        """Store profiles, all or none, and return their ids. They are used from now on.
 
-        Raises InvalidInputError for one that the model cannot be asked about.
+        Raises InvalidInputError for a profile that the model cannot encode.
         """
         check_encodable = self._state.model.check_encodable
         inspection = Inspection()
@@ -284,7 +286,7 @@ class PolicyCore:
             return ids
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
-        """Remove registered profiles, those set aside too; the ids that were there."""
+        """Remove registered profiles, including unusable ones, and return the ids that were stored."""
         with self._writing:
             removed = self._store.profiles.remove(profile_ids)
             if removed:

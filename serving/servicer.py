@@ -25,7 +25,7 @@ Context = grpc.ServicerContext
 
 
 class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
-    """Raises the core's errors; the interceptor turns them into statuses."""
+    """The gRPC methods over the core. They raise the core's errors, which the interceptor turns into statuses."""
 
     _core: PolicyCore
 
@@ -33,12 +33,12 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         self._core = core
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
-        """Slowdowns of ordered pairs."""
+        """Predict the slowdowns of ordered pairs."""
         answer = predict_pairs(self._core.state, from_proto(PairQuery, request))
         return predictions.pair_answer_to_proto(answer, columnar=request.columnar)
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
-        """Slowdowns of all victims beside all neighbours."""
+        """Predict the slowdowns of all victims beside all neighbours."""
         answer = predict_matrix(self._core.state, from_proto(MatrixQuery, request))
         return predictions.matrix_answer_to_proto(answer)
 
@@ -58,7 +58,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return to_proto(self._core.rank(from_proto(RankQuery, request)), pb.RankPlacementsResponse)
 
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
-        """A set of jobs under every sharing mode of one device."""
+        """Predict the effect of every sharing mode of one device on a set of jobs."""
         return to_proto(advise_mode(self._core.state, from_proto(ModeQuery, request)), pb.AdviseModeResponse)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
@@ -66,18 +66,18 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return to_proto(self._core.explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
-        """Memory grants of a scope."""
+        """Return the memory grants of a scope."""
         return to_proto(self._core.decisions.grants(request.scope or "default"), pb.ListGrantsResponse)
 
     def ReportObservations(
         self, request: pb.ReportObservationsRequest, context: Context
     ) -> pb.ReportObservationsResponse:
-        """A batch of measurements."""
+        """Learn and store a batch of observations."""
         answers = self._core.observe(report_from_proto(request))
         return pb.ReportObservationsResponse(answers=[to_proto(answer, pb.ObservationAnswer) for answer in answers])
 
     def GetObservationLog(self, request: pb.GetObservationLogRequest, context: Context) -> pb.GetObservationLogResponse:
-        """Reported observations, and the online state at a point of the log."""
+        """Return reported observations, and the online state at a point of the log."""
         at = request.at_sequence if request.HasField("at_sequence") else None
         return to_proto(self._core.log(at, request.limit), pb.GetObservationLogResponse)
 
@@ -99,7 +99,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return pb.GetProfileResponse(profile=to_proto(self._core.state.profiles.get(request.profile_id), pb.JobProfile))
 
     def ListProfiles(self, request: pb.ListProfilesRequest, context: Context) -> pb.ListProfilesResponse:
-        """A summary of each profile."""
+        """Return a summary of each profile."""
         summaries = self._core.state.profiles.summaries(request.workload, request.device_type)
         return pb.ListProfilesResponse(profiles=[to_proto(each, pb.ProfileSummary) for each in summaries])
 
@@ -115,11 +115,11 @@ class RoutedServicer(PolicyServicer):
     _workers: WorkerPool | None
 
     def __init__(self, turns: DecisionTurns) -> None:
-        """It must not be asked before `use`."""
+        """Prepare a servicer that waits for turns of decisions. Call `use` before the first request arrives."""
         self._turns = turns
 
     def use(self, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> None:
-        """Answer from this core from now on. Without workers the server computes everything."""
+        """Answer from this core from now on. Without workers the server process computes everything."""
         self._core, self._models, self._workers = core, models, workers
 
     def Match(self, request: pb.MatchRequest, context: Context) -> Any:
@@ -135,7 +135,7 @@ class RoutedServicer(PolicyServicer):
             return self._by_worker("Explain", request) or super().Explain(request, context)
 
     def GetObservationLog(self, request: pb.GetObservationLogRequest, context: Context) -> Any:
-        """Reported observations, and the online state at a point of the log."""
+        """Return reported observations, and the online state at a point of the log."""
         if not request.HasField("at_sequence"):
             return super().GetObservationLog(request, context)
         with self._turns.of_anybody():
@@ -147,7 +147,7 @@ class RoutedServicer(PolicyServicer):
         return self._by_worker("RankPlacements", request, wait=False) or super().RankPlacements(request, context)
 
     def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
-        """The models that can be served."""
+        """Return the models that can be served."""
         return to_proto(self._models.models(), pb.ListModelsResponse)
 
     def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
@@ -160,10 +160,10 @@ class RoutedServicer(PolicyServicer):
         return to_proto(self._models.rollback(), pb.RollbackModelResponse)
 
     def PinModel(self, request: pb.PinModelRequest, context: Context) -> pb.PinModelResponse:
-        """Hold on to the served model, or release it."""
+        """Pin the served model, or release it."""
         pinned = self._models.pin(release=request.release)
         return pb.PinModelResponse(version=self._core.state.version, pinned=pinned)
 
     def _by_worker(self, method: str, request: Any, *, wait: bool = True) -> bytes | None:
-        """The bytes of a worker's answer; None where the server has to compute it."""
+        """Return the bytes of a worker's answer; None where the server process has to compute the answer."""
         return self._workers.ask(method, request.SerializeToString(), wait=wait) if self._workers else None

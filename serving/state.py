@@ -21,7 +21,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef
-from interfere.serving.learning.learned_state import LearnedState
+from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.rows import DecisionAudit
 from interfere.store.sqlite import SqliteProfiles
@@ -68,7 +68,7 @@ class ServedModel:
 
 
 def load_served_model(folder: Path) -> ServedModel:
-    """The model of a published folder. Raises ModelError where the folder must not be served."""
+    """Return the model of a published folder. Raises ModelError where the folder must not be served."""
     model = load_model(folder, FeatureEncoder())
     measured = read_measured_table(folder, model.manifest)
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
@@ -138,20 +138,21 @@ class ServedState:
         return tuple(changes)
 
     def catalogue(self) -> ProfileLookup:
-        """Profiles and measured memory of jobs, as decisions read them."""
+        """Return the lookup of profiles and measured memory that decisions use."""
         return ProfileLookup(profiles=self.profile_of_job, used_bytes=self.learned.used_bytes)
 
     def profile_of_job(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile of a job; without one, a stand-in that carries what was learned of its workload."""
+        """Return the profile of a job, or a stand-in profile with what was learned of its workload; None without
+        either."""
         profile = self.profiles.of_job(job, device_type)
         return profile or self.predictor.stand_ins.profile(job.workload, device_type)
 
     def profile_of_workload(self, workload: str, device_type: str) -> JobProfile | None:
-        """The profile of a workload, whichever job runs it; None without one."""
+        """Return the combined profile of a workload on a device type; None where the workload has no profile there."""
         return self.profiles.of_workload(workload, device_type)
 
     def profile_of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
-        """The profile to predict from, or why there is none."""
+        """Return the profile to predict from and an empty text, or None and the reason."""
         profile, reason = self.profiles.of_ref(ref, device_type, extrapolate=extrapolate)
         if profile is not None or not ref.workload:
             return profile, reason

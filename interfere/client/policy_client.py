@@ -124,11 +124,12 @@ class PolicyClient:
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> PairAnswer:
-        """Slowdowns of ordered pairs (victim, neighbour) that index `jobs`; without `pairs`, of all two different jobs.
+        """Return the predicted slowdown of each ordered pair (victim, neighbour) of indices into `jobs`; without
+        `pairs`, of all pairs of different jobs.
 
-        A longer entry asks for a victim beside several neighbours at once: composed of its pairs, and flagged so. A
-        pair that cannot be predicted abstains with a reason. An empty device type stands for the only one that the
-        model knows.
+        A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside several neighbours at
+        once. Such an answer is composed of the answers for its pairs, and its source says so. A pair that cannot be
+        predicted abstains with a reason. An empty device type stands for the only device type that the model knows.
         """
         query = PairQuery(
             jobs=_refs(jobs),
@@ -294,7 +295,8 @@ class PolicyClient:
         return self._ask("RollbackModel", pb.RollbackModelRequest(), ModelChange)
 
     def pin_model(self, *, release: bool = False) -> str:
-        """Pin the served model, so that publications do not replace it, or release it. Returns its version."""
+        """Pin the served model, so that publications do not replace it, or with `release` unpin it. Returns the version
+        of the served model."""
         return str(self._call(self._stub.PinModel, pb.PinModelRequest(release=release)).version)
 
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
@@ -304,7 +306,8 @@ class PolicyClient:
         return tuple(from_proto(ProfileSummary, summary) for summary in answer.profiles)
 
     def model(self) -> ModelInfo:
-        """Return what the server says of its model: version, scores, and the device types and modes it can predict."""
+        """Return the description of the served model: version, scores, and the device types and sharing modes that it
+        can predict."""
         return self._ask("GetModel", pb.GetModelRequest(), ModelInfo)
 
     # --- the wire ---------------------------------------------------------------------------------------------------

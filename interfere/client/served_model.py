@@ -33,7 +33,7 @@ def served_note(target: str, version: str, folder: Path, *, timeout_s: float = T
 
 
 def served_version(target: str) -> str:
-    """The version that the server at `target` serves; empty where none answers."""
+    """Return the version of the model that the server at `target` serves; empty where no server answers."""
     try:
         with PolicyClient(target, timeout_s=2.0) as client:
             return client.model().version

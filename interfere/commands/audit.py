@@ -7,24 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress as Bar
 
-from interfere.commands.monitoring_options import (
-    By,
-    DeviceType,
-    ExporterDelay,
-    LabelMap,
-    MinWindow,
-    Mode,
-    ProgressOption,
-    Step,
-    TokenFile,
-    monitoring_settings,
-)
+from interfere.commands.monitoring_options import TokenFile, monitoring_settings
+from interfere.commands.options import with_options
 from interfere.commands.output import JsonFlag, emit, err, progress_note
-from interfere.sharing_modes import DEFAULT_MODE
 
 if TYPE_CHECKING:
     from interfere.monitoring.audit.audit import AuditReport
-    from interfere.monitoring.prometheus import PrometheusSource, SavedAnswers
+    from interfere.monitoring.prometheus import PrometheusSource
+    from interfere.monitoring.saved_answers import SavedAnswers
     from interfere.monitoring.settings import MonitoringSettings
 
 TRIES = 3  # a long audit should not end with one request that timed out
@@ -33,7 +23,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@with_options("settings", monitoring_settings)
 def audit(
+    *,
     prometheus: Annotated[str | None, typer.Option(help="Address of Prometheus, such as http://host:9090.")] = None,
     from_files: Annotated[
         Path | None, typer.Option(help="Saved answers of Prometheus instead: a JSON file, or a folder of them.")
@@ -42,15 +34,7 @@ def audit(
     until: Annotated[
         str | None, typer.Option(help="End of these days: 2026-10-31, 2026-10-31T08:00, or unix seconds. Default: now.")
     ] = None,
-    progress: ProgressOption = "",
-    by: By = "workload",
-    label_map: LabelMap = None,
-    device: DeviceType = "",
-    mode: Mode = DEFAULT_MODE,
-    cell: Annotated[str, typer.Option(help="Read this much time at once; a smaller one needs less memory.")] = "1h",
-    min_window: MinWindow = "60s",
-    exporter_delay: ExporterDelay = "0s",
-    step: Step = "15s",
+    settings: "MonitoringSettings",
     token_file: TokenFile = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("audit.html"),
     as_json: JsonFlag = False,
@@ -64,17 +48,6 @@ def audit(
 
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
-    settings = monitoring_settings(
-        progress=progress,
-        by=by,
-        label_map=label_map,
-        device=device,
-        mode=mode,
-        cell=cell,
-        min_window=min_window,
-        exporter_delay=exporter_delay,
-        step=step,
-    )
     source, name = _source(prometheus, from_files, settings, token_file)
     report = _read(source, settings, days, until)
     document = audit_document(report, name)
@@ -86,7 +59,7 @@ def audit(
 def _read(
     source: "PrometheusSource | SavedAnswers", settings: "MonitoringSettings", days: float, until: str | None
 ) -> "AuditReport":
-    """Read the time that was asked for, under a progress bar, and say what could not be done."""
+    """Return the audit of the requested time, read under a progress bar, and print what could not be done."""
     from interfere.installation import install_line
     from interfere.monitoring.audit.advice import can_match
     from interfere.monitoring.audit.audit import audit as run_audit
@@ -111,9 +84,9 @@ def _read(
 def _source(
     url: str | None, path: Path | None, settings: "MonitoringSettings", token_file: Path | None
 ) -> "tuple[PrometheusSource | SavedAnswers, str]":
-    """Return the source of the series, and its name for the report."""
+    """Return the source of the samples, and its name for the report."""
     if path is not None:
-        from interfere.monitoring.prometheus import SavedAnswers
+        from interfere.monitoring.saved_answers import SavedAnswers
 
         return SavedAnswers(path, settings), path.name
     from interfere.monitoring.prometheus import PrometheusSource
@@ -123,9 +96,7 @@ def _source(
 
 
 def _time_s(text: str) -> float:
-    """Return the unix time of a date, of a time (UTC unless it says otherwise) or of a number. Raises
-    InvalidInputError.
-    """
+    """Return the unix time of a number, or of a date or time in ISO 8601, UTC by default. Raises InvalidInputError."""
     from interfere.errors import InvalidInputError
 
     try:

@@ -35,7 +35,8 @@ def explain(
 
 
 def explanation_parts(explanation: "Explanation") -> list[Part]:
-    """Return the decision in a sentence, what moves its predictions, the alternatives, and the choices not allowed."""
+    """Return the decision in a sentence, the facts that move its predictions, the alternatives, and the refused
+    choices."""
     parts: list[Part] = [Sentence(_sentence(explanation))]
     if explanation.changed:
         changes = "; ".join(explanation.changed)

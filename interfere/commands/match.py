@@ -53,7 +53,7 @@ def match(
 
 
 def _of_example(served: "ModelInfo", shipped: "Path | None") -> "ModelInfo":
-    """Return the served model. Raises UnfitError where it is another one than the shipped model that was named."""
+    """Return the served model. Raises UnfitError where the server does not serve the shipped model that was named."""
     from interfere.errors import UnfitError
     from interfere.predict.manifest import published_version
 
@@ -68,7 +68,7 @@ def _of_example(served: "ModelInfo", shipped: "Path | None") -> "ModelInfo":
 
 
 def example_snapshot(model: "ModelInfo") -> "Snapshot":
-    """Return up to `EXAMPLE_JOBS` of the model's workloads on half as many devices, of all types that it knows."""
+    """Return up to `EXAMPLE_JOBS` workloads of a model on half as many devices, of all device types of the model."""
     from interfere.records import Device, Job, Snapshot
 
     n, known = max(2, min(EXAMPLE_JOBS, len(model.workloads))), len(model.workloads)
@@ -83,7 +83,7 @@ def example_snapshot(model: "ModelInfo") -> "Snapshot":
 
 
 def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
-    """Return one line a job; what is the same for every shared device is left to --json."""
+    """Return a table with one line per job; what is the same for every shared device is left to --json."""
     residents = (resident for device in snapshot.devices for resident in device.residents)
     workloads = {job.id: job.workload for job in (*snapshot.pending, *residents)}
     waiting = f" and {plan.greedy_waiting} waiting" if plan.greedy_waiting else ""
@@ -104,7 +104,7 @@ _WITHOUT_DEVICE = {"wait": "waits", "decline": "declined", "demote": "waits, and
 
 
 def _decision(action: "Action", workloads: "Mapping[str, str]") -> str:
-    """Return what happens to one job, and the reason where the partner does not tell it."""
+    """Return the decision on a job in words, with the reason where the partner is not the reason."""
     if not action.device_id:
         text = f"{_WITHOUT_DEVICE[action.kind]}: {action.reason}"
     elif action.kind == "end":

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.sharing_modes import SharingMode
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.monitoring.settings import MonitoringSettings
 
-ProgressOption = Annotated[
+TokenFile = Annotated[Path | None, typer.Option(help="File with a bearer token for Prometheus.")]
+Progress = Annotated[
     str,
     typer.Option(
         "--progress",
@@ -31,33 +32,29 @@ LabelMap = Annotated[
         "--same-label", help="Labels that name the same job: label of DCGM=label of the counter. Repeat for several."
     ),
 ]
-DeviceType = Annotated[str, typer.Option("--device-type", help="Device type; default: by the label modelName.")]
-Mode = Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")]
-MinWindow = Annotated[str, typer.Option(help="Shortest time of constant company that counts.")]
 ExporterDelay = Annotated[
     str,
     typer.Option(
         help="Age that an exporter's labels may have; 30s for older dcgm-exporters, which collect ahead of the scrape."
     ),
 ]
-Step = Annotated[str, typer.Option(help="Step at which an expression is evaluated.")]
-TokenFile = Annotated[Path | None, typer.Option(help="File with a bearer token for Prometheus.")]
 
 
 def monitoring_settings(
-    *,
-    progress: str,
-    by: str,
-    label_map: list[str] | None,
-    device: str,
-    mode: SharingMode,
-    cell: str,
-    min_window: str,
-    exporter_delay: str,
-    step: str,
-    site: str = "prometheus",
+    progress: Progress = "",
+    by: By = "workload",
+    label_map: LabelMap = None,
+    device: Annotated[str, typer.Option("--device-type", help="Device type; default: by the label modelName.")] = "",
+    mode: Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")] = DEFAULT_MODE,
+    cell: Annotated[
+        str,
+        typer.Option(help="Read this much time at once; windows are cut at its multiples. Less needs less memory."),
+    ] = "1h",
+    min_window: Annotated[str, typer.Option(help="Shortest time of constant company that counts.")] = "60s",
+    exporter_delay: ExporterDelay = "0s",
+    step: Annotated[str, typer.Option(help="Step at which an expression is evaluated.")] = "15s",
 ) -> "MonitoringSettings":
-    """Return the settings of a reading. Raises InvalidInputError that names what is wrong."""
+    """Return the settings of a reading from the values of its options. Raises InvalidInputError for a wrong value."""
     from interfere.monitoring.settings import MonitoringSettings, duration_s, parse_label_map
 
     return MonitoringSettings(
@@ -66,7 +63,6 @@ def monitoring_settings(
         label_map=parse_label_map(tuple(label_map or ())),
         device_type=device,
         mode=mode,
-        site=site,
         cell_s=duration_s(cell),
         min_window_s=duration_s(min_window),
         exporter_delay_s=duration_s(exporter_delay),

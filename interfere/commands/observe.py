@@ -22,7 +22,7 @@ DEFAULT_COMMAND = "report"
 
 
 class ReportByDefault(TyperGroup):
-    """`interfere observe FILE` reports the file; the other commands are named: log, rollback, ...."""
+    """The group of `interfere observe`: without the name of a command, its arguments are those of `report`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put `report` before arguments that begin with no command's name."""
@@ -158,7 +158,7 @@ def export(
 
 
 def _observed(store_path: Path, model: Path | None, *, name: str) -> "ObservedTable":
-    """Return the store's observations as a table. Raises UnfitError when none can become a row of it."""
+    """Return the store's observations as a table. Raises UnfitError when no observation can become a row."""
     from interfere.errors import UnfitError
     from interfere.predict.model_profiles import shipped_profiles
     from interfere.store.observed_table import observed_table
@@ -195,7 +195,7 @@ def _log_page(document: dict[str, Any]) -> list[Part]:
 
 
 def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:
-    """Report observations and print what became of each. Exit status 1 when any was rejected."""
+    """Report observations and print the server's answer to each. Exit status 1 when any was rejected."""
     from interfere.records import ObservationResult
     from interfere.records.documents import to_document
 

@@ -1,7 +1,10 @@
 """Options and forms of arguments that several commands share."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +23,30 @@ StoreFile = Annotated[
 Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
 
 
+def with_options(parameter: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that replaces a parameter of a command by options: the parameters of `make`.
+
+    The command gets the value that `make` returns for the options.
+    """
+    options = inspect.signature(make).parameters
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            made = make(**{name: values.pop(name) for name in options})
+            command(**values, **{parameter: made})
+
+        replaced: list[inspect.Parameter] = []
+        for each in inspect.signature(command).parameters.values():
+            replaced += options.values() if each.name == parameter else (each,)
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in replaced]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads first
+        return run
+
+    return decorate
+
+
 def parse_pair(text: str) -> tuple[str, str]:
     """Return the two names that a plus joins, as in `gemm+stream`. Raises InvalidInputError for anything else."""
     victim, _, neighbour = (name.strip() for name in text.partition("+"))
@@ -29,9 +56,9 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def connect(target: str | None, *, timeout_s: float | None = None) -> "PolicyClient":
-    """Return a client of the server at `target`, else at the address of the settings (`INTERFERE_TARGET`).
+    """Return a client of the server at `target`, by default at the address in the settings (`INTERFERE_TARGET`).
 
-    `timeout_s` takes the place of that of the settings.
+    `timeout_s` replaces the timeout in the settings.
     """
     from interfere.client import PolicyClient
     from interfere.config import load_settings

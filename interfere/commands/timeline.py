@@ -91,7 +91,7 @@ def timeline(
 
 
 def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: Path | None, *, as_json: bool) -> None:
-    """Print the figures of each sharing mode, and what they are made of."""
+    """Print the figures of each sharing mode and the assumptions behind the figures."""
     from dataclasses import asdict
 
     from interfere.reports.document import table_of
@@ -114,7 +114,10 @@ def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: P
 def _profile_pair(
     profiles: "Sequence[JobProfile]", workloads: tuple[str, str], device: str
 ) -> tuple["JobProfile", "JobProfile"]:
-    """Return the profiles of two workloads on the one device type (`device`, if given) that both are profiled on."""
+    """Return the profiles of two workloads on the one device type on which both are profiled.
+
+    `device` chooses where both are profiled on several device types.
+    """
     from interfere.errors import InvalidInputError, NotFoundError
 
     by_device: list[dict[str, JobProfile]] = []
@@ -138,7 +141,7 @@ def _profile_pair(
 
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
-    """Return the profiles of a table, by default the shipped one, or of a JSON file."""
+    """Return the profiles of a JSON file, else of a table, by default the shipped table."""
     from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError

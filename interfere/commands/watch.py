@@ -3,27 +3,19 @@
 import logging
 import signal
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.monitoring_options import (
-    By,
-    DeviceType,
-    ExporterDelay,
-    LabelMap,
-    MinWindow,
-    Mode,
-    ProgressOption,
-    Step,
-    TokenFile,
-    monitoring_settings,
-)
-from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
+from interfere.commands.monitoring_options import TokenFile, monitoring_settings
+from interfere.commands.options import DEFAULT_WORK, Target, Work, connect, with_options
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.sharing_modes import DEFAULT_MODE
+
+if TYPE_CHECKING:
+    from interfere.monitoring.settings import MonitoringSettings
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -34,18 +26,11 @@ def sources() -> None:
 
 
 @app.command()
+@with_options("settings", partial(monitoring_settings, cell="5m"))
 def prometheus(
     url: Annotated[str, typer.Argument(help="Address of Prometheus, such as http://host:9090.")],
-    progress: ProgressOption = "",
-    by: By = "workload",
-    label_map: LabelMap = None,
-    device: DeviceType = "",
-    mode: Mode = DEFAULT_MODE,
+    settings: "MonitoringSettings",
     site: Annotated[str, typer.Option(help="Name of the site: begins the ids of its observations.")] = "prometheus",
-    cell: Annotated[str, typer.Option(help="Report this much time at once; longer windows are cut there.")] = "5m",
-    min_window: MinWindow = "60s",
-    exporter_delay: ExporterDelay = "0s",
-    step: Step = "15s",
     since: Annotated[str, typer.Option(help="Where no state is kept yet, begin this long ago.")] = "1h",
     state: Annotated[Path | None, typer.Option(help="State file. Default: WORK/watch-SITE.json.")] = None,
     work: Work = DEFAULT_WORK,
@@ -63,18 +48,7 @@ def prometheus(
     from interfere.monitoring.watcher import Watcher, describe, watch
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    settings = monitoring_settings(
-        progress=progress,
-        by=by,
-        label_map=label_map,
-        device=device,
-        mode=mode,
-        cell=cell,
-        min_window=min_window,
-        exporter_delay=exporter_delay,
-        step=step,
-        site=site,
-    )
+    settings = replace(settings, site=site)
     state_file = state or work / f"watch-{site}.json"
     source = PrometheusSource(url, settings, token_file=token_file)
     with connect(target) as client:

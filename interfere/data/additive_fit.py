@@ -37,7 +37,7 @@ class AdditiveFit:
 
     @property
     def group_count(self) -> int:
-        """Number of groups of jobs that no row connects."""
+        """The number of groups of jobs that no row connects."""
         return len({effect.group for effect in self.victim_effects})
 
 
@@ -83,7 +83,8 @@ def fit_additive(victims: Sequence[str], neighbours: Sequence[str], log_slowdown
 
 
 def _connected_groups(victims: Sequence[str], neighbours: Sequence[str]) -> list[int]:
-    """Return the number of each row's connected group. Group 0 is the largest; ties go by the first victim's name."""
+    """Return the number of each row's connected group. Group 0 has the most rows; ties go by the first victim's
+    name."""
     parent: dict[tuple[bool, str], tuple[bool, str]] = {}
 
     def root(node: tuple[bool, str]) -> tuple[bool, str]:
@@ -111,7 +112,8 @@ def fit_table(table: Table) -> AdditiveFit:
 
 
 def replicate_sd(pairs: Sequence[PairMeasurement]) -> float:
-    """Standard deviation of the log slowdown of single passes, pooled within rows; NaN where no row has two passes.
+    """Return the standard deviation of the log slowdown of single passes, pooled within rows; NaN where no row has two
+    passes.
 
     The two sides of a self pair are replicates of each other: often the only ones of a published table.
     """

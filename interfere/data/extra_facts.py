@@ -17,7 +17,7 @@ EXTRAS_FILE = "extras.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraFact:
-    """One cell of a column that is not a known fact, with the job or the ordered pair of its row."""
+    """The value of a spreadsheet's column that is no known fact, with the job or the ordered pair of its row."""
 
     workload: str
     neighbour: str = ""  # "" where the value is about the job alone
@@ -28,7 +28,7 @@ class ExtraFact:
 
 
 def write_extras(folder: Path, extras: Sequence[ExtraFact]) -> None:
-    """Write the extra facts of a table into its folder, duplicates once; without extra facts write no file."""
+    """Write the extra facts of a table into its folder, without duplicates; no file where there are no extra facts."""
     if extras:
         rows = [to_document(extra) | {"number": _number(extra.value)} for extra in dict.fromkeys(extras)]
         write_rows(folder / EXTRAS_FILE, rows, record_schema(ExtraFact, number=float))

@@ -83,7 +83,7 @@ FACTS: tuple[tuple[str, ...], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFact:
-    """One fact as one source gives it, and whether the combined profile holds it."""
+    """A fact as a source gives it, and whether the combined profile holds it."""
 
     name: str  # field of JobProfile
     value: Any
@@ -97,7 +97,8 @@ class SourceFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedProfiles:
-    """One profile per workload and device type, and what each source says of those that several sources know."""
+    """The profile of each workload on each device type, and the profiles of all sources where several know the
+    workload."""
 
     jobs: tuple[JobProfile, ...]  # one of each workload on each device type
     sources: tuple[JobProfile, ...]  # of the jobs that combine several sources: one profile of each
@@ -114,7 +115,7 @@ class CombinedProfiles:
 
 
 def source_kind(source: str) -> SourceKind:
-    """Return how a source obtained its facts. For a combination of sources, the first one counts."""
+    """Return how a source obtained its facts; of a combination of sources, how its first source did."""
     return _KIND_OF_SOURCE.get(source.partition("+")[0].partition(":")[0], SourceKind.MEASURED)
 
 
@@ -134,7 +135,7 @@ def combine_profiles(profiles: Iterable[JobProfile]) -> CombinedProfiles:
 
 
 def combine_facts(profiles: Sequence[JobProfile]) -> JobProfile:
-    """Combine the profiles of one workload on one device type into one that holds every known fact.
+    """Combine the profiles of a workload on a device type into a profile that holds every known fact.
 
     `profiles` is not empty and ordered oldest first.
     """
@@ -176,13 +177,14 @@ def current_sources(profiles: Iterable[JobProfile]) -> tuple[JobProfile, ...]:
 
 
 def current_sources_of_other_kinds(profiles: Iterable[JobProfile], own: Sequence[JobProfile]) -> tuple[JobProfile, ...]:
-    """Return the newest profile of each source whose kind (measured, monitored, ...) no profile in `own` has."""
+    """Return the newest profile of each source whose kind (measured, monitored, ...) is the kind of no profile in
+    `own`."""
     own_kinds = {source_kind(part.source) for part in current_sources(own)}
     return tuple(part for part in current_sources(profiles) if source_kind(part.source) not in own_kinds)
 
 
 def known_facts(profiles: Sequence[JobProfile]) -> tuple[SourceFact, ...]:
-    """Return all facts of one workload on one device type, by name.
+    """Return all facts of a workload on a device type, by name.
 
     Of each fact, the version that takes precedence comes first. `profiles` are ordered oldest first.
     """
@@ -241,7 +243,7 @@ def without_static(profile: JobProfile) -> JobProfile:
 
 
 def _by_precedence(parts: Sequence[JobProfile], names: tuple[str, ...]) -> list[JobProfile]:
-    """Return the profiles that know a fact, in order of precedence: the first one's value counts."""
+    """Return the profiles that know a fact, in order of precedence; the value of the first profile counts."""
     order = _precedence(names)
     known = [(k, part) for k, part in enumerate(parts) if _knows(part, names)]
     dated = all(not math.isnan(part.measured_at_s) for _, part in known)

@@ -36,7 +36,7 @@ class Limitation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntendedUse:
-    """The amount of measurements in one domain, and the uses that they support."""
+    """The amount of measurements in a domain, and the uses that they support."""
 
     domain: str  # device type, mode, and metric where several
     jobs: int
@@ -45,7 +45,7 @@ class IntendedUse:
     limitations: tuple[Limitation, ...]
 
     def text(self) -> str:
-        """Return the statement in one line."""
+        """Return the measurements and their uses as a line of text."""
         share = f"{self.measured} of {self.possible} ordered pairs of {self.jobs} jobs"
         if self.limitations:
             return f"{self.domain}: {share}. {'; '.join(self.limitations)}"
@@ -54,7 +54,7 @@ class IntendedUse:
 
 
 def intended_uses(table: Table) -> tuple[IntendedUse, ...]:
-    """Return what the pairs of each domain of a table may be used for, in order of the domains' names."""
+    """Return the intended use of each domain of a table, in order of the domains' names."""
     return tuple(_of_domain(title, domain_table) for title, domain_table in domain_tables(table))
 
 

@@ -17,10 +17,10 @@ from interfere.records.documents import from_document
 
 
 def load_table(name_or_folder: str | Path, *, work: Path | None = None) -> Table:
-    """Return a table of measurements: a folder, or the name of a table of the workspace or of a shipped one.
+    """Return a table of measurements: a folder, or the name of a table of the workspace or of a shipped table.
 
-    The workspace is `work`, else that of the settings (`INTERFERE_WORK`, ./interfere-work). Raises NotFoundError that
-    lists the names there are, TableError for a damaged table, UnfitError where pyarrow is not installed.
+    The workspace is `work`, else the folder of the settings (`INTERFERE_WORK`, ./interfere-work). Raises NotFoundError
+    that lists the known names, TableError for a damaged table, UnfitError where pyarrow is not installed.
 
     >>> from interfere import load_table
     >>> table = load_table("cpu")
@@ -39,9 +39,9 @@ def load_table(name_or_folder: str | Path, *, work: Path | None = None) -> Table
 
 
 def table_folder(name_or_folder: str | Path, work: Path) -> Path:
-    """Return the folder itself, else that of a table of the workspace, else that of a shipped table.
+    """Return the folder of a table: a folder as it is, else a table of the workspace by its name, else a shipped table.
 
-    Raises NotFoundError that lists the tables there are.
+    Raises NotFoundError that lists the known tables.
     """
     if (folder := Path(name_or_folder)).is_dir():
         return folder
@@ -72,7 +72,7 @@ def _shipped_names() -> tuple[str, ...]:
 def read_profiles(
     name: str, work: Path, *, mapping: Mapping[str, str], device_type: str = "", source: str = "user"
 ) -> tuple[JobProfile, ...]:
-    """Return the profiles in a file (.csv, .parquet, .json) or, for another name, those of each source in that table.
+    """Return the profiles in a file (.csv, .parquet, .json) or, for another name, in the table of that name.
 
     Raises TableError with all faults of a broken file, NotFoundError where there is no such table.
     """

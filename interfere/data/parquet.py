@@ -31,7 +31,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
 def records_of_rows(
     path: Path, rows: Iterable[dict[str, Any]], record_type: Any, *, derived: Sequence[str] = ()
 ) -> tuple[Any, ...]:
-    """Make a record of each row that was read from `path`; `derived` are columns that are no field of the record.
+    """Return a record for each row that was read from `path`; `derived` are columns that are no field of the record.
 
     Null becomes NaN, or an empty text. Raises TableError, which names file, row and column.
     """
@@ -67,7 +67,7 @@ def raise_violations(path: Path, row: int, violations: Iterable[Violation]) -> N
 
 
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
-    """Return all rows of one file, whose columns must be the columns of `schema`. Raises TableError."""
+    """Return all rows of a file, whose columns must be the columns of `schema`. Raises TableError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

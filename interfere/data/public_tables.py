@@ -24,7 +24,7 @@ SOURCES_FILE = Path(__file__).with_name("sources.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicTable:
-    """One published file. `sha256` is the checksum of the copy that the importers were written for."""
+    """A published file. `sha256` is the checksum of the copy that the importers were written for."""
 
     collection: str  # what `interfere data fetch` calls the files that belong together
     kind: str  # the format: the subcommand of `interfere data import` that reads it
@@ -41,7 +41,7 @@ class PublicTable:
 
 @cache
 def public_tables() -> tuple[PublicTable, ...]:
-    """All published files that the importers know."""
+    """Return all published files that the importers know."""
     return tuple(PublicTable(**entry) for entry in tomllib.loads(SOURCES_FILE.read_text(encoding="utf-8"))["source"])
 
 
@@ -51,7 +51,7 @@ def find_public_table(sha256: str) -> PublicTable | None:
 
 
 def collections() -> tuple[str, ...]:
-    """The names of all collections."""
+    """Return the names of all collections."""
     return tuple(dict.fromkeys(table.collection for table in public_tables()))
 
 
@@ -73,7 +73,7 @@ class FetchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedFile:
-    """One file of a collection after the attempt to fetch it."""
+    """A file of a collection after the attempt to fetch it."""
 
     table: PublicTable
     path: Path

@@ -33,7 +33,7 @@ class SlowdownFigures:
     steal_p90: float
 
     def count(self, status: PairStatus) -> int:
-        """Number of rows of that status."""
+        """Return the number of rows with a status."""
         return dict(self.rows_by_status)[status.value]
 
 
@@ -59,13 +59,14 @@ class GroupQuality(SlowdownFigures):
 
     @property
     def title(self) -> str:
-        """Domain and size in words; the default metric is left out."""
+        """The domain and the size of the groups in words; the mean step time as metric is left out."""
         metric = () if self.metric == "step_time_mean" else (self.metric,)
         return ", ".join((self.device_type, self.mode, *metric, f"groups of {self.size}"))
 
 
 def domain_tables(table: Table) -> tuple[tuple[str, Table], ...]:
-    """Split the pairs and profiles of a table by domain: device type, sharing mode and metric. Return (title, table).
+    """Return (title, table) for each domain of a table: the pairs and profiles of a device type, sharing mode and
+    metric.
 
     Where one job of each pair was important, pairs with an important victim and the others are separate domains. Titles
     leave the metric out where the table has one metric alone. Slowdowns are comparable only within a domain.
@@ -107,7 +108,7 @@ def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
 
 
 def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...]:
-    """Return one slowdown per block.
+    """Return the slowdown of a row in each block.
 
     Where copies of the victim ran together, `passes` holds a slowdown of each copy in each block. The slowdown of the
     block is their geometric mean.
@@ -158,7 +159,7 @@ def _group_quality(rows: Sequence[GroupMeasurement]) -> GroupQuality:
 
 
 def _figures(rows: Sequence[PairMeasurement | GroupMeasurement]) -> dict[str, Any]:
-    """Return the fields of SlowdownFigures; the agreement of repeats (ICC) is that of each row's first two blocks."""
+    """Return the fields of SlowdownFigures; the ICC compares the first two blocks of each row."""
     ok = [row for row in rows if row.status is PairStatus.OK]
     first_two = [np.log(blocks[:2]) for row in ok if len(blocks := block_slowdowns(row)) >= 2]
     slowdowns = [row.slowdown for row in ok]

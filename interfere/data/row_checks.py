@@ -69,9 +69,9 @@ def _check_unique(
 
 
 def job_range_violations(job: JobProfile) -> Iterator[Violation]:
-    """Yield the facts of a profile that no job has, such as a step time of hours or a share above 1.
+    """Yield the impossible facts of a profile, such as a step time of hours or a share above 1.
 
-    Their remedies name the usual mistake of unit.
+    The remedies name the usual mistake of unit.
     """
     limits = (
         ("step_time_s", schema.MAX_STEP_S, "give seconds, not milliseconds"),

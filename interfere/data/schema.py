@@ -48,7 +48,7 @@ def record_schema(record_type: Any, **derived: type) -> Any:
 
 
 def jobs_schema() -> Any:
-    """Return the schema of `jobs.parquet`: one row per JobProfile, which is what one source says of a job."""
+    """Return the schema of `jobs.parquet`: one row per JobProfile, the facts of a job from one source."""
     return record_schema(JobProfile)
 
 

@@ -25,7 +25,7 @@ def datasets_folder() -> Path:
 
 
 def shipped_tables() -> tuple[str, ...]:
-    """The names of the shipped tables."""
+    """Return the names of the shipped tables."""
     return tuple(sorted(path.parent.name for path in datasets_folder().glob("*/pairs.parquet")))
 
 

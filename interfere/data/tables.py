@@ -93,10 +93,10 @@ def _write_measurements(path: Path, measurements: Sequence[Any], record_type: An
 
 
 def write_table(path: Path, table: Table) -> None:
-    """Write the table into folder `path`: each file whole or not at all, and jobs before the rows that refer to them.
+    """Write the table into folder `path`: every file whole or not at all, jobs before the rows that refer to them.
 
-    A table without groups has no file of groups: one that is there is removed. Raises TableError for a table that
-    breaks a rule, UnfitError where the folder cannot be written.
+    A file of groups that the table lacks is removed. Raises TableError for a table that breaks a rule, UnfitError where
+    the folder cannot be written.
     """
     check_table(table, path)
     write_rows(path / JOBS_FILE, [to_document(profile) for profile in table.profiles], schema.jobs_schema())
@@ -162,8 +162,8 @@ def check_table(table: Table, path: Path) -> None:
 def merge_roles(pairs: Iterable[PairMeasurement]) -> tuple[PairMeasurement, ...]:
     """Merge the two rows of each ordered pair that was measured with either job as the important one.
 
-    The slowdown is the geometric mean of both rows, the interval covers both intervals. A pair that is valid in one row
-    alone gets no slowdown. Rows without an important job stay the same objects.
+    The slowdown is the geometric mean of both rows; the interval covers both intervals. A pair with only one valid row
+    gets no slowdown. Rows without an important job stay the same objects.
     """
     rows: list[PairMeasurement] = []
     place_of_pair: dict[tuple[str, ...], int] = {}

@@ -24,7 +24,7 @@ TRACE_FILE, CLUSTERS_FILE = "trace.parquet", "clusters.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job that was submitted to a cluster. `duration_s` is its run time alone on its devices, without queueing."""
+    """A job that was submitted to a cluster. `duration_s` is its run time alone on its devices, without queueing."""
 
     job_id: str
     workload: str  # its name in measurement tables; empty where the source does not say
@@ -45,7 +45,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCluster:
-    """The devices of one virtual cluster, a share of the cluster with its own queue."""
+    """The devices of a virtual cluster: a share of the cluster with its own queue."""
 
     vc: str
     nodes: int
@@ -57,7 +57,7 @@ class VirtualCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTrace:
-    """The jobs in order of arrival, and the virtual clusters they ran on where the source describes them."""
+    """The jobs of a trace in order of arrival, and the virtual clusters that the source describes."""
 
     name: str
     jobs: tuple[TraceJob, ...]
@@ -83,7 +83,7 @@ def trace_of_jobs(
 ) -> JobTrace:
     """Return the trace of jobs in any order; jobs of equal arrival keep their order.
 
-    `dated`: arrivals are unix times, which become seconds after the first arrival. Otherwise they stay as they are.
+    With `dated`, arrivals are unix times, which become seconds after the first arrival.
     """
     ordered = sorted(jobs, key=lambda job: job.arrival_s)
     start_s = ordered[0].arrival_s if ordered and dated else 0.0

@@ -48,7 +48,7 @@ def find_device_type(name: str) -> DeviceType:
 
 
 def has_peak_rates(device_type: DeviceType) -> bool:
-    """Whether all the figures of a roofline model are known."""
+    """Return whether all the figures of a roofline model are known."""
     return device_type.peak_flops > 0 and device_type.memory_bandwidth_bytes_s > 0 and device_type.multiprocessors > 0
 
 
@@ -63,10 +63,8 @@ def require_peak_rates(name: str) -> DeviceType:
 
 
 def possible_modes(device_type: str) -> tuple[SharingMode, ...]:
-    """Return the sharing modes that a device of this type can have.
-
-    A device type that is not in the catalogue may have every mode: nothing is guessed of it.
-    """
+    """Return the sharing modes that a device of this type can have; all modes for a device type outside the
+    catalogue."""
     found = find_device_type(device_type)
     if found.name not in KNOWN_DEVICE_TYPES:
         return tuple(SharingMode)

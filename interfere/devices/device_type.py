@@ -9,7 +9,7 @@ GIB = float(2**30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceType:
-    """Peak rates and sizes of one device type; NaN where its vendor does not state them."""
+    """The peak rates and sizes of a device type; NaN where its vendor does not state them."""
 
     name: str
     peak_flops: float = NAN  # FLOP/s in float32, without tensor cores

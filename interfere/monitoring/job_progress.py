@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.data.importers.monitoring.site_samples import GAP
-from interfere.monitoring.samples import Floats, SampleSeries, sampling_interval_s
+from interfere.monitoring.samples import GAP, Floats, SampleSeries, sampling_interval_s
 
 IDLE_S = 60.0  # a job without a step for so long at an edge of a window is loading or finishing: that time is left out
 Interval = tuple[float, float]
@@ -17,7 +16,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobProgress:
-    """Cumulative steps of one job over time."""
+    """The cumulative steps of a job over time."""
 
     times_s: Floats  # float64[n]
     steps: Floats  # float64[n], not decreasing but for resets
@@ -25,7 +24,8 @@ class JobProgress:
     lag_s: float = 0.0  # how far back a sample looks: the range of a rate
 
     def runs(self) -> list[Interval]:
-        """Spans of time without a gap and without a reset, each from its first to its last sample."""
+        """Return the spans of time without a gap and without a reset, from the first to the last sample of each
+        span."""
         if len(self.times_s) < 2:
             return []
         ends = (np.diff(self.times_s) > GAP * self.interval_s) | (np.diff(self.steps) < 0)
@@ -38,7 +38,8 @@ class JobProgress:
         ]
 
     def stepping_span(self, window: Interval) -> Interval | None:
-        """The part of a window without idle time of `IDLE_S` or more at its edges; None where no step was made."""
+        """Return the part of a window without idle time of `IDLE_S` or more at its edges; None where the job made no
+        step."""
         times_s, steps = self._inside(window)
         moves = np.flatnonzero(np.diff(steps) > 0)
         if not len(moves):
@@ -51,9 +52,9 @@ class JobProgress:
         return start_s, float(times_s[last]) if ends_early else window[1]
 
     def measure(self, window: Interval) -> "MeasuredSteps | None":
-        """The steps made in a window; None with fewer than two samples in it, or without a step."""
+        """Return the steps made in a window; None where it holds fewer than two samples, a reset, or no step."""
         times_s, steps = self._inside(window)
-        if len(times_s) < 2 or not steps[-1] > steps[0]:
+        if len(times_s) < 2 or (np.diff(steps) < 0).any() or not steps[-1] > steps[0]:
             return None
         return MeasuredSteps(
             start_s=float(times_s[0]), end_s=float(times_s[-1]), steps=float(steps[-1] - steps[0]), samples=len(times_s)
@@ -67,7 +68,7 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
-    """The steps of one job between two samples of its counter."""
+    """The steps of a job between two samples of its counter."""
 
     start_s: float
     end_s: float
@@ -81,10 +82,10 @@ class MeasuredSteps:
 
 
 def progress_of_job(series: Sequence[SampleSeries], *, is_counter: bool, lag_s: float = 0.0) -> JobProgress | None:
-    """The progress of one job from its series; None where none has two samples.
+    """Return the progress of a job from its series; None where no series has two samples.
 
-    Several processes of a job step together, so the series with the most steps stands for all. Where the series are no
-    counters, their values are steps per second, and are summed over time.
+    Several processes of a job step together, so the series with the most steps counts. With `is_counter` off, the
+    values of the series are steps per second, and are summed over time.
     """
     best: tuple[float, JobProgress] | None = None
     for each in series:
@@ -106,7 +107,7 @@ def _integral(series: SampleSeries, max_gap_s: float) -> Floats:
 
 
 def intersect(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Return the intersections of two sorted lists of time spans. Each result lies within one span of each list."""
+    """Return the intersections of two sorted lists of time spans, in order of time."""
     common, i, j = [], 0, 0
     while i < len(first) and j < len(second):
         low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])

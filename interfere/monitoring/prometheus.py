@@ -3,8 +3,6 @@
 Metrics are read as range vectors (`METRIC[1h]`), which hold every scraped sample with the time of its scrape. The
 range-query API would evaluate at times of its own and show a series for five minutes after its end. Only an expression
 is evaluated that way. One request a metric, each of a bounded size, keeps the memory small.
-
-Saved answers (`/api/v1/query_range`, or `/api/v1/query` of a range) are read whole.
 """
 
 import base64
@@ -15,16 +13,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from interfere.data.importers.monitoring.prometheus import TimeSeries, json_files, read_time_series
-from interfere.data.importers.monitoring.site_samples import METRICS
-from interfere.errors import InvalidInputError, LimitError, TableError, UnavailableError
+from interfere.errors import InvalidInputError, LimitError, UnavailableError
+from interfere.monitoring.dcgm import METRICS
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 
@@ -38,7 +33,7 @@ RETRIED = (429, 500, 502, 503, 504)  # HTTP statuses after which the same reques
 
 
 class PrometheusSource:
-    """A Prometheus server, or one that speaks its API (Thanos, Mimir, VictoriaMetrics). Implements SampleSource."""
+    """A Prometheus server, or another server with its API (Thanos, Mimir, VictoriaMetrics). Implements SampleSource."""
 
     def __init__(
         self,
@@ -49,9 +44,10 @@ class PrometheusSource:
         tries: int = 1,
         token_file: Path | None = None,
     ) -> None:
-        """`token_file` holds a bearer token; a user and password may stand in the address.
+        """Keep the address and the credentials; nothing is requested yet.
 
-        `tries`: how often a request that finds nobody is made, after a second, two, four, ....
+        `token_file` holds a bearer token; a user and a password may be part of the address. A request without an answer
+        is made up to `tries` times, after 1, 2, 4, ... seconds.
         """
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -67,21 +63,21 @@ class PrometheusSource:
             self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
 
     def now_s(self) -> float:
-        """The server's clock, which also times the samples."""
+        """Return the time on the server's clock, which also times the samples."""
         return float(self._query("query", {"query": "time()"})["result"][1])
 
     def device_label_names(self) -> frozenset[str]:
-        """The names of all labels that DCGM metrics carry."""
+        """Return the names of all labels that DCGM metrics carry."""
         return frozenset(self._request("labels", {"match[]": DEVICE_METRICS}))
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """All samples from `start_s` to `end_s`."""
+        """Return all samples from `start_s` to `end_s`."""
         device = [series for name in METRICS for series in self._samples(name, start_s, end_s)]
         progress = self.read_progress(start_s, end_s)
         return SampleBlock(device=tuple(device), progress=progress).between(start_s, end_s)
 
     def read_progress(self, start_s: float, end_s: float) -> tuple[SampleSeries, ...]:
-        """The samples of the jobs' progress alone; none where the settings name no progress."""
+        """Return the samples of the jobs' progress alone; none where the settings name no progress."""
         progress = self._settings.progress.strip()
         if not progress:
             found: list[SampleSeries] = []
@@ -92,8 +88,7 @@ class PrometheusSource:
         return SampleBlock(progress=tuple(found)).between(start_s, end_s).progress
 
     def possible_counters(self, at_s: float) -> tuple[str, ...]:
-        """Return names of counters that jobs on devices expose at one time. One of these counters may count their
-        steps."""
+        """Return names of counters that jobs on devices expose at a time, and that may count steps."""
         jobs = "on (pod) group by (pod) (DCGM_FI_DEV_GPU_UTIL)"
         query = f'group by (__name__) ({{__name__=~"{COUNTER_NAMES}",__name__!~"{NO_STEPS}",pod!=""}} and {jobs})'
         result = self._query("query", {"query": query, "time": f"{at_s:.3f}"})["result"]
@@ -105,7 +100,7 @@ class PrometheusSource:
         return _series(self._query("query", query))
 
     def _evaluated(self, expression: str, start_s: float, end_s: float) -> list[SampleSeries]:
-        """The values of an expression at whole multiples of the step."""
+        """Return the values of an expression at whole multiples of the step."""
         step_s = self._settings.step_s
         first, last = math.ceil(start_s / step_s), math.floor(end_s / step_s)
         parts: dict[tuple[tuple[str, str], ...], list[SampleSeries]] = {}
@@ -131,7 +126,7 @@ class PrometheusSource:
         return data
 
     def _request(self, path: str, parameters: dict[str, str]) -> Any:
-        """The data of one answer. Raises UnavailableError, InvalidInputError for a bad query, or LimitError."""
+        """Return the data of an answer. Raises UnavailableError, InvalidInputError for a bad query, or LimitError."""
         for earlier in range(self._tries - 1):
             try:
                 return self._request_once(path, parameters)
@@ -204,61 +199,3 @@ def _read_token(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError("the token cannot be read", value=f"{path}: {error}", remedy="give a file") from None
-
-
-# --- saved answers ----------------------------------------------------------------------------------------------------
-
-
-class SavedAnswers:
-    """The samples of one file, or of all JSON files of a folder. Implements SampleSource."""
-
-    def __init__(self, path: Path, settings: MonitoringSettings) -> None:
-        """Read everything. Raises TableError, which names file and key, or InvalidInputError."""
-        if settings.progress_is_counter and "{" in settings.progress:
-            raise InvalidInputError(
-                "saved answers are told apart by name alone", value=settings.progress, remedy="leave the labels out"
-            )
-        every = [series for file in json_files(path) for series in read_time_series(file, nameless=True)[0]]
-        device = [series for series in every if series.name in METRICS]
-        wanted = settings.progress if settings.progress_is_counter else ""
-        progress = [series for series in every if settings.progress and series.name == wanted]
-        if not device:
-            raise TableError(
-                f"{path.name}: no DCGM metric",
-                value=f"{len(every)} series",
-                remedy=f"save a query of {next(iter(METRICS))} and other DCGM_FI_* metrics",
-            )
-        if settings.progress and not progress:
-            remedy = "save its answer into the same folder"
-            raise InvalidInputError("no series of the job counter", value=settings.progress, remedy=remedy)
-        self._block = SampleBlock(device=_merged(device), progress=_merged(progress))
-
-    def now_s(self) -> float:
-        """The time of the last sample."""
-        return max(float(series.times_s[-1]) for series in self._block.device if len(series.times_s))
-
-    def first_s(self) -> float:
-        """The time of the first sample."""
-        return min(float(series.times_s[0]) for series in self._block.device if len(series.times_s))
-
-    def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """All samples from `start_s` to `end_s`."""
-        return self._block.between(start_s, end_s)
-
-    def device_label_names(self) -> frozenset[str]:
-        """The names of all labels on device series."""
-        return self._block.label_names
-
-
-def _merged(series: Sequence[TimeSeries]) -> tuple[SampleSeries, ...]:
-    """Merge series with equal labels into one, since a long time span is often saved in several answers."""
-    parts: dict[tuple[tuple[str, str], ...], list[TimeSeries]] = defaultdict(list)
-    for each in series:
-        if each.samples:
-            parts[each.labels].append(each)
-    merged = []
-    for labels, answers in parts.items():
-        samples = np.array([sample for answer in answers for sample in answer.samples], dtype=np.float64)
-        name = answers[0].name
-        merged.append(SampleSeries.from_samples(name, dict(labels), samples[:, 0], samples[:, 1]))
-    return tuple(merged)

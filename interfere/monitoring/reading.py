@@ -16,8 +16,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from interfere.data.importers.monitoring.site_samples import BLANK_RANGES, METRICS
 from interfere.monitoring.company_windows import Stretch, cut_at_cells, stretches
+from interfere.monitoring.dcgm import BLANK_RANGES, METRICS
 from interfere.monitoring.job_progress import Interval, JobProgress, MeasuredSteps, intersect, progress_of_job
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
@@ -42,7 +42,7 @@ PROCESS_LABEL = "pid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeSummary:
-    """A summary of one gauge over a window: number of samples, their sum, and the largest sample."""
+    """The number of samples of a gauge in a window, their sum, and the largest sample."""
 
     samples: int
     total: float
@@ -50,9 +50,9 @@ class GaugeSummary:
 
 
 def gauges_of_job(series: Sequence[SampleSeries], part: Interval) -> dict[str, GaugeSummary]:
-    """Gauges over a window by field of JobProfile, without its first sample, which may cover time before it.
+    """Return the gauges of a job over a window by field of JobProfile; values of several processes are added up.
 
-    Values of several processes of the job are added up.
+    The first sample of the window is left out, because it may cover time before the window.
     """
     found: dict[str, GaugeSummary] = {}
     for each in series:
@@ -72,7 +72,8 @@ def gauges_of_job(series: Sequence[SampleSeries], part: Interval) -> dict[str, G
 
 
 def memory_in_company(of_jobs: Mapping[str, Mapping[str, GaugeSummary]]) -> dict[str, dict[str, GaugeSummary]]:
-    """The memory of each job of a shared window, by job id; empty where all have the value of the device."""
+    """Return the memory of each job of a shared window by job id; empty where all jobs have the same value, the
+    device's."""
     memory = {job_id: gauges[MEMORY] for job_id, gauges in of_jobs.items() if MEMORY in gauges}
     if len(memory) < len(of_jobs) or len({gauge.total for gauge in memory.values()}) < 2:
         return {}
@@ -100,7 +101,7 @@ class JobInWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyWindow:
-    """A time in which the same jobs held one device, with the progress of each job."""
+    """A time in which the same jobs held a device, with the progress of each job."""
 
     device: DeviceIdentity
     start_s: float
@@ -108,13 +109,13 @@ class CompanyWindow:
     jobs: tuple[JobInWindow, ...]  # by id
 
     def neighbours(self, job_id: str) -> tuple[str, ...]:
-        """The workloads beside a job, sorted."""
+        """Return the workloads beside a job, sorted."""
         return tuple(sorted(each.job.workload for each in self.jobs if each.job.id != job_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedTime:
-    """A time in which the same jobs held one device, whether or not their progress is known."""
+    """A time in which the same jobs held a device, whether or not the progress of the jobs is known."""
 
     device: DeviceIdentity
     workloads: tuple[str, ...]  # sorted
@@ -123,7 +124,7 @@ class SharedTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReading:
-    """The result of reading the samples of one cell."""
+    """The windows and the shared time of a cell, with counts of what was left out."""
 
     windows: tuple[CompanyWindow, ...]
     shared: tuple[SharedTime, ...]
@@ -144,7 +145,9 @@ class _Jobs:
 
 
 @dataclass(slots=True)
-class _Device:
+class DeviceSamples:
+    """The samples of a device: the times of each job and of no job on the device, gauges by job, and stretches."""
+
     identity: DeviceIdentity
     times_s: dict[str, list[Floats]] = field(default_factory=lambda: defaultdict(list))  # by job id
     idle_times_s: list[Floats] = field(default_factory=list)
@@ -153,10 +156,11 @@ class _Device:
 
 
 def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettings, cell: Interval) -> SiteReading:
-    """The windows that end in (cell start, cell end], from samples over at least `read_span` of the cell."""
+    """Return the windows that end in (cell start, cell end]; `block` holds samples over at least `read_span` of the
+    cell."""
     left_out: Counter[str] = Counter()
     # 1. Sort device series by device and job.
-    devices, job_of_series = _devices(block.device, labels, left_out)
+    devices, job_of_series = samples_by_device(block.device, labels, left_out)
     # 2. Join progress series to jobs.
     counters = _counters_by_job(block, labels, settings, job_of_series, left_out)
     # 3. Stretches of constant company, and the jobs that are on several devices at once.
@@ -166,7 +170,7 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
         identity={job.id: job for job in job_of_series.values()},
         counters=counters,
         runs={job_id: counter.runs() for job_id, counter in counters.items()},
-        on_several_devices=_jobs_on_several_devices(devices),
+        on_several_devices=jobs_on_several_devices(devices),
     )
     # 4. Windows that end in the cell, and time shared within it.
     windows = tuple(
@@ -186,11 +190,14 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
     )
 
 
-def _devices(
+def samples_by_device(
     series: Sequence[SampleSeries], labels: SiteLabels, left_out: Counter[str]
-) -> tuple[list[_Device], dict[int, JobIdentity]]:
-    """Return the devices in order of their ids, and the job of each series by the index of the series."""
-    devices: dict[str, _Device] = {}
+) -> tuple[list[DeviceSamples], dict[int, JobIdentity]]:
+    """Return the devices in order of their ids, and the job of each series by the index of the series.
+
+    Series without a device or a device type are counted in `left_out`.
+    """
+    devices: dict[str, DeviceSamples] = {}
     job_of_series: dict[int, JobIdentity] = {}
     for k, each in enumerate(series):
         identity = labels.device(each)
@@ -199,7 +206,7 @@ def _devices(
                 "series without UUID" if identity is None else "series without modelName (--device-type names it)"
             ] += 1
             continue
-        device = devices.setdefault(identity.id, _Device(identity=identity))
+        device = devices.setdefault(identity.id, DeviceSamples(identity=identity))
         job = labels.job(each)
         if job is None:
             device.idle_times_s.append(each.times_s)
@@ -217,6 +224,8 @@ def _counters_by_job(
     job_of_series: Mapping[int, JobIdentity],
     left_out: Counter[str],
 ) -> dict[str, JobProgress]:
+    """Return the progress of each job by the job's id. Series that match no job or several are counted in
+    `left_out`."""
     job_ids_by_key: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for k, job in job_of_series.items():
         job_ids_by_key[labels.progress_keys(block.device[k])].add(job.id)
@@ -234,7 +243,8 @@ def _counters_by_job(
     return {job_id: progress for job_id, progress in found.items() if progress is not None}
 
 
-def _jobs_on_several_devices(devices: Sequence[_Device]) -> frozenset[str]:
+def jobs_on_several_devices(devices: Sequence[DeviceSamples]) -> frozenset[str]:
+    """Return the jobs that held several devices at the same time."""
     spans: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for device in devices:
         for stretch in device.stretches:
@@ -251,7 +261,9 @@ def _jobs_on_several_devices(devices: Sequence[_Device]) -> frozenset[str]:
     return frozenset(gangs)
 
 
-def _windows(device: _Device, stretch: Stretch, jobs: _Jobs, settings: MonitoringSettings) -> Iterator[CompanyWindow]:
+def _windows(
+    device: DeviceSamples, stretch: Stretch, jobs: _Jobs, settings: MonitoringSettings
+) -> Iterator[CompanyWindow]:
     """Yield the windows into which one stretch of constant company is cut."""
     # 1. Samples can lie up to one interval inside either edge: a time of min_window_s shows so much less.
     shortest_s = settings.min_window_s - (1.5 + JITTER) * stretch.interval_s
@@ -270,8 +282,9 @@ def _windows(device: _Device, stretch: Stretch, jobs: _Jobs, settings: Monitorin
                 yield _window(device, stretch, part, jobs)
 
 
-def _window(device: _Device, stretch: Stretch, part: Interval, jobs: _Jobs) -> CompanyWindow:
+def _window(device: DeviceSamples, stretch: Stretch, part: Interval, jobs: _Jobs) -> CompanyWindow:
     # 1. The time in which every job with a counter was stepping; a job that loads its data slows no other down.
+    """Return a part of a stretch as a window, with the steps of each job or the reason why they are not known."""
     active = {job_id: jobs.counters[job_id].stepping_span(part) for job_id in stretch.job_ids & jobs.counters.keys()}
     stepping = [part]
     for span in active.values():
@@ -305,8 +318,11 @@ def _window(device: _Device, stretch: Stretch, part: Interval, jobs: _Jobs) -> C
     )
 
 
-def _shared_times(devices: Sequence[_Device], jobs: Mapping[str, JobIdentity], cell: Interval) -> Iterator[SharedTime]:
-    """The time of each stretch within the cell; a stretch lasts about one sampling interval beyond its last sample."""
+def _shared_times(
+    devices: Sequence[DeviceSamples], jobs: Mapping[str, JobIdentity], cell: Interval
+) -> Iterator[SharedTime]:
+    """Yield the time of each stretch within the cell; a stretch lasts about one sampling interval beyond its last
+    sample."""
     for device in devices:
         for stretch in device.stretches:
             seconds = min(stretch.end_s + stretch.interval_s, cell[1]) - max(stretch.start_s, cell[0])

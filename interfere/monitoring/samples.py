@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from interfere.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
+GAP = 2.5  # in sampling intervals: one missing sample is an irregularity of the scrape, two are a gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleSeries:
-    """The samples of one metric with one set of labels."""
+    """The samples of a metric with one set of labels, in order of time."""
 
     name: str  # of the metric; empty for the result of an expression
     labels: Mapping[str, str]
@@ -32,7 +33,8 @@ class SampleSeries:
 
     @classmethod
     def from_samples(cls, name: str, labels: Mapping[str, str], times_s: Floats, values: Floats) -> Self:
-        """A series of samples in any order; of samples at one time the last counts, and values not finite are left out.
+        """Return a series of samples in any order. Of samples at one time the last counts; values that are not finite
+        are left out.
 
         Prometheus writes NaN where a target gave no value.
         """
@@ -42,7 +44,7 @@ class SampleSeries:
         return cls(name=name, labels=labels, times_s=times_s[keep], values=values[keep])
 
     def between(self, start_s: float, end_s: float) -> Self:
-        """The samples from `start_s` to `end_s`, both included."""
+        """Return the samples from `start_s` to `end_s`, both included."""
         low, high = np.searchsorted(self.times_s, start_s, "left"), np.searchsorted(self.times_s, end_s, "right")
         return replace(self, times_s=self.times_s[low:high], values=self.values[low:high])
 
@@ -60,30 +62,30 @@ class SampleBlock:
         return frozenset(name for series in self.device for name in series.labels)
 
     def between(self, start_s: float, end_s: float) -> "SampleBlock":
-        """The samples from `start_s` to `end_s`; series without any are left out."""
+        """Return the samples from `start_s` to `end_s`; series without any are left out."""
         return SampleBlock(
             device=_between(self.device, start_s, end_s), progress=_between(self.progress, start_s, end_s)
         )
 
 
 class SampleSource(Protocol):
-    """A source of samples: a Prometheus server, its saved answers, or an adapter's own records.
+    """A source of samples: a Prometheus server, saved answers of a server, or an adapter's own records.
 
-    Laws: reading the same past span again gives the same samples; a source that is away raises UnavailableError.
+    Laws: reading a past span of time again gives the same samples; an unreachable source raises UnavailableError.
     """
 
     def now_s(self) -> float:
-        """The newest time that can be read, on the clock of the samples."""
+        """Return the newest time that can be read, on the clock of the samples."""
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """All samples from `start_s` to `end_s`."""
+        """Return all samples from `start_s` to `end_s`."""
 
     def device_label_names(self) -> frozenset[str]:
-        """The names of all labels that device series of this source carry, at any time."""
+        """Return the names of all labels that the device series of this source carry at any time."""
 
 
 def sampling_interval_s(times_s: Floats) -> float:
-    """The median time between two samples; NaN for fewer than two."""
+    """Return the median time between two samples; NaN for fewer than two."""
     return float(np.median(np.diff(times_s))) if len(times_s) > 1 else float("nan")
 
 

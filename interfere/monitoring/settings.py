@@ -4,8 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from interfere.data.importers.monitoring.site_samples import BY_WORKLOAD
 from interfere.errors import InvalidInputError, Violation
+from interfere.monitoring.dcgm import BY_WORKLOAD
 from interfere.records.checks import check, text_violations
 from interfere.sharing_modes import SharingMode, set_sharing_mode
 
@@ -16,7 +16,7 @@ _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitoringSettings:
-    """How a site's monitoring is read."""
+    """How a site's monitoring is read: labels, the counter of steps, and the length of windows."""
 
     progress: str = ""  # a counter of steps (a selector), or an expression of steps per second; empty: nothing counts
     by: str = BY_WORKLOAD  # what names the workload of a job: `workload`, or labels of the device series joined by "+"
@@ -43,18 +43,19 @@ class MonitoringSettings:
 
     @property
     def progress_is_counter(self) -> bool:
-        """Whether `progress` selects a counter, read sample by sample; else it is evaluated to steps per second."""
+        """Whether `progress` selects a counter, which is read sample by sample, and not an expression of steps per
+        second."""
         return SELECTOR.fullmatch(self.progress.strip()) is not None
 
     @property
     def progress_range_s(self) -> float:
-        """The longest range that the expression looks back over, such as 60 s in `rate(steps[1m])`; 0 for a counter."""
+        """The longest range in the expression, such as 60 s in `rate(steps[1m])`; 0 for a counter."""
         ranges = _RANGE.findall(self.progress) if not self.progress_is_counter else []
         return max((duration_s(text) for text in ranges), default=0.0)
 
 
 def duration_s(text: str) -> float:
-    """Seconds of a duration of PromQL with one unit. Raises InvalidInputError.
+    """Return the seconds of a PromQL duration with one unit. Raises InvalidInputError.
 
     >>> duration_s("5m")
     300.0
@@ -66,7 +67,7 @@ def duration_s(text: str) -> float:
 
 
 def parse_label_map(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Pairs of labels from `device_label=progress_label`. Raises InvalidInputError."""
+    """Return the pairs of labels in texts `device_label=progress_label`. Raises InvalidInputError."""
     pairs = []
     for text in texts:
         device_label, equals, progress_label = (part.strip() for part in text.partition("="))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from interfere.data.importers.device_names import device_type_of_product
-from interfere.data.importers.monitoring.site_samples import BY_WORKLOAD, EXPORTED_PREFIX, workload_of_pod
+from interfere.monitoring.dcgm import BY_WORKLOAD, EXPORTED_PREFIX, workload_of_pod
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 
@@ -18,20 +18,9 @@ JOB_LABELS = ("namespace", "pod")
 # Labels that name the device, the scrape or the exporter, and so never a workload.
 DEVICE_LABELS = frozenset(
     (
-        *(
-            "__name__",
-            "UUID",
-            "uuid",
-            "gpu",
-            "device",
-            "modelName",
-            "Hostname",
-            "pci_bus_id",
-            "GPU_I_ID",
-            "GPU_I_PROFILE",
-        ),
-        *("vgpu", "pid", "instance", "job", "endpoint", "service", "prometheus", "replica", "DCGM_FI_DRIVER_VERSION"),
-        *("err_code", "err_msg"),
+        *("__name__", "UUID", "uuid", "gpu", "device", "modelName", "Hostname", "pci_bus_id", "GPU_I_ID"),
+        *("GPU_I_PROFILE", "vgpu", "pid", "instance", "job", "endpoint", "service", "prometheus", "replica"),
+        *("DCGM_FI_DRIVER_VERSION", "err_code", "err_msg"),
     )
 )
 
@@ -40,7 +29,7 @@ MAX_NAMES_FRAC = 0.75  # names over jobs: above it most jobs are compared with n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceIdentity:
-    """A device, or an instance of a partitioned one, which is a device of its own."""
+    """The id, type and product name of a device; an instance of a partitioned device is a device of its own."""
 
     id: str
     type: str  # empty where neither settings nor labels name it
@@ -49,22 +38,23 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentity:
-    """A job: one pod, or what the workload's label names where there are no pods."""
+    """The id and the workload of a job: a pod, or where there are no pods the value of the label that names the
+    workload."""
 
     id: str
     workload: str
 
 
 class SiteLabels:
-    """Reads the labels of one site's series."""
+    """Reads devices, jobs and workloads from the labels of a site's series."""
 
     def __init__(self, settings: MonitoringSettings, device_label_names: Iterable[str]) -> None:
-        """`device_label_names`: all labels that device series of the site carry."""
+        """Keep the settings; `device_label_names` are the names of all labels on the site's device series."""
         self._settings = settings
         self._exported = any(name.startswith(EXPORTED_PREFIX) for name in device_label_names)
 
     def device(self, series: SampleSeries) -> DeviceIdentity | None:
-        """The device of a DCGM series; None without a UUID."""
+        """Return the device of a DCGM series; None for a series without a UUID."""
         labels = series.labels
         uuid = labels.get("UUID") or labels.get("uuid", "")
         product = labels.get("modelName", "")
@@ -88,11 +78,13 @@ class SiteLabels:
         return JobIdentity(id=job_id or "/".join(parts), workload="/".join(parts))
 
     def progress_keys(self, series: SampleSeries) -> tuple[str, ...]:
-        """The values by which a device series is joined to progress series, in the order of the mapped labels."""
+        """Return the label values by which a device series is joined to progress series, in the order of the mapped
+        labels."""
         return tuple(self._device_label(series.labels, name) for name, _ in self._label_map)
 
     def progress_labels(self, series: SampleSeries) -> tuple[str, ...]:
-        """The values of a progress series in the same order; empty where it lacks a label."""
+        """Return the label values by which a progress series is joined to device series; "" for a label that the series
+        lacks."""
         return tuple(
             series.labels.get(EXPORTED_PREFIX + name) or series.labels.get(name, "") for _, name in self._label_map
         )
@@ -109,7 +101,7 @@ class SiteLabels:
 
 
 def matching_jobs(wanted: tuple[str, ...], job_ids_by_key: Mapping[tuple[str, ...], set[str]]) -> frozenset[str]:
-    """Return the jobs whose labels equal `wanted`. An empty value in `wanted` matches any value of that label."""
+    """Return the jobs whose labels equal `wanted`. An empty value in `wanted` matches every value of the label."""
     if all(wanted):
         return frozenset(job_ids_by_key.get(wanted, ()))
     if not any(wanted):
@@ -123,9 +115,11 @@ def matching_jobs(wanted: tuple[str, ...], job_ids_by_key: Mapping[tuple[str, ..
 
 
 def recurring_labels(series: Sequence[SampleSeries], jobs: Mapping[int, JobIdentity]) -> tuple[tuple[str, int], ...]:
-    """Labels of device series whose values recur over several jobs, with the number of values; the best first.
+    """Return the labels of device series whose values recur over several jobs, with the number of values; the best
+    first.
 
-    `jobs`: the job of each series, by its index. A label that has one value for everything names no workload.
+    `jobs` holds the job of each series by the index of the series. A label with one value on all series names no
+    workload.
     """
     jobs_of_value: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for k, job in jobs.items():
@@ -141,9 +135,9 @@ def recurring_labels(series: Sequence[SampleSeries], jobs: Mapping[int, JobIdent
 
 
 def naming_hint(workload_of: Mapping[str, str], recurring: Sequence[tuple[str, int]], by: str) -> str:
-    """Return the labels to pass to --by where almost every job is a workload of its own; else an empty text.
+    """Return a hint of labels to pass to --by where almost every job has a workload of its own; else an empty text.
 
-    `workload_of`: workload names by job id. `recurring`: the result of `recurring_labels`.
+    `workload_of` holds the workload of each job by job id, `recurring` the result of `recurring_labels`.
     """
     names = len(set(workload_of.values()))
     if len(workload_of) < 4 or names <= MAX_NAMES_FRAC * len(workload_of):

@@ -50,18 +50,19 @@ class ObservationAnswer(Protocol):
 
 
 class ReportSink(Protocol):
-    """Takes observations and profiles; PolicyClient is one. Raises UnavailableError where it is away."""
+    """A receiver of observations and profiles, such as a PolicyClient. Raises UnavailableError while it is
+    unreachable."""
 
     def observe(self, windows: Sequence[Observation]) -> Sequence[ObservationAnswer]:
-        """Report windows; safe to send again."""
+        """Report windows; a second report of the same windows changes nothing."""
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> Sequence[str]:
-        """Store profiles; safe to send again."""
+        """Store profiles; a second report of the same profiles changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellReport:
-    """The result of reporting one cell."""
+    """The counts of windows, observations and profiles that were reported for a cell."""
 
     start_s: float
     end_s: float
@@ -75,12 +76,12 @@ class CellReport:
 
 
 class Watcher:
-    """Reports one site's windows to one server."""
+    """Reports the windows of a site to a server, cell by cell."""
 
     def __init__(
         self, source: SampleSource, sink: ReportSink, settings: MonitoringSettings, state: Path, *, lookback_s: float
     ) -> None:
-        """`state` is read now; where it does not exist, watching begins `lookback_s` before the newest sample.
+        """Read the state file; without one, watching begins `lookback_s` before the newest sample.
 
         Raises InvalidInputError for a state file of other settings.
         """
@@ -91,7 +92,8 @@ class Watcher:
         self._read_state()
 
     def catch_up(self, stop: threading.Event | None = None) -> list[CellReport]:
-        """Read and report every cell that is complete, oldest first. Raises UnavailableError where one side is away."""
+        """Read and report every complete cell, oldest first. Raises UnavailableError where the source or the server is
+        away."""
         reports = []
         while stop is None or not stop.is_set():
             now_s = self._source.now_s()
@@ -103,7 +105,7 @@ class Watcher:
         return reports
 
     def seconds_to_next(self) -> float:
-        """Return the seconds until the next cell can be read; 0 where one can be read now."""
+        """Return the seconds until the next cell is complete; 0 where a complete cell waits."""
         now_s = self._source.now_s()
         cell = self._cell(now_s)
         return max(0.0, read_span(cell, self._settings.min_window_s)[1] + SETTLE_S - now_s)
@@ -152,7 +154,7 @@ class Watcher:
         )
 
     def _identity(self) -> dict[str, object]:
-        """Settings that make ids and sums: a state file of others cannot be continued."""
+        """Return the settings that a state file must repeat to be continued, because ids and sums depend on them."""
         settings = self._settings
         names = ("site", "by", "mode", "cell_s", "progress")
         return {name: getattr(settings, name) for name in names}
@@ -196,7 +198,7 @@ class Watcher:
 
 
 def watch(watcher: Watcher, stop: threading.Event) -> None:
-    """Report cells until `stop` is set. Where Prometheus or the server is away, try again, less and less often."""
+    """Report cells until `stop` is set. While Prometheus or the server is away, try again at growing intervals."""
     retry_s = 1.0
     while not stop.is_set():
         try:
@@ -204,16 +206,16 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
                 _log.info("%s", describe(report))
             wait_s, retry_s = min(MAX_WAIT_S, watcher.seconds_to_next()), 1.0
         except UnavailableError as error:
-            _log.warning("waiting: %s", " ".join(str(error).split()))
+            _log.warning("waiting: %s", error.one_line)
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
         except InterfereError as error:
-            _log.error("not reported: %s", " ".join(str(error).split()))
+            _log.error("not reported: %s", error.one_line)
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
         stop.wait(max(MIN_WAIT_S, wait_s))
 
 
 def describe(report: CellReport) -> str:
-    """Return a line about one cell."""
+    """Return the report of a cell as a line of text."""
     results = ", ".join(f"{count} {name}" for name, count in sorted(report.results.items())) or "no observations"
     text = f"until {report.end_s:.0f}: {report.windows} windows, {report.shared_windows} shared; {results}"
     text += f"; {report.profiles} profiles" if report.profiles else ""
@@ -228,13 +230,13 @@ SOURCE = "dcgm"
 
 
 def observation_id(site: str, window: CompanyWindow, job_id: str) -> str:
-    """The id of one job's progress in a window."""
+    """Return the id of a job's progress in a window; the same job and window always have the same id."""
     text = f"{site}/{window.device.id}/{job_id}/{window.start_s * 1000:.0f}"
     return text if len(text) <= MAX_ID else f"{text[: MAX_ID - 41]}/{hashlib.sha1(text.encode()).hexdigest()}"  # noqa: S324
 
 
 def progress_observations(windows: Iterable[CompanyWindow], settings: MonitoringSettings) -> tuple[Progress, ...]:
-    """The progress of every measured job, window by window.
+    """Return the progress of every measured job, window by window.
 
     Windows of three jobs or more teach a server no pair and are left out, as are jobs whose labels a record refuses.
     """
@@ -279,7 +281,8 @@ class _Sums:
 
 
 class SoloFacts:
-    """Sums of what was seen of each workload alone, its profile in the making: the mean, of memory the largest.
+    """Sums over the windows in which each workload ran alone, from which its profile is made: means, and the largest
+    memory.
 
     The size grows with the number of workloads and with nothing else.
     """
@@ -288,8 +291,8 @@ class SoloFacts:
         self._sums: dict[tuple[str, str], _Sums] = {}
 
     def add(self, windows: Iterable[CompanyWindow]) -> None:
-        """Add windows. A job alone contributes all its facts; a job with neighbours contributes only the memory known
-        to be its own."""
+        """Add windows. A job alone contributes all its facts; a job with neighbours only the memory that is known to be
+        its own."""
         for window in windows:
             alone = len(window.jobs) == 1
             for each in window.jobs:
@@ -308,8 +311,8 @@ class SoloFacts:
                     sums.seconds += each.measured.end_s - each.measured.start_s
 
     def new_profiles(self) -> tuple[JobProfile, ...]:
-        """Return the profiles of workloads seen alone that are new, have a new fact, or have twice the windows of the
-        last one.
+        """Return the profiles of workloads seen alone whose profile is new, has a new fact, or has twice the windows of
+        the last.
 
         A workload that never ran alone gets no profile. With its memory alone a server could predict nothing, and would
         not wait for more.
@@ -321,13 +324,13 @@ class SoloFacts:
         )
 
     def mark_registered(self, profiles: Iterable[JobProfile]) -> None:
-        """Note that these profiles were sent to the server."""
+        """Note that the server has these profiles."""
         for profile in profiles:
             sums = self._sums[profile.workload, profile.device_type]
             sums.registered = sums.windows
 
     def to_json(self) -> list[Any]:
-        """The sums, for a state file."""
+        """Return the sums as rows of a state file."""
         return [[*key, *astuple(sums)] for key, sums in self._sums.items()]
 
     @classmethod

@@ -35,14 +35,14 @@ REMEDY = "use a Linux host or container that allows sched_setaffinity, or work f
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Cores that this process may use. Raises UnfitError where the system cannot pin processes."""
+    """Return the cores that this process may use. Raises UnfitError where the system cannot pin processes."""
     if not hasattr(os, "sched_getaffinity"):
         raise UnfitError("this system cannot pin a process to a core", value=platform.system(), remedy=REMEDY)
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def pick_core(core: int | None = None) -> int:
-    """Return `core`, or the idlest allowed core for None, after a proof that this thread can be pinned to it.
+    """Return `core`, or the idlest allowed core where none is given, once this thread could be pinned to it.
 
     Raises UnfitError when the core is not allowed or the system refuses to pin.
     """
@@ -73,9 +73,9 @@ def _idlest(allowed: tuple[int, ...]) -> int:
 
 
 def pin_process(core: int, *, yields: bool = False) -> None:
-    """Keep every thread of this process, and all threads it starts later, on one core.
+    """Keep all threads of this process on one core, threads that start later included.
 
-    With `yields` they run only while no other process wants the core (SCHED_IDLE, see sched(7)).
+    With `yields` the threads run only while no other process wants the core (SCHED_IDLE, see sched(7)).
     """
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # the thread ended meanwhile
@@ -85,7 +85,7 @@ def pin_process(core: int, *, yields: bool = False) -> None:
 
 
 def spin_s() -> float:
-    """Return the CPU seconds that a short piece of fixed work takes on this core: the median of its later repeats."""
+    """Return the CPU seconds of a short piece of fixed work on this core: the median of its later repeats."""
     durations_s = []
     for _ in range(SPINS):
         start_s = time.thread_time()
@@ -96,7 +96,7 @@ def spin_s() -> float:
 
 @contextlib.contextmanager
 def avoid_cores(*cores: int) -> Iterator[None]:
-    """Keep the calling thread off the measured cores until the block ends, where the machine has others."""
+    """Keep the calling thread off the measured cores in a `with` block, where the machine has other cores."""
     allowed = allowed_cores()
     other_cores = set(allowed) - set(cores)
     if other_cores:
@@ -109,7 +109,7 @@ def avoid_cores(*cores: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ForeignProcess:
-    """A process that is not ours, and how much of a core it uses."""
+    """A process that the measurement did not start, and the share of a core that it uses."""
 
     pid: int
     name: str
@@ -120,7 +120,7 @@ class ForeignProcess:
 
 
 def busiest_foreign_processes() -> list[ForeignProcess]:
-    """Return the three processes that use most CPU time now, without this process and its descendants."""
+    """Return the three processes that use most CPU time now, apart from this process and its descendants."""
     import psutil
 
     own = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
@@ -164,7 +164,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The cores of the jobs of a group: `seats[k]` is the place of the k-th job, the last seat that of further jobs."""
+    """The cores of the jobs of a group: `seats[k]` is the place of the k-th job; the last seat serves all further
+    jobs."""
 
     mode: SharingMode
     seats: tuple[Placement, ...]
@@ -176,15 +177,15 @@ class Layout:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the jobs matters, because the first one is the important one."""
+        """Whether the first job of a group is the important one, so that the order of the jobs matters."""
         return self.mode.properties.orders_jobs
 
     def placement(self, instance: int) -> Placement:
-        """Return the placement of one instance of a workload: that of the seat with the instance's number."""
+        """Return the placement of an instance of a workload: the seat with the number of the instance."""
         return self.seats[min(instance, len(self.seats) - 1)]
 
     def instances(self, members: Sequence[str]) -> tuple[int, ...]:
-        """Return the instance of its workload that runs each job of a group.
+        """Return for each job of a group the number of the instance of its workload that runs it.
 
         A process keeps its placement for life. Where all seats are alike, instances are numbered by copy of the
         workload; else each seat has an instance of its own.
@@ -195,7 +196,10 @@ class Layout:
 
 
 def choose_layout(mode: SharingMode, core: int | None) -> Layout:
-    """Return the layout of a mode on `core`, or the idlest one for None. Raises UnfitError where cores are missing."""
+    """Return the layout of a sharing mode on `core`, or on the idlest core where none is given.
+
+    Raises UnfitError where cores are missing.
+    """
     if mode not in CPU_MODES:
         raise InvalidInputError(
             f"mode {mode} is not measured on CPU cores", value=mode, remedy=f"one of {', '.join(CPU_MODES)}"

@@ -93,7 +93,7 @@ def write_campaign_table(
 
 
 def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> list[JobProfile]:
-    """Return the facts of the profiled jobs that the table in `folder` has from other sources, such as a static
+    """Return the facts of the profiled jobs that the table in `folder` holds from other sources, such as a static
     trace."""
     if not (folder / JOBS_FILE).exists():
         return []
@@ -104,7 +104,7 @@ def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> lis
 
 
 def _meaningful(sides: Iterable[Sequence[BlockEstimate]]) -> list[Sequence[BlockEstimate]]:
-    """Return the sides that have a slowdown in every block. A job starved by an important job has none."""
+    """Return the sides with a slowdown in every block. A job starved by an important job has none."""
     return [blocks for blocks in sides if all(_in_range(block.slowdown) for block in blocks)]
 
 
@@ -140,7 +140,7 @@ def pair_rows(
 def group_rows(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, *, scale: float = 1.0
 ) -> tuple[GroupMeasurement, ...]:
-    """Return the rows of one group from its blocks: one row for each distinct workload beside the other jobs."""
+    """Return the rows of a group from its blocks: one row for each distinct workload beside the other jobs."""
     members = blocks[0].key
     rows = []
     for victim in dict.fromkeys(members):
@@ -154,7 +154,7 @@ def group_rows(
 def _columns(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, job: str | tuple[int, ...], scale: float
 ) -> dict[str, Any]:
-    """Return the columns of one victim, by its name or by its places in the group, computed from the blocks."""
+    """Return the columns of a victim from its blocks; `victim` is its name or its places in the group."""
     accepted = [block for block in blocks if block.accepted]
     sides = [
         side

@@ -20,7 +20,7 @@ REFERENCED_BITS, HIGH_WATER_MARK = "1", "5"  # codes of /proc/self/clear_refs (m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """Private memory of a workload in bytes, beyond what its process had before the workload was built."""
+    """The private memory of a workload in bytes, beyond the memory of its process before the workload was built."""
 
     peak_bytes: float = NAN
     working_set_bytes: float = NAN  # private pages that one step touches, without those of libraries
@@ -79,7 +79,7 @@ def _referenced_anonymous_bytes() -> float:
 
 
 def memory_facts(step: Step, baseline_bytes: float) -> MemoryFacts:
-    """Return the peak memory over some steps beyond `baseline_bytes`, and the memory that one step touches."""
+    """Return the peak memory over some steps beyond `baseline_bytes`, and the memory that a step touches."""
     peak_bytes = NAN
     if _reset_counter(HIGH_WATER_MARK):
         before = _status_bytes("VmRSS", "RssAnon")
@@ -98,7 +98,7 @@ def memory_facts(step: Step, baseline_bytes: float) -> MemoryFacts:
 
 
 def step_facts(workload: Workload, step: Step, memory: MemoryFacts) -> StepFacts:
-    """Return the cost of one step: counted for torch workloads, as the workload declares it for all others."""
+    """Return the cost of a step: counted for torch workloads, declared by the workload for all others."""
     declared = StepFacts(
         framework=workload.framework,
         flops=workload.flops_per_step,
@@ -140,7 +140,8 @@ def _count_flops_and_bytes(step: Step) -> tuple[float, float]:
 
 
 def _operator_table(step: Step) -> tuple[KernelStat, ...]:
-    """Return the operators with the most CPU time of their own: mean time of a call, and calls in a step."""
+    """Return the operators with the most CPU time of their own, with the mean time of a call and the calls in a
+    step."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:

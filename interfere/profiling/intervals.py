@@ -26,7 +26,7 @@ NORMAL_975 = 1.96  # the same quantile beyond the table
 
 @dataclass(frozen=True, slots=True)
 class BlockEstimate:
-    """The slowdown of one job in one block."""
+    """The slowdown of a job in a block, with its standard error."""
 
     slowdown: float  # of copies of the job, the geometric mean
     log_error: float  # standard error of its logarithm, as its slices say
@@ -57,7 +57,7 @@ def _squared_deviations(blocks: Sequence[BlockEstimate]) -> float:
 
 
 def scale_factor(rows: Iterable[Sequence[BlockEstimate]]) -> float:
-    """Return how many times the differences between blocks of a table exceed what their errors predict; at least 1."""
+    """Return the factor by which blocks of a table differ more than their errors predict; at least 1."""
     rows = [blocks for blocks in rows if len(blocks) > 1]
     degrees = sum(len(blocks) - 1 for blocks in rows)
     squares = sum(map(_squared_deviations, rows))
@@ -75,5 +75,5 @@ def log_half_width(blocks: Sequence[BlockEstimate], scale: float = 1.0) -> float
 
 
 def has_converged(blocks_per_side: Sequence[Sequence[BlockEstimate]]) -> bool:
-    """Whether the interval of every side is narrower than the target."""
+    """Return whether the interval of every side is narrower than the target."""
     return all(log_half_width(blocks) < TARGET_HALF_WIDTH for blocks in blocks_per_side)

@@ -58,7 +58,7 @@ class MeasurementLog:
                 )
 
     def check_jobs(self, jobs: dict[str, dict[str, Any]]) -> None:
-        """Raise ConflictError when a name stands for another job than in earlier measurements of this folder."""
+        """Raise ConflictError when a name stood for another job in earlier measurements of this folder."""
         known = self._recorded_jobs()
         for name, record in jobs.items():
             earlier = known.get(name, record)
@@ -70,7 +70,7 @@ class MeasurementLog:
                 )
 
     def record_job(self, name: str, record: dict[str, Any]) -> None:
-        """Record what a measured name stands for. A job that failed is not recorded and may be corrected."""
+        """Record the job that a measured name stands for. A job that failed is not recorded and may be corrected."""
         if not record:
             return
         text = json.dumps({**self._recorded_jobs(), name: record}, indent=2) + "\n"
@@ -87,11 +87,11 @@ class MeasurementLog:
             ) from None
 
     def append_block(self, block: MeasuredBlock) -> None:
-        """Write one block; it is on disk when the call returns."""
+        """Write a block, which is on disk when the call returns."""
         _append_line(self.blocks_path, asdict(block))
 
     def append_profile(self, profile: JobProfile) -> None:
-        """Write one solo profile; it is on disk when the call returns."""
+        """Write a solo profile, which is on disk when the call returns."""
         _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:
@@ -99,7 +99,7 @@ class MeasurementLog:
         return [_parse_block(self.blocks_path, line) for line in _complete_lines(self.blocks_path)]
 
     def blocks_by_group(self) -> BlocksByGroup:
-        """Return all blocks, by the group that was measured in them."""
+        """Return all blocks by the group of jobs that ran in them."""
         blocks_by_group: BlocksByGroup = {}
         for block in self.blocks():
             blocks_by_group.setdefault(block.key, []).append(block)
@@ -114,7 +114,7 @@ class MeasurementLog:
 
 @contextmanager
 def lock_log(folder: Path) -> Iterator[MeasurementLog]:
-    """Open the log in `folder`, which is made if needed, and lock it until the `with` block ends.
+    """Open the log in `folder`, which is made if needed, and lock the folder until the `with` block ends.
 
     Raises UnfitError when the folder cannot be written or another profiler holds the lock.
     """
@@ -160,7 +160,7 @@ def _append_line(path: Path, record: dict[str, Any]) -> None:
 
 
 def _drop_incomplete_end(path: Path) -> None:
-    """Cut off what follows the last newline of a file: a line that was not written to its end."""
+    """Remove an incomplete last line from a file: the text after the last newline."""
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:

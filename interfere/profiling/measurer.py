@@ -83,7 +83,7 @@ class MeasuringConfig(ABC):
 
     @property
     def job_records(self) -> dict[str, dict[str, Any]]:
-        """Return the definition that the name of each job stands for, which must not change within a folder.
+        """The definition of the job behind each name, which must not change within a folder.
 
         Empty where the names define the jobs themselves.
         """
@@ -91,22 +91,22 @@ class MeasuringConfig(ABC):
 
     @abstractmethod
     def open_profiler(self, raw_folder: Path) -> AbstractContextManager[Profiler]:
-        """Make the jobs ready to run. Leaving the context ends all their processes."""
+        """Return a context in which the jobs are ready to run; leaving the context ends all their processes."""
 
     @abstractmethod
     def expected_start_s(self) -> float:
-        """Return the seconds that opening the profiler is expected to take."""
+        """Return the expected seconds for opening the profiler."""
 
     @abstractmethod
     def expected_solo_s(self) -> float:
-        """Return the seconds that profiling one job alone is expected to take."""
+        """Return the expected seconds for profiling a job alone."""
 
     @abstractmethod
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Return the seconds that measuring one block of a group is expected to take."""
+        """Return the expected seconds for measuring a block of a group."""
 
     def schedule(self, names: Sequence[str]) -> BlockSchedule:
-        """The groups of these jobs, and how often each is measured."""
+        """Return the groups of these jobs, and how often each group is measured."""
         pairs = all_pairs(names, self.mode) if self.pairs is None else self.pairs
         groups = tuple(members for members in (*pairs, *self.groups) if set(members) <= set(names))
         return BlockSchedule(
@@ -204,9 +204,8 @@ class _Measurement:
 
     @property
     def schedule(self) -> BlockSchedule:
-        """Return the groups to measure together: those of jobs that were profiled alone, or whose profiling may still
-        succeed.
-        """
+        """Return the groups to measure together: groups of jobs with a profile, or whose profiling may still
+        succeed."""
         return self.config.schedule(
             [name for name in self.config.names if name in self.profiles or name in self.unprofiled]
         )
@@ -268,7 +267,7 @@ class _Measurement:
         self.cost_ratio += COST_LEARNING_RATE * (actual_s / expected_s - self.cost_ratio)
 
     def _warn_of_others(self, text: str, steal_frac: float, where: str) -> None:
-        """Warn once of other programs, at the first measurement in which they took part of the core."""
+        """Warn once of other programs, at the first measurement that they disturbed."""
         if self.was_warned or not steal_frac > MIN_DISTURBANCE:
             return
         self.was_warned = True
@@ -296,7 +295,7 @@ class _Measurement:
 
 
 def _write_table(config: MeasuringConfig, measurement: _Measurement) -> Table:
-    """Write every pair and group that the folder holds into the table, those of earlier calls included."""
+    """Write every pair and group in the folder into the table, whichever call measured them."""
     blocks_by_group = measurement.blocks_by_group
     order = {name: k for k, name in enumerate(measurement.profiles)}
     measured = sorted(
@@ -313,7 +312,7 @@ def _write_table(config: MeasuringConfig, measurement: _Measurement) -> Table:
 
 
 def _summary(blocks_by_group: BlocksByGroup) -> str:
-    """Return a line on the course of the measurement, for the card."""
+    """Return a sentence on the course of the measurement, for the card."""
     blocks = [block for blocks in blocks_by_group.values() for block in blocks]
     if not blocks:
         return ""

@@ -97,8 +97,8 @@ def list_gpus() -> tuple[Gpu, ...]:
 
 
 def find_gpu(device_type: str, index: int | None = None) -> Gpu:
-    """Return the GPU of a device type. `index` selects one of several. Raises NotFoundError where there is no such
-    GPU."""
+    """Return the GPU of a device type, chosen by `index` where there are several. Raises NotFoundError where there is
+    none."""
     gpus = list_gpus()
     found = ", ".join(f"{gpu.index}: {gpu.device_type}" for gpu in gpus) or "none"
     matching = [gpu for gpu in gpus if gpu.device_type == device_type and index in (None, gpu.index)]
@@ -127,13 +127,13 @@ def sample_gpu(gpu_uuid: str) -> GpuSample:
 
 
 def sample_command(gpu_uuid: str, period_s: float) -> tuple[str, ...]:
-    """Return the command line that prints a sample of a GPU every period until it is ended."""
+    """Return the command line that prints a sample of a GPU every period until the command is ended."""
     query = f"--query-gpu={','.join(SAMPLE_FIELDS)}"
     return (_program(), query, FORMAT, f"--id={gpu_uuid}", f"--loop-ms={round(period_s * 1e3)}")
 
 
 def parse_sample(row: Sequence[str]) -> GpuSample:
-    """Return the sample in one line that `sample_command` printed."""
+    """Return the sample in a line that `sample_command` printed."""
     gpu, memory, used, power, clock = map(_number, row)
     return GpuSample(
         gpu_util_frac=gpu / 100,
@@ -189,7 +189,7 @@ END_S = 5.0
 
 @dataclass(slots=True)
 class GpuSampler:
-    """A context manager that samples a GPU while its block runs; without a GPU it does nothing."""
+    """A context manager that samples a GPU while its block runs; without a GPU it samples nothing."""
 
     gpu_uuid: str
     samples: list[GpuSample] = field(default_factory=list)
@@ -220,9 +220,8 @@ def memory_before(gpu_uuid: str) -> float:
 
 
 def with_gpu_facts(profile: JobProfile, samples: Sequence[GpuSample], memory_before_bytes: float) -> JobProfile:
-    """Return the profile with mean utilisation and power of the GPU, and the peak of its memory beyond that in use
-    before.
-    """
+    """Return a profile with the GPU's mean utilisation and power, and its peak memory beyond the memory in use
+    before."""
     if not samples:
         return profile
     used = [each.memory_used_bytes - memory_before_bytes for each in samples]

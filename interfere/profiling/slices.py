@@ -100,8 +100,10 @@ class Recording:
 
 
 def slice_plan(size: int, rounds: int, rng: np.random.Generator) -> list[list[frozenset[int]]]:
-    """Return the set of running jobs for each slice. Each round runs every job alone once and all jobs together twice,
-    in random order."""
+    """Return the set of running jobs for each slice of each round.
+
+    A round runs every job alone once and all jobs together twice, in random order.
+    """
     windows = [*(frozenset({k}) for k in range(size)), frozenset(range(size)), frozenset(range(size))]
     return [[windows[k] for k in rng.permutation(len(windows))] for _ in range(rounds)]
 
@@ -183,7 +185,7 @@ def clock_factor(clock_s: float, usual_s: float) -> float:
 
 
 def undisturbed_s(each: SideSlice, usual_clock_s: float) -> float:
-    """Return the wall time of a slice without what third processes took, at the usual clock of the core.
+    """Return the wall time of a slice at the usual clock of the core, without the time that third processes took.
 
     The job's own pauses do not depend on the clock.
     """
@@ -209,7 +211,7 @@ def _undisturbed_s(each: SideSlice, factor: float) -> float:
 
 
 def countable(slices: Sequence[SideSlice], usual_clock_s: float) -> list[SideSlice]:
-    """Return the valid slices of one kind (alone, or with neighbours): the least disturbed slices, without outliers."""
+    """Return the valid slices of a kind (alone, or with neighbours): the least disturbed slices, without outliers."""
     if not slices:
         return []
     # 1. Drop slices that are more disturbed than the others.
@@ -312,9 +314,9 @@ def analyse_block(
     usual_clocks_s: Sequence[float] = (),
     mode: SharingMode = DEFAULT_MODE,
 ) -> BlockAnalysis:
-    """Compute the slowdowns of one block from the recordings of its jobs.
+    """Return the slowdowns of a block from the recordings of its jobs.
 
-    `usual_clocks_s` says how long the fixed piece of work usually takes on each job's core.
+    `usual_clocks_s` holds the usual seconds of the fixed piece of work on each job's core.
     """
     usual_clocks_s = usual_clocks_s or (NAN,) * len(recordings)
     sides = []

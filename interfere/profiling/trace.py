@@ -16,7 +16,7 @@ Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
 
 
 class Event(IntEnum):
-    """What happened at a moment of a trace: the last column of its rows."""
+    """The kinds of event in a trace: the last column of its rows."""
 
     START = 0  # the loop starts or continues
     STEP = 1  # a step ends
@@ -27,7 +27,7 @@ class Event(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
-    """Consecutive whole steps of one worker, with their wall time and CPU time."""
+    """Consecutive whole steps of a worker, with their wall time and CPU time."""
 
     start_s: float
     end_s: float
@@ -41,7 +41,7 @@ class StepSpan:
 
     @property
     def step_time_s(self) -> float:
-        """The mean wall time of one step."""
+        """The mean wall time of a step."""
         return self.wall_s / self.steps
 
 
@@ -96,17 +96,17 @@ def covered_s(intervals: Intervals, start_s: float, end_s: float) -> float:
 
 
 def first_start_s(trace: Trace, start_s: float, end_s: float) -> float:
-    """Return when the loop first started in a time window; `start_s` where it did not start in it."""
+    """Return when the loop first started within a time window; `start_s` where the loop did not start within the
+    window."""
     starts = trace[(trace[:, 3] == Event.START) & (trace[:, 0] >= start_s) & (trace[:, 0] <= end_s), 0]
     return float(starts[0]) if len(starts) else start_s
 
 
 def busy_and_idle_durations(trace: Trace, limit: int = 200) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Seconds of consecutive busy intervals and of the idle time after each; at most `limit` of both.
+    """Return the seconds of consecutive busy intervals, and of the idle time after each; at most `limit` of both.
 
-    The loop may have been stopped in between: the idle time after the last busy interval of each run is unknown, so
-    that interval is left out. A job that never waits has one busy interval, as long as its longest run, and 0 s of idle
-    time.
+    The idle time after the last busy interval of a run is unknown, since the loop was stopped there: that interval is
+    left out. A job that never waits has one busy interval, as long as its longest run, and 0 s of idle time.
     """
     busy, running = busy_intervals(trace), running_intervals(trace)
     busy_s: list[float] = []

@@ -42,7 +42,7 @@ class WorkerCommand(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSlot:
-    """Workload, pipe and core of a worker, and whether it runs only while no other process wants the core."""
+    """The workload, pipe and core of a worker, and whether the worker yields the core to every other process."""
 
     pipe_fd: int
     core: int
@@ -62,18 +62,18 @@ class WorkerSlot:
 
 
 class SharedState:
-    """A flag and a count of steps of each worker, in memory that controller and workers share."""
+    """A flag and a count of steps for each worker, in memory that the controller and the workers share."""
 
     def __init__(self, file: int, workers: int) -> None:
         self._cells = memoryview(mmap.mmap(file, self.size_bytes(workers))).cast("q")  # flag, steps; flag, steps; ...
 
     @staticmethod
     def size_bytes(workers: int) -> int:
-        """Bytes of the shared memory."""
+        """Return the bytes of the shared memory."""
         return 16 * workers
 
     def set_running(self, index: int, running: bool) -> None:
-        """Let a worker's step loop go on, or end after its present step."""
+        """Let a worker's step loop go on, or make it end after its present step."""
         self._cells[2 * index] = int(running)
 
     def is_running(self, index: int) -> bool:
@@ -90,7 +90,7 @@ class SharedState:
 
 
 class Worker:
-    """One workload in its process, with a pipe to the controller and its place in the shared state."""
+    """A workload in a process of its own, with a pipe to the controller and a place in the shared state."""
 
     def __init__(self, index: int, slot: "WorkerSlot", shared: SharedState) -> None:
         self.index, self.name, self.pipe, self.shared = index, slot.name, Connection(slot.pipe_fd), shared
@@ -109,14 +109,14 @@ class Worker:
     def pause(self, seconds: float) -> None:
         """Wait for the seconds that the job itself requests, and record the wait.
 
-        A longer wait counts as waiting for the core, caused by other processes.
+        The rest of a longer wait counts as waiting for the core, caused by other processes.
         """
         self.record(Event.PAUSE)
         time.sleep(seconds)
         self.record(Event.RESUME, self.events[-1][0] + seconds + WAKE_UP_S)
 
     def build(self) -> None:
-        """Make the workload resident and warm it up; from here on the process stays on the measured core."""
+        """Make the workload resident, warm it up, and pin the process to the measured core."""
         affinity.pin_process(self.core, yields=self.yields)
         if self.step is not None:
             return

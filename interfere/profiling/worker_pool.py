@@ -55,7 +55,7 @@ class InstanceKey:
 
 
 class WorkerHandle:
-    """One worker as the controller sees it. Its loop does not run until it is started."""
+    """A worker as the controller sees it. The worker's loop does not run until it is started."""
 
     def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, shared: SharedState, log: Path) -> None:
         self.name, self.core, self.index = slot.name, slot.core, index
@@ -117,7 +117,7 @@ class WorkerHandle:
         return np.asarray(self.ask(WorkerCommand.COLLECT))
 
     def step_facts(self) -> StepFacts:
-        """Return the cost of one step of the workload."""
+        """Return the cost of a step of the workload."""
         answer = self.ask(WorkerCommand.FACTS)
         assert isinstance(answer, StepFacts)
         return answer
@@ -197,7 +197,7 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """End every worker: stop its loop, close its pipe, and kill it where it does not end in time."""
+        """End every worker: stop its loop, close its pipe, and kill a worker that does not end in time."""
         for worker in self.workers.values():
             worker.ask_to_stop()
             worker.pipe.close()
@@ -225,9 +225,9 @@ class WorkerPool:
     def run_slices(
         self, members: Sequence[str], rounds: Sequence[Sequence[frozenset[int]]], alone_s: float, limit_s: float
     ) -> SlicedRun:
-        """Run a group slice by slice.
+        """Run a group slice by slice, and return what was recorded.
 
-        `rounds` say which of its jobs run in each slice; after `limit_s` no further round begins. A slice with one job
+        `rounds` holds the jobs that run in each slice; after `limit_s` no further round begins. A slice with one job
         lasts `alone_s`, longer in proportion to the jobs that share it, and until every job has made enough steps. The
         clock of every core is measured between slices.
         """
@@ -255,7 +255,7 @@ class WorkerPool:
         )
 
     def _measure_clocks(self, workers: Sequence[WorkerHandle]) -> dict[int, float]:
-        """Measure the CPU seconds of a fixed piece of work on each core, on all cores at the same time."""
+        """Return the CPU seconds of a fixed piece of work on each core, measured on all cores at the same time."""
         one_per_core = {worker.core: worker for worker in reversed(workers)}
         for worker in one_per_core.values():
             worker.send(WorkerCommand.SPIN)
@@ -266,7 +266,7 @@ class WorkerPool:
 
 
 def _run_slice(workers: Sequence[WorkerHandle], counted: Sequence[WorkerHandle], seconds: float) -> tuple[float, float]:
-    """Run the loops of some workers for a while, and until each of `counted` has made enough steps.
+    """Run the loops of some workers for a while, and until all workers in `counted` have made enough steps.
 
     Return when the slice began and ended.
     """

@@ -50,7 +50,7 @@ class WorkloadProfiler:
         self.pool, self.device_type, self.solo_s, self.block_s, self.seed = pool, device_type, solo_s, block_s, seed
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """Profile one workload alone: step time and spread, busy and idle times, memory, FLOPs, operators.
+        """Return the profile of a workload alone: step time and spread, busy and idle times, memory, FLOPs, operators.
 
         Raises UnfitError for a workload that fails or whose steps are too long.
         """
@@ -118,7 +118,7 @@ BLOCK_OVERHEAD_S = 0.15  # last steps and collecting of traces; measured on the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadConfig(MeasuringConfig):
-    """The measurement of interfere's own workloads, each resident in a process of its own on one core or two."""
+    """The measurement of interfere's own workloads, each resident in a process of its own, on one core or two."""
 
     workloads: tuple[str, ...]  # built-in names or module:factory
     block_s: float = BLOCK_S
@@ -186,7 +186,7 @@ class WorkloadConfig(MeasuringConfig):
 
     @contextmanager
     def open_profiler(self, raw_folder: Path) -> Iterator[WorkloadProfiler]:
-        """Start a worker for each workload, and keep off the measured cores until the context is left."""
+        """Start a worker for each workload, and keep this thread off the measured cores until the context is left."""
         layout, log = choose_layout(self.mode, self.core), raw_folder / "workers.log"
         groups = self.schedule(self.workloads).groups
         with (
@@ -196,13 +196,13 @@ class WorkloadConfig(MeasuringConfig):
             yield WorkloadProfiler(pool, CPU_CORE.name, solo_s=self.solo_s, block_s=self.block_s, seed=self.seed)
 
     def expected_start_s(self) -> float:
-        """Return the seconds until all workloads are expected to be resident."""
+        """Return the expected seconds until all workloads are resident."""
         return START_S + BUILD_S * len(self.workloads)
 
     def expected_solo_s(self) -> float:
-        """Return the seconds that profiling one workload alone is expected to take."""
+        """Return the expected seconds for profiling a workload alone."""
         return self.solo_s + FACTS_S
 
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Return the seconds that one block is expected to take; it grows with the number of jobs."""
+        """Return the expected seconds for a block, which grow with the number of jobs."""
         return self.block_s * len(members) / 2 + BLOCK_OVERHEAD_S

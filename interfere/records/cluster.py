@@ -131,9 +131,10 @@ class Device:
 
 @record
 class Snapshot:
-    """The state of a cluster that the scheduler sees now. It is complete for its scope.
+    """The jobs and devices of a scope as its scheduler sees them now; complete unless `partial`.
 
-    With `now_s`, the caller's clock, planned starts are remembered as promises; without it every snapshot stands alone.
+    With `now_s`, the caller's clock, planned starts are remembered as promises until the next snapshots. Without it,
+    every snapshot is decided without memory of earlier ones.
 
     >>> from interfere import Device, Job, Snapshot
     >>> queue = (Job(id="j1", workload="gemm"), Job(id="j2", workload="stream"))

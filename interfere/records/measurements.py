@@ -184,9 +184,10 @@ class SideSlice:
 
 @record
 class BlockSide:
-    """The measurement of one job in one block: sums over the valid slices, alone and together with the neighbours.
+    """The measurement of one job in one block: sums over the valid slices, for the job alone and for the job beside its
+    neighbours.
 
-    Wall times are undisturbed ones: without what third processes took, at the usual clock of the core.
+    Wall times leave out the time that third processes took, and are scaled to the usual clock of the core.
     """
 
     workload: str
@@ -248,7 +249,7 @@ class MeasuredBlock:
 def group_key(members: Iterable[str], mode: SharingMode = DEFAULT_MODE) -> WorkloadGroup:
     """Return the jobs of a group in sorted order, so that equal groups have equal keys.
 
-    In a mode that orders jobs the given order is kept, because it says which job is important.
+    In a mode that orders jobs the given order is kept, because the first job is the important one.
     """
     return tuple(members) if mode.properties.orders_jobs else tuple(sorted(members))
 

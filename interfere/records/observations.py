@@ -21,7 +21,8 @@ from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 @record
 class Progress:
-    """One window of one job during which its co-located jobs did not change. Give `steps` or `slowdown`.
+    """The progress of one job in a window of time in which its co-located jobs did not change: either `steps` or
+    `slowdown`.
 
     >>> from interfere import Progress
     >>> window = {"start_s": 0.0, "end_s": 60.0, "device_type": "cpu-core"}

@@ -15,7 +15,7 @@ from interfere.sharing_modes import OptionalSharingMode
 
 @record
 class Action:
-    """The action for one job and its reason: the rule behind it, and the same in words.
+    """The action for one job and its reason: the rule behind the action, and the same rule in words.
 
     >>> from interfere import Action, ActionKind
     >>> action = Action(kind=ActionKind.START_SHARED, job_id="j1", device_id="d0", partner_id="j2", slowdown=1.2)
@@ -199,10 +199,10 @@ class RankAnswer:
 
 @record
 class Contribution:
-    """How much one fact moves a predicted log slowdown, compared with a reference value of that fact.
+    """How much one fact of a job moves a predicted log slowdown, compared with a reference value of that fact.
 
-    For a fact g of job j: log s(x) - log s(x with g of j at its reference). Positive: it slows the victim more than the
-    reference would. Effects of facts do not add up.
+    For a fact g of job j: log s(x) - log s(x with g of j at its reference). A positive change means that the fact slows
+    the victim more than the reference would. The changes of several facts do not add up.
     """
 
     job_id: str  # the job whose fact it is; empty: a fact of the pair

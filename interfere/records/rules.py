@@ -73,7 +73,7 @@ class MemoryBasis(StrEnum):
 
 @record
 class MemoryDemand:
-    """The device memory that a job needs; a size that nobody knows is NaN."""
+    """The device memory that a job needs; unknown sizes are NaN."""
 
     needed_bytes: float = NAN
     basis: MemoryBasis = MemoryBasis.PEAK

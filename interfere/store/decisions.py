@@ -3,16 +3,18 @@
 import json
 import sqlite3
 import zlib
+from collections.abc import Iterable
 
 from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
 from interfere.records.documents import from_json, to_document, to_json
 from interfere.store.rows import DecisionAudit, StoredDecision
-from interfere.store.sqlite_file import EvictionListener, SqliteFile, nobody
+from interfere.store.sqlite_file import SqliteFile
 
 MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
 MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
+_LEDGER_TABLES = ("ledger", "promise", "granted", "planned")  # each row belongs to one scope
 MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
 
@@ -50,15 +52,8 @@ class NewestRows:
 class SqliteDecisions:
     """Decisions under their snapshot ids; only the newest are kept."""
 
-    def __init__(
-        self,
-        file: SqliteFile,
-        max_decisions: int,
-        max_bytes: int = MAX_BYTES,
-        *,
-        on_eviction: EvictionListener = nobody,
-    ) -> None:
-        self._file, self._on_eviction = file, on_eviction
+    def __init__(self, file: SqliteFile, max_decisions: int, max_bytes: int = MAX_BYTES) -> None:
+        self._file = file
         self._newest = NewestRows("decision", ("content",), max_rows=max_decisions, max_bytes=max_bytes)
 
     def put(self, decision: StoredDecision) -> None:
@@ -72,7 +67,7 @@ class SqliteDecisions:
         the limit."""
         row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
-        self._on_eviction("decision", self._newest.apply(connection, len(decision.content)))
+        self._file.on_eviction("decision", self._newest.apply(connection, len(decision.content)))
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """Return the decision of a snapshot; None where none is stored."""
@@ -86,15 +81,8 @@ class SqliteDecisions:
 class SqliteDecisionAudits:
     """Audits of the newest decisions. A lost audit costs only the explanation of its decision."""
 
-    def __init__(
-        self,
-        file: SqliteFile,
-        max_audits: int = MAX_AUDITS,
-        max_bytes: int = MAX_AUDITS_BYTES,
-        *,
-        on_eviction: EvictionListener = nobody,
-    ) -> None:
-        self._file, self._on_eviction = file, on_eviction
+    def __init__(self, file: SqliteFile, max_audits: int = MAX_AUDITS, max_bytes: int = MAX_AUDITS_BYTES) -> None:
+        self._file = file
         self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
@@ -122,10 +110,10 @@ class SqliteDecisionAudits:
                 row,
             )
             deleted = self._newest.apply(connection, size)
-        self._on_eviction("decision_audit", deleted)
+        self._file.on_eviction("decision_audit", deleted)
 
     def find(self, decision_id: str) -> DecisionAudit | None:
-        """The audit of a decision; None where there is none."""
+        """Return the audit of a decision; None where there is none."""
         with self._file.read_connection() as connection:
             row = connection.execute(
                 "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
@@ -145,19 +133,12 @@ class SqliteDecisionAudits:
 class SqliteLedgers:
     """The ledger of each scope: its promises and memory grants.
 
-    Writes are optimistic: a write based on an outdated revision is refused. So no seat is promised and no memory
-    granted twice, not even by two servers on one database.
+    Writes are optimistic: a write that is based on an outdated revision is refused. So two servers on one database
+    cannot promise the same seat or grant the same memory twice.
     """
 
-    def __init__(
-        self,
-        file: SqliteFile,
-        decisions: SqliteDecisions,
-        max_scopes: int = MAX_SCOPES,
-        *,
-        on_eviction: EvictionListener = nobody,
-    ) -> None:
-        self._file, self._decisions, self._max_scopes, self._on_eviction = file, decisions, max_scopes, on_eviction
+    def __init__(self, file: SqliteFile, decisions: SqliteDecisions, max_scopes: int = MAX_SCOPES) -> None:
+        self._file, self._decisions, self._max_scopes = file, decisions, max_scopes
 
     def read(self, scope: str) -> ScopeLedger:
         """Return the ledger of a scope, its promises, grants and slots in the order in which they were written.
@@ -199,11 +180,10 @@ class SqliteLedgers:
         """
         contents = [(promise.action.job_id, promise_to_json(promise)) for promise in ledger.promises]
         contents += [(accepted.job_id, accepted_deadline_to_json(accepted)) for accepted in ledger.accepted_deadlines]
-        promise_rows = [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)]
-        granted_rows = [(ledger.scope, "grant", place, to_json(grant)) for place, grant in enumerate(ledger.grants)]
-        granted_rows += [(ledger.scope, "slots", place, to_json(slots)) for place, slots in enumerate(ledger.slots)]
-        planned_rows = [(ledger.scope, "end", place, to_json(end)) for place, end in enumerate(ledger.end_promises)]
-        planned_rows += [(ledger.scope, "order", place, job_id) for place, job_id in enumerate(ledger.planned_order)]
+        parts: dict[str, dict[str, Iterable[str]]] = {
+            "granted": {"grant": map(to_json, ledger.grants), "slots": map(to_json, ledger.slots)},
+            "planned": {"end": map(to_json, ledger.end_promises), "order": ledger.planned_order},
+        }
         with self._file.transaction() as connection:
             row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
             if (row[0] if row else 0) != ledger.revision:
@@ -212,22 +192,20 @@ class SqliteLedgers:
                 "REPLACE INTO ledger (scope, revision, now_s) VALUES (?, ?, ?)",
                 (ledger.scope, ledger.revision + 1, ledger.now_s),
             )
-            connection.execute("DELETE FROM promise WHERE scope = ?", (ledger.scope,))
+            _delete_scopes(connection, [(ledger.scope,)], ("promise", "granted", "planned"))
             connection.executemany(
-                "INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)", promise_rows
+                "INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)",
+                [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)],
             )
-            connection.execute("DELETE FROM granted WHERE scope = ?", (ledger.scope,))
-            connection.executemany(
-                "INSERT INTO granted (scope, kind, place, content) VALUES (?, ?, ?, ?)", granted_rows
-            )
-            connection.execute("DELETE FROM planned WHERE scope = ?", (ledger.scope,))
-            connection.executemany(
-                "INSERT INTO planned (scope, kind, place, content) VALUES (?, ?, ?, ?)", planned_rows
-            )
+            for table, by_kind in parts.items():
+                connection.executemany(
+                    f"INSERT INTO {table} (scope, kind, place, content) VALUES (?, ?, ?, ?)",  # noqa: S608 - our own names
+                    [(ledger.scope, kind, k, text) for kind, texts in by_kind.items() for k, text in enumerate(texts)],
+                )
             if decision is not None:
                 self._decisions.put_within(connection, decision)
             if ledger.revision == 0:
-                self._on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
+                self._file.on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
         return True
 
     def scopes(self) -> tuple[str, ...]:
@@ -239,8 +217,7 @@ class SqliteLedgers:
         """Delete the ledger and the decisions of a scope, and return the ledger; None where there was none."""
         ledger = self.read(scope)
         with self._file.transaction() as connection:
-            for table in ("ledger", "promise", "granted", "planned", "decision"):
-                connection.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))  # noqa: S608 - names of ours
+            _delete_scopes(connection, [(scope,)], (*_LEDGER_TABLES, "decision"))
         return ledger if ledger.revision else None
 
     def release_promises(
@@ -274,9 +251,14 @@ def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> in
     """
     beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT -1 OFFSET ?"
     rows = connection.execute(beyond, (max_scopes,)).fetchall()
-    for table in ("ledger", "promise", "granted", "planned"):
-        connection.executemany(f"DELETE FROM {table} WHERE scope = ?", rows)  # noqa: S608 - our own names
+    _delete_scopes(connection, rows, _LEDGER_TABLES)
     return len(rows)
+
+
+def _delete_scopes(connection: sqlite3.Connection, scopes: Iterable[tuple[str]], tables: Iterable[str]) -> None:
+    """Delete the rows of scopes from tables, inside an open transaction. Each scope is a tuple of its name alone."""
+    for table in tables:
+        connection.executemany(f"DELETE FROM {table} WHERE scope = ?", scopes)  # noqa: S608 - our own names
 
 
 # --- promises as JSON -------------------------------------------------------------------------------------------------
@@ -293,10 +275,10 @@ def promise_to_json(promise: Promise) -> str:
 
 
 def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
-    """Return an accepted deadline as one line of JSON: a promise to wait, which keeps no device.
+    """Return an accepted deadline as one line of JSON, in the form of a promise that keeps no device (a promised wait).
 
-    Stores keep accepted deadlines in this form since format 5, so that servers of older and newer releases can share
-    one.
+    This is the form of accepted deadlines since store format 5. Servers of older and newer releases can therefore share
+    a store.
     """
     action = Action(
         kind=ActionKind.WAIT,

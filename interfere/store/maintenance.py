@@ -108,7 +108,8 @@ def repair(store: Path) -> tuple[StoreReport, Path]:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """An empty private file beside a target; removed at the end, unless it took the place of the target."""
+    """Give an empty private file beside a target. The file is removed at the end, unless it was renamed to the
+    target."""
     scratch = target.with_name(f".{target.name}.part")
     try:
         create_private(scratch)

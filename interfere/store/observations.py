@@ -7,7 +7,7 @@ from interfere.records import LogEntry, MemoryUsage, Observation, ObservationRes
 from interfere.records.documents import from_json, to_json
 from interfere.records.observations import OBSERVATION_TYPES, observation_kind
 from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
-from interfere.store.sqlite_file import EvictionListener, SqliteFile, nobody
+from interfere.store.sqlite_file import SqliteFile
 
 PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
@@ -47,8 +47,8 @@ class SqliteObservations:
     `up_to` is the sequence number of the last entry that is read; None reads the whole log.
     """
 
-    def __init__(self, file: SqliteFile, *, on_eviction: EvictionListener = nobody) -> None:
-        self._file, self._on_eviction = file, on_eviction
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
 
     def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
         """Store all observations or none, and return the sequence number of the last.
@@ -82,7 +82,7 @@ class SqliteObservations:
                 return 0
             end = min(last - keep, up_to, first + PRUNED_AT_ONCE - 1)
             deleted = connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
-        self._on_eviction("observation", deleted)
+        self._file.on_eviction("observation", deleted)
         return deleted
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
@@ -121,7 +121,7 @@ class SqliteObservations:
         return tuple(map(_entry, rows))
 
     def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
-        """Memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
+        """Yield the memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
         parameters: dict[str, object] = {
             "job": job_id,
             "after": after_s,
@@ -155,10 +155,11 @@ class SqliteObservations:
         )
 
     def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """Return (sequence number, last entry that stays valid) of each rollback and of each undoing of one, in order.
+        """Return (sequence number, last entry that stays valid) of each rollback in force, and of each entry that undid
+        a rollback, in order.
 
-        A rollback that was undone is left out. A state learned before it is valid again; a state learned between the
-        rollback and its undoing is not.
+        Rollbacks that were undone are left out. A state learned before such a rollback is valid again; a state learned
+        between the rollback and its undoing is not.
         """
         entries = self._rollback_entries(up_to)
         undone = {entry.undoes for _, entry in entries}
@@ -212,7 +213,7 @@ class SqliteCheckpoints:
             )
 
     def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
-        """Checkpoints with this key, at most at log entry `up_to`, newest first."""
+        """Yield the checkpoints with this key, newest first, from log entry `up_to` backwards."""
         with self._file.read_connection() as connection:
             rows = connection.execute(
                 "SELECT seq, key, content FROM snapshot WHERE key = ? AND seq <= ? ORDER BY seq DESC",

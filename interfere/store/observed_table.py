@@ -238,7 +238,7 @@ def logged_windows(store: SqliteStore, up_to: int | None = None) -> tuple[list[L
 
 
 def _solo_rates(windows: Iterable[Progress]) -> dict[_JobKey, float]:
-    """Steps per second of each job: the median of the windows in which it ran alone."""
+    """Return the steps per second of each job alone: the median over the windows without neighbours."""
     rates: dict[_JobKey, list[float]] = {}
     for window in windows:
         if not window.company and window.steps > 0:

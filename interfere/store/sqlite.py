@@ -15,7 +15,7 @@ from interfere.records import JobProfile, ScopeLedger
 from interfere.records.documents import from_json, to_json
 from interfere.store.decisions import SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
-from interfere.store.sqlite_file import EvictionListener, FileLock, SqliteFile, nobody, require_sound_wal
+from interfere.store.sqlite_file import EvictionListener, FileLock, SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
 MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
@@ -31,7 +31,7 @@ class SqliteStore:
         max_decisions: int = MAX_DECISIONS,
         read_only: bool = False,
         shared: bool = False,
-        on_eviction: EvictionListener = nobody,
+        on_eviction: EvictionListener = lambda *_: None,
     ) -> None:
         """Open the store file, or create it. With `read_only`, open it while a server holds it.
 
@@ -43,17 +43,17 @@ class SqliteStore:
         self._lock = None if read_only or shared else _locked(path)
         self._file: SqliteFile | None = None
         try:
-            self._file = SqliteFile(path, read_only=read_only)
+            self._file = SqliteFile(path, read_only=read_only, on_eviction=on_eviction)
             self._file.prepare_schema()
         except InterfereError:
             self.close()
             raise
         self.profiles = SqliteProfiles(self._file)
-        self.observations = SqliteObservations(self._file, on_eviction=on_eviction)
+        self.observations = SqliteObservations(self._file)
         self.checkpoints = SqliteCheckpoints(self._file)
-        self.audits = SqliteDecisionAudits(self._file, on_eviction=on_eviction)
-        self.decisions = SqliteDecisions(self._file, max_decisions, on_eviction=on_eviction)
-        self.ledgers = SqliteLedgers(self._file, self.decisions, on_eviction=on_eviction)
+        self.audits = SqliteDecisionAudits(self._file)
+        self.decisions = SqliteDecisions(self._file, max_decisions)
+        self.ledgers = SqliteLedgers(self._file, self.decisions)
 
     def close(self) -> None:
         """Close the file and release its lock. May be called twice."""

@@ -15,7 +15,7 @@ from interfere.store.wal import read_wal
 _log = logging.getLogger(__name__)
 FORMAT = 5  # the version of the schema, in PRAGMA user_version
 EvictionListener = Callable[[str, int], None]
-"""Told what was deleted to make room, and how many of it."""
+"""Takes the kind and the number of the entries that were deleted to make room."""
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
 _AUDITS = """
 CREATE TABLE account (
@@ -80,8 +80,9 @@ class SqliteFile:
     """One connection to a SQLite file, which one thread uses at a time. SQLite's errors are raised as errors of this
     project."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._path, self._mutex, self._read_only = path, threading.Lock(), read_only
+    def __init__(self, path: Path, *, read_only: bool = False, on_eviction: EvictionListener = lambda *_: None) -> None:
+        """Open a file. `on_eviction` is called with the kind and the number of rows deleted to make room."""
+        self._path, self._mutex, self._read_only, self.on_eviction = path, threading.Lock(), read_only, on_eviction
         self._is_open = False  # errors name the file to the operator who opens it, not to clients later
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         if not read_only:
@@ -202,20 +203,16 @@ class SqliteFile:
         )
 
 
-def nobody(what: str, count: int) -> None:
-    """Ignore what was deleted to make room: the default `EvictionListener`."""
-
-
 _kept_open: list[int] = []  # descriptors of stores that other processes have locked
 
 
 class FileLock:
-    """An advisory lock on a store, held from construction until `close`, or until the process dies. Raises UnfitError
-    when another process holds the lock.
+    """An advisory lock on a store, held until `close` or until the process dies. Raises UnfitError when another process
+    holds the lock.
 
-    The lock is on the inode of the store itself, so that links to it are the same store. SQLite's own locks are of
-    another kind (fcntl), which a process loses when it closes any descriptor of the file: so a descriptor of a store
-    that is locked already stays open.
+    The lock is on the inode of the store file, so that links to the file share the lock. It is a `flock`, while SQLite
+    locks with `fcntl`. A process loses its `fcntl` locks when it closes any descriptor of the file, so the descriptor
+    of a store that is already locked stays open.
     """
 
     def __init__(self, path: Path) -> None:

@@ -38,9 +38,10 @@ def read_json(source: str) -> Any:
 
 
 def read_observations(document: object) -> tuple[Observation, ...]:
-    """Return the observations of a document: {"observations": [...]} or the list itself.
+    """Return the observations of a document, which is {"observations": [...]} or the list itself.
 
-    The key "what" of each names its kind; without it an observation is progress. Raises InvalidInputError.
+    In each observation, the key "what" names the kind; without the key an observation is progress. Raises
+    InvalidInputError.
     """
     if isinstance(document, Mapping) and set(document) == {"observations"}:
         document = document["observations"]

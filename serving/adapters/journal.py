@@ -78,7 +78,11 @@ class JournalReport:
 
 
 def read_journal(path: Path, since_s: float = 0.0) -> list[Entry]:
-    """The entries of a journal and of the file before it, oldest first. Lines that were cut off are left out."""
+    """Return the entries of a journal since `since_s`, with the entries of its predecessor file, oldest first.
+    Incomplete lines are left out.
+
+    Raises InvalidInputError where there is no journal.
+    """
     files = [each for each in (path.with_suffix(".1"), path) if each.exists()]
     if not files:
         raise InvalidInputError("there is no journal", value=path, remedy="set journal, and let the controller run")

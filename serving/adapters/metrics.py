@@ -48,7 +48,7 @@ class AdapterMetrics:
             self._values |= {(name, label, value): number for value, number in values.items()}
 
     def text(self) -> str:
-        """All metrics in the text format."""
+        """Return all metrics in Prometheus' text format."""
         with self._lock:
             values = sorted(self._values.items())
         lines = []

@@ -253,7 +253,7 @@ def predicted_slowdowns(client: PolicyClient, windows: Sequence[Progress]) -> di
         try:
             answer = client.predict(jobs, pairs=groups, device_type=device_type, mode=mode)
         except InterfereError as error:  # the windows are reported all the same
-            _log.warning("no predictions for the journal: %s", " ".join(str(error).split()))
+            _log.warning("no predictions for the journal: %s", error.one_line)
             continue
         medians = zip(own, answer.prediction.median, strict=True)
         found |= {each.observation_id: float(median) for each, median in medians if not math.isnan(median)}

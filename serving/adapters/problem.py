@@ -61,10 +61,12 @@ def job_record(
     max_slowdown: str,
     grant_bytes: float = NAN,
 ) -> Job | None:
-    """The scheduler's job as decisions see it; None where it names no valid workload or cap.
+    """Return the scheduler's job as a job of a decision problem; None where its workload or its slowdown cap is
+    invalid.
 
-    Priorities of schedulers are sums of age, size, fair share and the like, which differ between any two jobs: as they
-    stand, each job would go strictly before the next. Whole units of `priority_unit` are levels instead.
+    Schedulers compute priorities as sums of age, size, fair share and the like, which differ between any two jobs. Used
+    directly, every job would go strictly before the next. So whole multiples of `priority_unit` become the priority
+    levels.
     """
     level = int(priority // settings.priority_unit) if settings.priority_unit else 0
     try:

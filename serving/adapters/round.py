@@ -105,9 +105,9 @@ class Advisor(Generic[J, P, C]):
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
 
     def round(self) -> Round[J, C]:
-        """Run one round. Raises InterfereError where the scheduler or the server does not answer.
+        """Run one round and return its report. Raises InterfereError where the scheduler or the server does not answer.
 
-        The next round completes whatever was interrupted.
+        The next round completes an interrupted one.
         """
         # 1. Read the scheduler, and repair what an earlier round left half done.
         reading = self.port.read()
@@ -146,7 +146,7 @@ class Advisor(Generic[J, P, C]):
         try:
             results = self._reporter.report(self.client, decisions, rejected, now_s)
         except InterfereError as error:  # placements stay; a later round reports the windows
-            _log.warning("nothing reported in this round: %s", " ".join(str(error).split()))
+            _log.warning("nothing reported in this round: %s", error.one_line)
             results = Counter({"undelivered": 1})
         for result, count in results.items():
             self.metrics.add("observations_total", "result", result, by=count)
@@ -163,14 +163,14 @@ def decisions_of(actions: Sequence[Action], jobs: dict[str, J], decision_id: str
 
 
 def one_round(advisor: Advisor[J, P, C]) -> Round[J, C] | None:
-    """Run one round and return its report; None where it failed. The scheduler then places jobs by itself."""
+    """Run one round and return its report; None where the round failed, so that the scheduler places jobs by itself."""
     metrics = advisor.metrics
     try:
         done = advisor.round()
     except InterfereError as error:
         kinds = {UnavailableError: "unavailable", InvalidInputError: "invalid"}
         metrics.add("rounds_total", "result", next((v for k, v in kinds.items() if isinstance(error, k)), "refused"))
-        _log.warning("no advice in this round: %s", " ".join(str(error).split()))
+        _log.warning("no advice in this round: %s", error.one_line)
     except Exception:  # a bug of the adapter must not end the advice
         metrics.add("rounds_total", "result", "bug")
         _log.exception("a round failed; the loop goes on")
@@ -199,6 +199,18 @@ def run_rounds(
         advisor.metrics.set("round_seconds", time.monotonic() - start_s)
         after()
         stop.wait(max(0.0, interval_s - (time.monotonic() - start_s)))
+
+
+def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading.Event) -> None:
+    """Call a function again and again, with pauses, until stopped. Errors of the function are logged under `name`."""
+    while not stop.is_set():
+        try:
+            act()
+        except InterfereError as error:
+            _log.warning("%s: %s", name, error.one_line)
+        except Exception:  # a bug must not end the work of a thread
+            _log.exception("%s failed; it is tried again", name)
+        stop.wait(interval_s)
 
 
 def stop_on_signals(stop: threading.Event | None = None) -> threading.Event:
@@ -251,7 +263,7 @@ def best_of_nodes(
     try:
         answer = client.rank(replace(job, pools=()), situations.devices, limits=limits)
     except InterfereError as error:
-        _log.warning("every node passes: %s", " ".join(str(error).split()))
+        _log.warning("every node passes: %s", error.one_line)
         return {}
     ranked = {ranking.device_id: ranking for ranking in answer.rankings}
     best: dict[frozenset[str], Ranking | None] = {}

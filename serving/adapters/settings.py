@@ -4,17 +4,18 @@ The types of the fields of a settings record say what a file may hold (`interfer
 """
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from interfere.errors import InvalidInputError, Violation
+from interfere.config import read_toml
+from interfere.errors import Violation
 from interfere.records import ActionKind, Limits
 from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
+from interfere.records.record import fields_of
 from interfere.serving.adapters.windows import WindowRules
 
 GIB = float(2**30)
@@ -41,25 +42,14 @@ class AdapterSettings:
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job that held more than its grant for so long is ended
     journal: Path | None = None  # JSON lines of decisions and measurements, which `report` sums up
 
-    POSITIVE: ClassVar[tuple[str, ...]] = (
-        "interval_s",
-        "window_s",
-        "timeout_s",
-        "start_s",
-        "most_tries",
-        "lookahead",
-        "patience_s",
-        "report_every_s",
-        "least_window_s",
-        "lookback_s",
-        "grant_patience_s",
-    )
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("priority_unit",)  # numbers; every other number must be positive
 
     def __post_init__(self) -> None:
+        numbers = [each.name for each in fields_of(type(self)) if each.type in (int, float)]
         bad = [
             refused(self, name, "must be a positive number", "leave it out")
-            for name in self.POSITIVE
-            if not getattr(self, name) > 0
+            for name in numbers
+            if name not in self.MAY_BE_ZERO and not getattr(self, name) > 0
         ]
         if not self.priority_unit >= 0:
             bad.append(refused(self, "priority_unit", "must not be negative", "leave it out for one level"))
@@ -71,23 +61,11 @@ class AdapterSettings:
 
     @classmethod
     def load(cls, file: Path | None, flags: Mapping[str, object]) -> Self:
-        """Settings of a TOML file, overridden by flags (None: not given).
+        """Return the settings of a TOML file, overridden by flags that are not None.
 
         Raises InvalidInputError with every broken rule.
         """
-        try:
-            document = tomllib.loads(file.read_text(encoding="utf-8")) if file is not None else {}
-        except OSError as error:
-            raise InvalidInputError(
-                f"the settings file cannot be read ({error.strerror})",
-                value=file,
-                remedy="name yours with --config; the adapter's guide shows one to begin with",
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidInputError(
-                f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"'
-            ) from None
-        return from_document(cls, document | {name: value for name, value in flags.items() if value is not None})
+        return from_document(cls, read_toml(file) | {name: value for name, value in flags.items() if value is not None})
 
     def own_violations(self) -> Sequence[Violation]:
         """Return the violations of settings that only this scheduler has."""

@@ -108,10 +108,10 @@ class Admission:
 
 
 class CallExecutor(BoundedExecutor):
-    """A pool that runs gRPC calls, each once its request has arrived.
+    """A thread pool that runs gRPC calls, each once its request has arrived.
 
-    The behaviour (handler function) of a call has the attribute `refuse_with`: it takes an error, and returns a
-    behaviour that answers with the status of this error.
+    The behaviour (handler function) of a call has an attribute `refuse_with`: a function that takes an error and
+    returns a behaviour. That behaviour answers the call with the status of the error.
     """
 
     def __init__(self, name: str, admission: Admission, *, threads: int, capacity: int | None = None) -> None:

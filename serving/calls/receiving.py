@@ -80,7 +80,7 @@ class Receiver:
         threading.Thread(target=self._give_up_slow_ones, name="receiving", daemon=True).start()
 
     def __len__(self) -> int:
-        """Number of requests that are being received."""
+        """Return the number of requests that are being received."""
         return len(self._receipts)
 
     def receive(

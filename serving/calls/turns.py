@@ -65,7 +65,7 @@ class DecisionTurns:
 
     @contextmanager
     def of_anybody(self) -> Iterator[None]:
-        """Wait until a computation that only reads may run, whoever asked for it."""
+        """Wait for the turn of a computation that changes nothing, regardless of its scope."""
         _wait(self._slots.acquire)
         try:
             yield

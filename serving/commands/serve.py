@@ -19,7 +19,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time (unix seconds), level, logger, message, fields, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Return a log record as one line of JSON."""
         document: dict[str, Any] = {
             "time": round(record.created, 6),
             "level": record.levelname,

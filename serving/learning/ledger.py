@@ -35,8 +35,7 @@ from interfere.records import (
 )
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
-from interfere.serving.learning.learned_state import LearnedState
-from interfere.serving.learning.log_fold import FEW_ENTRIES, LogFold, NewModel, Relearning, read_log
+from interfere.serving.learning.log_fold import FEW_ENTRIES, LearnedState, LogFold, NewModel, Relearning, read_log
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
@@ -207,8 +206,8 @@ class ObservationLedger:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Learn and store observations, and return an answer for each.
 
-        All observations except rejected ones and duplicates are stored before this returns. A rejected observation may
-        be sent again once the reason for its rejection is gone.
+        All observations except rejected ones and duplicates are stored before this method returns. A rejected
+        observation may be sent again once the reason for its rejection is gone.
         """
         known = self._book.find(observation.observation_id for observation in reported)
         to_store: list[NewObservation] = []

@@ -6,13 +6,15 @@ beginning, with the same result as long as no entry was forgotten. A state is ha
 undoing of one, changed an entry before it.
 """
 
+import heapq
 import logging
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from zipfile import BadZipFile
 
 from interfere.errors import CancelledError, NotFoundError, UnavailableError
@@ -20,21 +22,91 @@ from interfere.predict.online import state as online_state
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.residual import OnlineModel
-from interfere.records import JobProfile, Observation, ObservationLog, Progress, ReporterWeight
-from interfere.serving.learning.learned_state import LearnedState, largest_corrections, online_summary
+from interfere.records import (
+    Correction,
+    JobProfile,
+    Observation,
+    ObservationLog,
+    OnlineState,
+    Progress,
+    ReporterState,
+    ReporterWeight,
+)
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
 from interfere.store.rows import RolledBackRange, StateCheckpoint
 from interfere.time_budget import check_interruption, interruptible
 
+MAX_CORRECTIONS = 20  # of one answer
 EVERY = 200  # entries between two states; 200 windows are folded in 20 ms, and a state of 1,000 jobs is copied in 1 ms
 MAX_STATES = 64  # the last 12,800 entries; values that did not change between two states are shared by them
 
 
-class RecentStates:
-    """The newest learned states in memory, each with the number of the last log entry in it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedState:
+    """The state learned from the log up to one of its entries. It is immutable, so that any thread may read it."""
 
-    One writer adds states; any thread may find one.
+    model: OnlineModel
+    last_sequence: int  # of the log's newest entry; 0 without any
+    counts: Mapping[str, int]  # entries by kind
+    used_bytes: Mapping[tuple[str, str], float]  # largest measured memory by (workload, device type)
+    profiles: ProfileCatalogue  # that the model learned with
+    relearning: bool = False  # the log is learned again beside: a rollback or a profile is not in the model yet
+
+    def summary(self) -> OnlineState:
+        """Return counts of stored observations, and of what the model learned from them."""
+        return online_summary(self.model, self.counts, relearning=self.relearning)
+
+
+def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning: bool = False) -> OnlineState:
+    """Return counts of stored observations by kind, and of what the model learned from them."""
+    reporters = tuple(
+        ReporterState(
+            reporter=name,
+            windows=round(record.window_count),
+            trust=record.trust,
+            weight=model.state.reporter_weights.get(name, 1.0),
+        )
+        for name, record in sorted(model.state.reporters.items())
+        if name
+    )
+    return OnlineState(
+        **(model.summary() | {"observations": sum(counts.values())}),
+        frozen=model.drifting_workloads(),
+        outcomes=counts.get("outcome", 0),
+        memory_usages=counts.get("memory_usage", 0),
+        reporters=reporters,
+        changed_domains=tuple(sorted("/".join(key) for key, domain in model.state.domains.items() if domain.epoch)),
+        relearning=relearning,
+    )
+
+
+def largest_corrections(model: OnlineModel) -> tuple[Correction, ...]:
+    """Return the pairs whose own windows differ most from the model's prediction, each with the correction that the
+    windows imply."""
+    pairs = (
+        (victim, neighbour, evidence)
+        for victim, by_neighbour in model.state.pairs.items()
+        for neighbour, evidence in by_neighbour.items()
+    )
+    largest = heapq.nlargest(MAX_CORRECTIONS, pairs, key=lambda item: abs(item[2].mean))
+    return tuple(
+        Correction(
+            victim=victim,
+            neighbour=neighbour,
+            device_type=device_type,
+            mode=mode,
+            log_factor=evidence.mean,
+            sd=math.sqrt(evidence.variance),
+        )
+        for (victim, device_type, mode), neighbour, evidence in largest
+    )
+
+
+class RecentStates:
+    """The newest learned states in memory, each with the number of the last log entry that the state includes.
+
+    One writer adds states; any thread may look for a state.
     """
 
     def __init__(self) -> None:
@@ -292,7 +364,7 @@ class Relearning:
         return self._thread is not None
 
     def begin(self) -> None:
-        """Start to learn the log again in the background. If that is under way, it starts anew."""
+        """Start to learn the log again in the background, or start anew where that is already under way."""
         self._generation += 1
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="relearning", daemon=True)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from interfere.errors import ModelError, NotFoundError, UnfitError
-from interfere.store.sqlite_file import EvictionListener, nobody
+from interfere.store.sqlite_file import EvictionListener
 
 KEPT = 5  # models, besides the served one and the one before it: some megabytes each
 STATE_FILE = "serving.json"
@@ -44,7 +44,7 @@ class ServingState:
 class ModelArchive:
     """Copies of served models: one folder a version, below one folder. One process writes them."""
 
-    def __init__(self, folder: Path, *, on_eviction: EvictionListener = nobody) -> None:
+    def __init__(self, folder: Path, *, on_eviction: EvictionListener = lambda *_: None) -> None:
         self._folder, self._on_eviction = folder, on_eviction
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class ModelArchive:
         return self._folder / version
 
     def find(self, version: str) -> Path:
-        """The folder of a version that was served. Raises NotFoundError."""
+        """Return the folder of a version that was served. Raises NotFoundError."""
         if version not in self.versions():
             kept = ", ".join(self.versions()) or "none"
             raise NotFoundError("no model of this version is kept", value=version[:64], remedy=f"one of {kept}")
@@ -107,12 +107,12 @@ class ModelArchive:
         return ()
 
     def serving(self, version: str, *, pinned: bool) -> None:
-        """Remember what is served, and remove the models that were served longest ago."""
+        """Record that a version is served now, and remove the copies of models that were served longest ago."""
         self._write_state(self.state.serving(version, pinned=pinned))
         self._prune({version, self.state.previous})
 
     def pin(self, *, pinned: bool) -> None:
-        """Remember whether what is published may replace the served model."""
+        """Record whether publications may replace the served model."""
         self._write_state(replace(self.state, pinned=pinned))
 
     def _prune(self, needed: Collection[str]) -> None:

@@ -70,7 +70,7 @@ class Failed:
 
 
 class WorkerError(Exception):
-    """A worker met an error that nobody foresaw; the text is its traceback."""
+    """An unexpected error of a worker; the text is the traceback of the worker."""
 
 
 class _Worker(NamedTuple):
@@ -83,7 +83,7 @@ class _Worker(NamedTuple):
     pipe: "Connection[Any, Any]"
 
     def end(self) -> None:
-        """Kill the process, whatever it computes."""
+        """Kill the process, also in the middle of a computation."""
         self.process.kill()
         self.process.wait()
         self.pipe.close()
@@ -139,7 +139,7 @@ class WorkerPool:
         return bool(self._idle)
 
     def close(self) -> None:
-        """End all workers, whatever they are computing."""
+        """Kill all workers, also in the middle of computations."""
         with self._condition:
             self._closed = True
             workers, self._idle = list(self._all), []

@@ -18,7 +18,7 @@ from interfere.errors import InterfereError
 from interfere.records import JobProfile, KernelStat
 from interfere.store.sqlite import SqliteStore
 from tests.data.importers.kernels.test_nsight import RAW
-from tests.data.importers.monitored_site import answer, gauge, write
+from tests.monitoring.monitored_site import answer, gauge, write
 
 KERNELS = (KernelStat(name="gemm", mean_s=1e-3, count=4.0),)
 

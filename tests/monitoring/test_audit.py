@@ -15,7 +15,7 @@ from interfere.monitoring.audit import audit_document as wording
 from interfere.monitoring.audit.advice import Reason
 from interfere.monitoring.audit.audit import AuditReport, AuditSums
 from interfere.monitoring.audit.audit_document import audit_document
-from interfere.monitoring.audit.sides import Origin, PairEffects, Verdict
+from interfere.monitoring.audit.known_slowdowns import Origin, PairEffects, PairVerdict
 from interfere.monitoring.audit.slowdowns import Baseline, Episode, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.job_progress import MeasuredSteps
 from interfere.monitoring.reading import CompanyWindow, JobInWindow, NotMeasured, SharedTime, SiteReading
@@ -51,7 +51,7 @@ def test_planted_slowdowns_lie_in_their_intervals_and_the_intervals_are_narrow(r
 def test_the_worst_pair_comes_first_and_is_to_be_separated(report: AuditReport) -> None:
     first = report.pairs[0]
     assert (first.worst_side.victim, first.worst_side.company) == (WORST[0], WORST[1:])
-    assert [pair.names for pair in report.pairs if pair.verdict is Verdict.SEPARATE] == [first.names]
+    assert [pair.names for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE] == [first.names]
     assert wording.headline(report).startswith(f"{WORST[0]} ran 3.")
 
 
@@ -306,7 +306,7 @@ def test_the_command_reads_saved_answers_and_writes_the_page(day: SimulatedSite,
     document = json.loads(result.stdout)
     assert document["page"] == str(page)
     assert {row["victim"] for row in document["estimates"]} <= {pod.workload for pod in day.pods}
-    assert document["pairs"][0]["verdict"] in [verdict.value for verdict in Verdict]
+    assert document["pairs"][0]["verdict"] in [verdict.value for verdict in PairVerdict]
     assert page.read_text().startswith("<!doctype html>")
     text = CliRunner().invoke(app, [*command[:-1]])
     assert "Who hurts whom" in text.output

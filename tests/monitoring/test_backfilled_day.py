@@ -20,8 +20,9 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.audit.audit import audit
 from interfere.monitoring.company_windows import read_span
-from interfere.monitoring.prometheus import PrometheusSource, SavedAnswers
+from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.reading import read_cell
+from interfere.monitoring.saved_answers import SavedAnswers
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
 from interfere.monitoring.watcher import progress_observations

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from interfere.commands.audit import app
 from interfere.errors import InterfereError, InvalidInputError, TableError, UnavailableError
-from interfere.monitoring.prometheus import PrometheusSource, SavedAnswers
+from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.samples import SampleSeries
+from interfere.monitoring.saved_answers import SavedAnswers
 from interfere.monitoring.settings import MonitoringSettings
-from tests.data.importers.monitored_site import answer, counter, gauge, write
+from tests.monitoring.monitored_site import answer, counter, gauge, write
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 GAUGE = gauge(UTIL, "a", range(20), 50)

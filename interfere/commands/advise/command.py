@@ -48,7 +48,8 @@ def advise(
 
 
 def _targets(given: list[str], names: list[str]) -> dict[int, float]:
-    """Return the latency targets by place; one that names a workload holds for every copy of it."""
+    """Return the latency target of each job by its place; a target of a workload holds for every copy of the
+    workload."""
     targets: dict[int, float] = {}
     for text in given:
         name, _, seconds = text.rpartition("=")
@@ -63,7 +64,7 @@ def _targets(given: list[str], names: list[str]) -> dict[int, float]:
 
 
 def _page(advice: "ModeAdvice") -> list[Part]:
-    """Return the table of the modes, why nothing is known of some, the recommendation, and what to measure."""
+    """Return the table of the sharing modes, the reasons for unknown modes, the recommendation, and what to measure."""
     rows = []
     for outlook in advice.modes:
         best = "" if math.isnan(outlook.probability_best) else f"{outlook.probability_best:.0%}"
@@ -78,7 +79,7 @@ def _page(advice: "ModeAdvice") -> list[Part]:
 
 
 def _modes_by_reason(advice: "ModeAdvice") -> dict[str, str]:
-    """Return why nothing is known of modes, and of which."""
+    """Return the sharing modes of which nothing is known, by the reason."""
     reasons: dict[str, str] = {}
     for outlook in advice.modes:
         if outlook.reason:

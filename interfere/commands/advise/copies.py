@@ -51,7 +51,7 @@ def advise_copies(
 
 
 def _table(advice: "CopiesAdvice") -> Table:
-    """Return what every number of copies in every slice is expected to do."""
+    """Return a table of the expected latency of every number of copies in every slice."""
     rows = []
     for each in advice.outlooks:
         interval = f"{1e3 * each.latency_s:.3g} ({1e3 * each.lower_s:.3g}-{1e3 * each.upper_s:.3g})"

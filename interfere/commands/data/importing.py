@@ -25,7 +25,8 @@ app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich
 
 
 def check_target_folder(out: Path) -> Path:
-    """Return a folder that may be written. Raises ConflictError where it holds other files, before anything is read."""
+    """Return the folder of `--out`. Raises ConflictError where the folder holds other files, before anything is
+    read."""
     from interfere.data.importers.import_writer import check_target
 
     check_target(out)
@@ -47,7 +48,7 @@ def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> N
 
 
 def _counts(imported: "ImportResult") -> dict[str, int]:
-    """Return how many records of each kind were imported."""
+    """Return the number of imported records of each kind."""
     if imported.trace is not None:
         return {"jobs": len(imported.trace.jobs)}
     infeasible = sum(not pair.feasible for pair in imported.pairs)
@@ -107,9 +108,8 @@ def helios(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a job trace of SenseTime's Helios clusters."""
-    imported = _imported(
-        "lucid:import_helios", path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name
-    )
+    options = {"vc_config": vc_config, "gpus_per_node": gpus_per_node, "name": out.resolve().name}
+    imported = _imported("data.importers.lucid:import_helios", path, **options)
     write_and_report(out, imported, as_json=as_json)
 
 
@@ -122,9 +122,8 @@ def philly(
     as_json: JsonFlag = False,
 ) -> None:
     """Import one of Gavel's job traces with the arrivals of Philly."""
-    imported = _imported(
-        "gavel:import_philly", path, throughputs=throughputs, device_type=device, name=out.resolve().name
-    )
+    options = {"throughputs": throughputs, "device_type": device, "name": out.resolve().name}
+    imported = _imported("data.importers.gavel:import_philly", path, **options)
     write_and_report(out, imported, as_json=as_json)
 
 
@@ -144,9 +143,10 @@ def job_csv(
     as_json: JsonFlag = False,
 ) -> None:
     """Import jobs from a CSV file as a trace: times in seconds, or as 2026-11-22T10:00:00."""
-    from interfere.data.importers.site_traces import column_map
+    from interfere.data.importers.site_traces import column_map, import_job_csv
 
-    _import_site("import_job_csv", path, column_map(column or ()), out=out, workloads=workloads, as_json=as_json)
+    imported = import_job_csv(path, column_map(column or ()), **_site_options(out, workloads))
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -161,8 +161,10 @@ def pods(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the pods of a Kubernetes cluster as a job trace."""
-    options = {"name_label": name_label, "resource": resource}
-    _import_site("import_pods", path, out=out, workloads=workloads, as_json=as_json, **options)
+    from interfere.data.importers.site_traces import import_pods
+
+    imported = import_pods(path, name_label=name_label, resource=resource, **_site_options(out, workloads))
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -179,21 +181,16 @@ def sacct(
 
     Slurm must count GPUs: AccountingStorageTRES=gres/gpu,gres/shard in slurm.conf.
     """
-    _import_site("import_sacct", path, out=out, workloads=workloads, as_json=as_json)
+    from interfere.data.importers.site_traces import import_sacct
+
+    write_and_report(out, import_sacct(path, **_site_options(out, workloads)), as_json=as_json)
 
 
-def _import_site(
-    importer: str, path: Path, *arguments: Any, out: Path, workloads: Path | None, as_json: bool, **options: Any
-) -> None:
-    """Import what a site's own scheduler recorded, write it as a trace, and report it.
-
-    `workloads` is a file that maps names of jobs to workloads; without it the names are the workloads.
-    """
+def _site_options(out: Path, workloads: Path | None) -> dict[str, Any]:
+    """Return the name of the trace, and the map from names of jobs to workloads that the file `workloads` holds."""
     from interfere.data.importers.site_traces import read_workload_map
 
-    names = None if workloads is None else read_workload_map(workloads)
-    options |= {"workloads": names, "name": out.resolve().name}
-    write_and_report(out, _imported(f"site_traces:{importer}", path, *arguments, **options), as_json=as_json)
+    return {"name": out.resolve().name, "workloads": None if workloads is None else read_workload_map(workloads)}
 
 
 # --- measurements and profiles ---------------------------------------------------------------------------------------
@@ -213,7 +210,8 @@ def gavel(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Gavel's throughputs of training jobs, alone and in pairs."""
-    write_and_report(out, _with_static(_imported("gavel:import_gavel", path), static=static), as_json=as_json)
+    imported = _imported("data.importers.gavel:import_gavel", path)
+    write_and_report(out, _with_static(imported, static=static), as_json=as_json)
 
 
 @app.command()
@@ -224,7 +222,8 @@ def lucid(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Lucid's pairs and solo profiles on an RTX 3090."""
-    write_and_report(out, _with_static(_imported("lucid:import_lucid", path), static=static), as_json=as_json)
+    imported = _imported("data.importers.lucid:import_lucid", path)
+    write_and_report(out, _with_static(imported, static=static), as_json=as_json)
 
 
 @app.command()
@@ -234,7 +233,7 @@ def parvagpu(
     as_json: JsonFlag = False,
 ) -> None:
     """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies are a pair, more a group."""
-    write_and_report(out, _imported("parvagpu:import_parvagpu", path), as_json=as_json)
+    write_and_report(out, _imported("data.importers.parvagpu:import_parvagpu", path), as_json=as_json)
 
 
 @app.command()
@@ -277,17 +276,8 @@ def nsys(
     as_json: JsonFlag = False,
 ) -> None:
     """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
-    _import_kernels(
-        "nsys",
-        path,
-        out,
-        as_json,
-        step_time_s,
-        device_type=device,
-        name=name,
-        steps=steps,
-        step_range=step_range,
-    )
+    options = {"device_type": device, "name": name, "steps": steps, "step_range": step_range}
+    _import_kernels("nsys", path, out, as_json, step_time_s, **options)
 
 
 @app.command()
@@ -324,13 +314,13 @@ def dcgm(
     -d start=UNIX -d end=UNIX -d step=15
     """
     options = {"by": by, "step_metric": step_metric, "rates": rates, "device_type": device, "mode": mode}
-    write_and_report(out, _imported("monitoring.dcgm:import_dcgm", path, **options), as_json=as_json)
+    write_and_report(out, _imported("monitoring.dcgm_import:import_dcgm", path, **options), as_json=as_json)
 
 
 def _import_kernels(
     format_name: str, path: Path, out: Path, as_json: bool, step_time_s: float | None, **options: Any
 ) -> None:
-    """Import the profiles of a file or a folder, write them as a table, and report it."""
+    """Import the profiles of a file or a folder, write a table of them, and print a report."""
     from interfere.data.importers.kernels.kernel_files import import_kernels
     from interfere.records import NAN
 
@@ -339,12 +329,10 @@ def _import_kernels(
     write_and_report(out, imported, as_json=as_json)
 
 
-def _imported(importer: str, path: Path, *arguments: Any, **options: Any) -> "ImportResult":
-    """Return what an importer, named `module:function` in `interfere.data.importers`, reads from a file or folder."""
+def _imported(importer: str, path: Path, **options: Any) -> "ImportResult":
+    """Return what an importer, named `module:function` below `interfere`, reads from a file or folder."""
     module, _, function = importer.partition(":")
-    imported: ImportResult = getattr(import_module(f"interfere.data.importers.{module}"), function)(
-        path, *arguments, **options
-    )
+    imported: ImportResult = getattr(import_module(f"interfere.{module}"), function)(path, **options)
     return imported
 
 

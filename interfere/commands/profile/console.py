@@ -1,4 +1,4 @@
-"""What the commands of `interfere profile` show in the terminal: a bar while they measure, then the table."""
+"""What the commands of `interfere profile` share: options, a bar while they measure, and the table in the end."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import emit, err, progress_note
 from interfere.reports.document import Part, Sentence, Table, Tone
 from interfere.time_left import time_left_line
@@ -22,11 +23,41 @@ if TYPE_CHECKING:
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
 
 
+Out = Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/NAME.")]
+Core = Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")]
+
+
+def measuring_settings(
+    out: Out = None,
+    name: Annotated[str, typer.Option(help="Name of the table in the workspace.")] = "mine",
+    work: Work = DEFAULT_WORK,
+    core: Core = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
+    passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair, each in its own pass.")] = 2,
+    max_blocks: Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")] = 6,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Exactly PASSES blocks a pair, however wide the interval.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")
+    ] = False,
+) -> dict[str, Any]:
+    """Return the fields of a MeasuringConfig that do not depend on how a job is run, from the values of options."""
+    return {
+        "out": out or work / "tables" / name,
+        "core": core,
+        "seed": seed,
+        "passes": passes,
+        "max_blocks": passes if quick else max(passes, max_blocks),
+        "resume": not fresh,
+    }
+
+
 @contextmanager
 def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], None]]:
     """Show the progress of measuring on standard error: a bar with the time left, or a line every `NOTE_EVERY_S`.
 
-    Yields the function that takes the progress. Ctrl-C goes on to the caller, after a line that says how to resume.
+    Yields the function that takes the progress. Ctrl-C prints how to resume, and is raised again.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:g}/{task.total:g}"))
     with Progress(*columns, console=err, refresh_per_second=2, disable=not err.is_terminal) as bar:
@@ -53,7 +84,7 @@ def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], No
 def measure_and_print(
     config: "MeasuringConfig", results: Callable[["MeasuredTable"], Table], setting: str, *, as_json: bool
 ) -> None:
-    """Measure, and print what was measured: `results` as people read it, and the setting in words.
+    """Measure, then print the table that `results` returns, and the setting in words.
 
     Exit status 1 where a job could not be measured.
     """
@@ -68,7 +99,7 @@ def measure_and_print(
 
 
 def _document(out: Path, measured: "MeasuredTable") -> dict[str, object]:
-    """Return what was measured for programs, without the passes and the provenance of pairs and groups."""
+    """Return the measured table as a mapping for programs, without passes and provenance."""
     from interfere.data.quality import group_quality, table_quality
     from interfere.data.tables import table_digest
 
@@ -94,7 +125,7 @@ def _quality(figures: Any) -> dict[str, object]:
 
 
 def _block(block: "MeasuredBlock") -> dict[str, object]:
-    """Return for programs how a measurement was disturbed: by other programs, and how many slices were dropped."""
+    """Return the disturbance of a block for programs: the share of other programs, and the number of valid slices."""
     return {
         "jobs": [side.workload for side in block.sides],
         "pass": block.pass_index + 1,
@@ -107,13 +138,13 @@ def _block(block: "MeasuredBlock") -> dict[str, object]:
 
 
 def pair_cells(pair: "PairMeasurement") -> tuple[str, str, str, str, str]:
-    """Return victim, neighbour, slowdown, interval and status of a measured pair for people; a dash for no value."""
+    """Return victim, neighbour, slowdown, interval and status of a measured pair as text; a dash for no value."""
     important = {"victim": " (important)", "neighbour": " (behind it)"}.get(pair.important, "")
     return pair.victim + important, pair.neighbour, *measurement_cells(pair)
 
 
 def measurement_cells(row: "PairMeasurement | GroupMeasurement") -> tuple[str, str, str]:
-    """Return slowdown, interval and status for people; a dash for no value."""
+    """Return slowdown, interval and status of a measurement as text; a dash for no value."""
     slowdown = f"{row.slowdown:.2f} ×" if row.status.value == "ok" else "–"
     interval = f"{row.lower:.2f}-{row.upper:.2f}" if isfinite(row.lower) else "–"
     return slowdown, interval, row.reason or row.status.value

@@ -4,14 +4,22 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
+from interfere.commands.options import DEFAULT_WORK, Work, parse_pair, with_options
 from interfere.commands.output import JsonFlag, emit
-from interfere.commands.profile.console import measure_and_print, measurement_cells, pair_cells
+from interfere.commands.profile.console import (
+    Core,
+    Out,
+    measure_and_print,
+    measurement_cells,
+    measuring_settings,
+    pair_cells,
+)
 from interfere.commands.profile.programs import command
 from interfere.reports.document import Part, Sentence, Table, Tone, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
@@ -36,13 +44,6 @@ class DeviceType(StrEnum):
 
 Device = Annotated[DeviceType, typer.Option("--device-type", help="Device type. cpu: one core, shared in time slices.")]
 Names = Annotated[str, typer.Option("--jobs", help="Names or module:factory, by commas; or eight, twelve, all.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/NAME.")]
-Name = Annotated[str, typer.Option(help="Name of the table in the workspace.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")]
-Core = Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Exactly PASSES blocks a pair, however wide the interval.")]
-Passes = Annotated[int, typer.Option(min=1, help="Blocks of every pair, each in its own pass.")]
-MaxBlocks = Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")]
 BlockS = Annotated[float, typer.Option(min=0.4, help="Seconds of a block: alone, together, alone, together.")]
 SoloS = Annotated[float, typer.Option(min=0.4, help="Seconds of each workload alone.")]
 Mode = Annotated[
@@ -61,7 +62,6 @@ GroupCounts = Annotated[
     list[int] | None,
     typer.Option(min=1, help=f"How many groups, one for each --group-size. Default: {GROUP_COUNT} or all there are."),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")]
 
 
 @app.command()
@@ -69,7 +69,7 @@ def solo(
     workloads: Names = "all",
     device: Device = DeviceType.CPU,
     out: Out = None,
-    name: Name = "alone",
+    name: Annotated[str, typer.Option(help="Name of the table in the workspace.")] = "alone",
     work: Work = DEFAULT_WORK,
     core: Core = None,
     solo_s: SoloS = 2.0,
@@ -91,20 +91,13 @@ def solo(
 
 
 @app.command()
+@with_options("settings", partial(measuring_settings, name="chosen-pairs"))
 def pairs(
     pair: Annotated[list[str], typer.Argument(help="Pairs as victim+neighbour; both directions are measured.")],
+    settings: dict[str, Any],
     device: Device = DeviceType.CPU,
-    out: Out = None,
-    name: Name = "chosen-pairs",
-    work: Work = DEFAULT_WORK,
-    seed: Seed = 0,
-    core: Core = None,
-    quick: Quick = False,
-    passes: Passes = 2,
-    max_blocks: MaxBlocks = 6,
     block_s: BlockS = 2.2,
     solo_s: SoloS = 2.0,
-    fresh: Fresh = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a few chosen pairs, and profile their workloads first."""
@@ -112,15 +105,10 @@ def pairs(
 
     chosen_pairs = tuple(parse_pair(text) for text in pair)
     config = WorkloadConfig(
-        out=out or work / "tables" / name,
+        **settings,
         workloads=tuple(dict.fromkeys(workload for both in chosen_pairs for workload in both)),
         pairs=chosen_pairs,
-        passes=passes,
-        max_blocks=passes if quick else max(passes, max_blocks),
         block_s=block_s,
-        seed=seed,
-        core=core,
-        resume=not fresh,
         solo_s=solo_s,
         campaign=f"{device}-pairs",
     )
@@ -128,23 +116,17 @@ def pairs(
 
 
 @app.command()
+@with_options("settings", measuring_settings)
 def campaign(
+    *,
     workloads: Names = "eight",
+    settings: dict[str, Any],
     device: Device = DeviceType.CPU,
-    out: Out = None,
-    name: Name = "mine",
-    work: Work = DEFAULT_WORK,
     mode: Mode = DEFAULT_MODE,
     groups: GroupSizes = None,
     group_count: GroupCounts = None,
-    seed: Seed = 0,
-    core: Core = None,
-    quick: Quick = False,
-    passes: Passes = 2,
-    max_blocks: MaxBlocks = 6,
     block_s: BlockS = 2.2,
     solo_s: SoloS = 2.0,
-    fresh: Fresh = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
@@ -153,17 +135,12 @@ def campaign(
 
     names = expand_names(workloads)
     config = WorkloadConfig(
-        out=out or work / "tables" / name,
+        **settings,
         workloads=names,
         mode=mode,
         pairs=() if groups else None,
-        groups=_chosen_groups(names, groups or [], group_count or [], seed),
-        passes=passes,
+        groups=_chosen_groups(names, groups or [], group_count or [], settings["seed"]),
         block_s=block_s,
-        seed=seed,
-        max_blocks=passes if quick else max(passes, max_blocks),
-        core=core,
-        resume=not fresh,
         solo_s=solo_s,
         campaign=f"{device}-all",
     )
@@ -204,7 +181,7 @@ def workloads(as_json: JsonFlag = False) -> None:
 
 
 def _results(measured: "MeasuredTable") -> Table:
-    """Return the groups or the pairs as people read them; the jobs where none was measured."""
+    """Return a table of the measured groups, else of the pairs, else of the jobs alone."""
     table, headings = measured.table, ("slowdown", "95 % interval", "status")
     if table.groups:
         rows = ((row.victim, ", ".join(row.company), *measurement_cells(row)) for row in table.groups)
@@ -237,7 +214,7 @@ def static(
 
 
 def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:
-    """Return the cost of a step, and the operators with the largest share of it."""
+    """Return a table of the costs of a step, and of the operators with the largest share of its time."""
     memory = (
         (f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
         for name in ("model", "gradient", "optimizer", "activation")

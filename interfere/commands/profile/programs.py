@@ -1,14 +1,15 @@
 """Measure programs that are not ours, alone and in pairs: `interfere profile command`."""
 
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
+from interfere.commands.options import parse_pair, with_options
 from interfere.commands.output import JsonFlag, progress_note
-from interfere.commands.profile.console import measure_and_print, pair_cells
+from interfere.commands.profile.console import measure_and_print, measuring_settings, pair_cells
 from interfere.errors import InvalidInputError
 from interfere.reports.document import Table, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from interfere.profiling.programs.spec import Command
 
 
+@with_options("settings", partial(measuring_settings, name="commands", max_blocks=4))
 def command(
+    *,
     line: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")] = None,
-    name: Annotated[
+    workload: Annotated[
         str, typer.Option("--workload", help="Workload: what the table calls it. Default: the program's file name.")
     ] = "",
     spec: Annotated[Path | None, typer.Option(help="TOML file of several commands.")] = None,
@@ -34,8 +37,7 @@ def command(
     warm_s: Annotated[float | None, typer.Option(min=0, help="Seconds cut after the first step. Default: 1.")] = None,
     window_s: Annotated[float, typer.Option(min=0.5, help="Seconds of a window, or until it holds 20 steps.")] = 5.0,
     repeats: Annotated[int, typer.Option(min=1, help="Starts of each command alone.")] = 2,
-    passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair: one alone, both, the other alone.")] = 2,
-    max_blocks: Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")] = 4,
+    settings: dict[str, Any],
     limit_s: Annotated[float, typer.Option(min=1, help="Seconds: longest start-up, and longest window.")] = 300.0,
     grace_s: Annotated[float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL.")] = 10.0,
     device: Annotated[
@@ -49,14 +51,6 @@ def command(
     mode: Annotated[SharingMode, typer.Option(help="How the jobs share a device.")] = DEFAULT_MODE,
     device_name: Annotated[str, typer.Option(help="The very device of that type, for the table's card.")] = "",
     gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
-    core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
-    table: Annotated[
-        str, typer.Option("--name", help="Name of the table; more commands may join it later.")
-    ] = "commands",
-    out: Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/TABLE.")] = None,
-    work: Work = DEFAULT_WORK,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure any program: alone, and beside others named in a TOML file.
@@ -70,13 +64,13 @@ def command(
     from interfere.profiling.programs.spec import pinned_to_gpu
 
     warm_up: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
-    commands = _commands(line or [], spec, name, step_regex, {k: v for k, v in warm_up.items() if v is not None})
+    commands = _commands(line or [], spec, workload, step_regex, {k: v for k, v in warm_up.items() if v is not None})
     if alone and pair:
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
     device_type = "cpu-core" if device == "cpu" else device
     found = gpu_of(device_type, gpu)
     config = CommandConfig(
-        out=out or work / "tables" / table,
+        **settings,
         commands=tuple(pinned_to_gpu(each, found.uuid) for each in commands) if found else commands,
         pairs=None if spec and not pair and not alone else tuple(parse_pair(text) for text in pair or ()),
         window_s=window_s,
@@ -85,13 +79,8 @@ def command(
         mode=mode,
         device_name=device_name or (found.provenance if found else ""),
         gpu_uuid=found.uuid if found else "",
-        core=core,
-        passes=passes,
-        max_blocks=max(passes, max_blocks),
         limit_s=limit_s,
         grace_s=grace_s,
-        seed=seed,
-        resume=not fresh,
     )
     setting = mode.properties.cpu_setting if config.on_core else f"{device_type}, {mode}"
     measure_and_print(config, _results, setting, as_json=as_json)
@@ -119,10 +108,8 @@ def gpu_of(device_type: str, index: int | None) -> "Gpu | None":
 def _commands(
     line: list[str], spec: Path | None, name: str, step_regex: str, warm_up: dict[str, Any]
 ) -> "tuple[Command, ...]":
-    """Return the program of the command line, or the programs of the file.
-
-    Raises InvalidInputError where both or neither are given.
-    """
+    """Return the program of the command line, or the programs of the file. Raises InvalidInputError for both or
+    neither."""
     from interfere.profiling.programs.spec import Command, read_commands
 
     if bool(line) == bool(spec):

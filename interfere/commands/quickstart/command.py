@@ -30,8 +30,8 @@ def quickstart(
 
     Ended before it is done and started again, it goes on. At its end stands a page: WORK/runs/quickstart/page.html.
     """
-    from interfere.commands.quickstart.document import quickstart_document
-    from interfere.commands.quickstart.run import Findings, RunFolder, RunSettings, run_quickstart
+    from interfere.commands.quickstart.document import Findings, quickstart_document
+    from interfere.commands.quickstart.run import RunFolder, RunSettings, run_quickstart
     from interfere.commands.quickstart.stages import Stages, check_ready
     from interfere.profiling.workloads import expand_names
     from interfere.reports.html_page import write_html_page

@@ -1,13 +1,14 @@
-"""What a run found as a report: the same document for the terminal and for the page, where its figures are drawn."""
+"""What a run of quickstart found, and the report of it: one document for the terminal and for the page."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from interfere.commands.explain import explanation_parts
-from interfere.commands.quickstart.comparison import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict
-from interfere.commands.quickstart.run import WARN_STEAL, Findings, pair_name
-from interfere.commands.quickstart.slowdowns import Direction, Evidence, Interval, directions
-from interfere.records import Explanation
+from interfere.commands.quickstart.estimates import Direction, Evidence, Interval, Knowledge
+from interfere.commands.quickstart.pairings import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict, directions
+from interfere.commands.quickstart.stages import Decision
+from interfere.records import Explanation, PairMeasurement, PairStatus
 from interfere.records.documents import from_document
 from interfere.reports import document as report
 from interfere.reports.document import Document, Estimate, Part, Section, Sentence, Tone
@@ -22,7 +23,64 @@ TONES = {
     Verdict.CANNOT_TELL: Tone.UNSURE,
 }
 UNSEEN = {"pair": "unseen pairs", "job": "unseen jobs", "family": "unseen families", "held_out": "hidden pairs"}
+WARN_STEAL = 0.03  # share of the core that other programs took; less is usual
 MAX_NAMED = 6  # pairs in a sentence; the page lists all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """The results of a run so far."""
+
+    reason_not_measured: str  # empty where the jobs were measured on this machine
+    workloads: tuple[str, ...]
+    held_out: tuple[tuple[str, str], ...] = ()  # pairs that no model saw
+    decision: Decision
+    rows: tuple[ComparisonRow, ...]  # the chosen pairing first
+    comparisons: tuple[Comparison, ...]
+    knowledge: Knowledge
+    training: Mapping[str, Any] = field(default_factory=dict)  # document of `interfere train`; empty: shipped model
+    learning: Mapping[str, Any] = field(default_factory=dict)  # what the server learnt; empty: nothing was run again
+    measured: tuple[PairMeasurement, ...] = ()  # here, in both measurements
+    is_finished: bool = False
+    seconds: float = 0.0
+
+    @property
+    def disturbed(self) -> dict[str, float]:
+        """The share of the core that other programs took, by pair, largest first; small shares are left out."""
+        shares: dict[str, float] = {}
+        for row in self.measured:
+            if row.steal_frac > WARN_STEAL:
+                shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The reason why a pair has no slowdown, by pair."""
+        return {pair_name(row): row.reason for row in self.measured if row.status is not PairStatus.OK}
+
+    def document(self) -> dict[str, Any]:
+        """Return the results as the document that --json prints and report.json holds."""
+        return {
+            "measured_here": bool(self.measured),
+            "why_not_measured": self.reason_not_measured,
+            "device": "one CPU core, time-sliced",
+            "workloads": self.workloads,
+            "held_out_pairs": self.held_out,
+            "decision": self.decision.facts,
+            "explained": self.decision.explained,
+            "pairings": [asdict(row) for row in self.rows],
+            "comparisons": [asdict(each) | {"verdict": each.verdict, "text": each.text()} for each in self.comparisons],
+            "online": self.learning,
+            "training": self.training,
+            "disturbed": [{"pair": pair, "share_of_core": share} for pair, share in self.disturbed.items()],
+            "failed": [{"pair": pair, "reason": reason} for pair, reason in self.failed.items()],
+            "seconds": self.seconds,
+        }
+
+
+def pair_name(row: PairMeasurement) -> str:
+    """Return the name of a measurement's pair, the same for both directions."""
+    return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
 def quickstart_document(findings: Findings) -> Document:
@@ -66,7 +124,7 @@ def _lead(findings: Findings) -> str:
 
 
 def _compared(findings: Findings) -> ComparisonRow:
-    """Return the row of the chosen pairing on which the comparisons rest: the second measurement where there is one."""
+    """Return the row of the chosen pairing that is compared: from the second measurement where there is one."""
     return next((row for row in findings.rows if row.name == "chosen, run again"), findings.rows[0])
 
 
@@ -149,7 +207,8 @@ def _comparison(findings: Findings) -> Iterator[Part]:
 
 
 def _stand_ins(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
-    """Say how many slowdowns were measured and which not: of the mean over all, and of the pairings run again."""
+    """Yield sentences on how many slowdowns were measured and which were not, in all pairings and in the pairings run
+    again."""
     again = [row for row in rows if row.name.endswith(("run again", "run"))]
     for when, counted in (("", rows[2:3]), (" when run again", again)):
         every = sum(row.slowdowns for row in counted)
@@ -211,7 +270,7 @@ def _online(learning: Mapping[str, Any]) -> str:
 
 
 def _disturbance_sections(findings: Findings) -> Iterator[Part]:
-    """Say what other programs did to the measurements, and which of these failed."""
+    """Yield a section on the measurements that other programs disturbed or made fail."""
     if not findings.measured:
         return
     every = len({pair_name(row) for row in findings.measured})
@@ -237,7 +296,7 @@ def _disturbance_sections(findings: Findings) -> Iterator[Part]:
 
 
 def _explanation(findings: Findings) -> Iterator[Part]:
-    """Return why the first job got its partner, and its alternatives, as `interfere explain` tells them."""
+    """Yield the reason for the first job's partner and the alternatives, as `interfere explain` prints them."""
     yield from explanation_parts(from_document(Explanation, json_value(dict(findings.decision.explained))))
     yield Sentence(("The same from the command line: ", report.Code("interfere explain DECISION JOB")), tone=Tone.NOTE)
 

@@ -9,23 +9,23 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from interfere.commands.output import err, progress_note
-from interfere.commands.quickstart.comparison import Comparison, ComparisonRow, MeasuringTime, compare
-from interfere.commands.quickstart.slowdowns import (
-    Knowledge,
+from interfere.commands.quickstart.document import Findings
+from interfere.commands.quickstart.estimates import Knowledge, learn_between_runs, measured_slowdowns
+from interfere.commands.quickstart.pairings import (
+    MeasuringTime,
     Pairing,
     all_pairs,
     choose_held_out,
     choose_random_pairing,
+    compare,
     directions,
     distinct_pairs,
     greedy_pairing,
-    learn_between_runs,
-    measured_slowdowns,
 )
 from interfere.commands.quickstart.stages import SHIPPED, Decision, Progress, Stages
 from interfere.errors import UnfitError
@@ -39,9 +39,8 @@ SHIPPED_S, TRAIN_S, SERVE_S, START_S = 10.0, 75.0, 8.0, 20.0
 PAIR_S, PAIR_AGAIN_S = 4.6, 6.8  # of one pair
 NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
 KEPT_SHARE = 0.2  # of the expected time: a stage that takes less was kept from before, and says nothing of the pace
-WARN_STEAL = 0.03  # share of the core that other programs took; less is usual
 SETTINGS, FINISHED = "settings.json", "report.json"
-WriteFindings = Callable[["Findings"], object]
+WriteFindings = Callable[[Findings], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class RunSettings:
 
 
 class RunPlan:
-    """Counts the stages of a run, and prints the remaining time of each stage and of the run."""
+    """The stages of a run, with the remaining time of each stage and of the run."""
 
     def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
         """Start counting. `expected_s` gives the stages in order, with their seconds on an otherwise idle machine."""
@@ -65,7 +64,7 @@ class RunPlan:
 
     @contextmanager
     def stage(self, text: str) -> Iterator[Progress]:
-        """Print that a stage begins; yields what takes its progress."""
+        """Print that a stage begins, and yield the function that takes the progress of the stage."""
         name = list(self._expected_s)[len(self._ended)]
         begin_s = self._now_s()
         next_note_s = begin_s + NOTE_EVERY_S
@@ -94,27 +93,27 @@ class RunPlan:
 
     @property
     def text(self) -> str:
-        """Return how long the run takes."""
+        """How long the run takes, in words."""
         return f"About {math.ceil(sum(self._expected_s.values()) / 60)} minutes in {len(self._expected_s)} stages"
 
     def usual_s(self, *names: str) -> float:
-        """Return the seconds that stages take at the pace of this run; 0 for stages that it does not have."""
+        """Return the seconds of stages at the pace of this run; stages that the run does not have take 0 s."""
         return sum(self._expected_s.get(name, 0.0) for name in names) * self._pace
 
     @property
     def _pace(self) -> float:
-        """Return the ratio of actual to expected duration of the stages so far."""
+        """The ratio of actual to expected duration of the stages so far."""
         return max(1.0, self._spent_s / self._planned_s) if self._planned_s else 1.0
 
     @property
     def _later_s(self) -> float:
-        """Return the seconds of the stages after this one."""
+        """The expected seconds of the stages after the present one."""
         later = list(self._expected_s)[len(self._ended) + 1 :]
         return sum(self._expected_s[each] for each in later) * self._pace
 
 
 class RunFolder:
-    """The folder of a run: the results of each stage, one JSON file each."""
+    """The folder of a run, with the result of each stage in a JSON file of its own."""
 
     def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
         """Open an unfinished run with these settings in this folder, or else begin a new run.
@@ -129,7 +128,7 @@ class RunFolder:
         self._write(SETTINGS, self._settings)
 
     def once(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the result of a stage: read from its file, or computed now and written there."""
+        """Return the result of a stage: from its file, or computed now and written to that file."""
         kept = self._read(f"{name}.json")
         if kept is None:
             self._write(f"{name}.json", dict(compute()))
@@ -138,7 +137,7 @@ class RunFolder:
         return kept
 
     def finish(self, report: Mapping[str, Any]) -> Path:
-        """Write the report, after which the next run begins anew, and return its path."""
+        """Write the report, after which the next run begins anew, and return the path of the report."""
         return self._write(FINISHED, report)
 
     def _read(self, name: str) -> dict[str, Any] | None:
@@ -149,62 +148,6 @@ class RunFolder:
     def _write(self, name: str, document: Mapping[str, Any]) -> Path:
         write_text(self.folder / name, json.dumps(json_value(document), indent=2) + "\n")
         return self.folder / name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """The results of one run so far."""
-
-    reason_not_measured: str  # empty where the jobs were measured on this machine
-    workloads: tuple[str, ...]
-    held_out: tuple[tuple[str, str], ...] = ()  # pairs that no model saw
-    decision: Decision
-    rows: tuple[ComparisonRow, ...]  # the chosen pairing first
-    comparisons: tuple[Comparison, ...]
-    knowledge: Knowledge
-    training: Mapping[str, Any] = field(default_factory=dict)  # document of `interfere train`; empty: shipped model
-    learning: Mapping[str, Any] = field(default_factory=dict)  # what the server learnt; empty: nothing was run again
-    measured: tuple[PairMeasurement, ...] = ()  # here, in both measurements
-    is_finished: bool = False
-    seconds: float = 0.0
-
-    @property
-    def disturbed(self) -> dict[str, float]:
-        """Return the share of the core that other programs took, by pair, largest first; small shares are left out."""
-        shares: dict[str, float] = {}
-        for row in self.measured:
-            if row.steal_frac > WARN_STEAL:
-                shares[pair_name(row)] = max(row.steal_frac, shares.get(pair_name(row), 0.0))
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """Return why pairs have no slowdown, by pair."""
-        return {pair_name(row): row.reason for row in self.measured if row.status is not PairStatus.OK}
-
-    def document(self) -> dict[str, Any]:
-        """Return the report: what --json prints and report.json holds."""
-        return {
-            "measured_here": bool(self.measured),
-            "why_not_measured": self.reason_not_measured,
-            "device": "one CPU core, time-sliced",
-            "workloads": self.workloads,
-            "held_out_pairs": self.held_out,
-            "decision": self.decision.facts,
-            "explained": self.decision.explained,
-            "pairings": [asdict(row) for row in self.rows],
-            "comparisons": [asdict(each) | {"verdict": each.verdict, "text": each.text()} for each in self.comparisons],
-            "online": self.learning,
-            "training": self.training,
-            "disturbed": [{"pair": pair, "share_of_core": share} for pair, share in self.disturbed.items()],
-            "failed": [{"pair": pair, "reason": reason} for pair, reason in self.failed.items()],
-            "seconds": self.seconds,
-        }
-
-
-def pair_name(row: PairMeasurement) -> str:
-    """Return the pair of a measurement, the same for both directions."""
-    return " beside ".join(sorted((row.victim, row.neighbour)))
 
 
 def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, write_page: WriteFindings) -> Findings:
@@ -281,7 +224,7 @@ def _findings(
     time_spent: MeasuringTime,
     reason: str,
 ) -> Findings:
-    """Compare a decision with other pairings, by both measurements and by predictions where a pair has none."""
+    """Return the comparisons of a decision with other pairings, by both measurements; predictions fill gaps."""
     wanted = set(directions(all_pairs(names)))
     measured, repeated = (
         {pair: slowdown for pair, slowdown in measured_slowdowns(rows).items() if pair in wanted}
@@ -323,7 +266,7 @@ def _expected_seconds(n_jobs: int, longer: int) -> dict[str, float]:
 def _train(
     stages: Stages, held_out: Sequence[tuple[str, str]], progress: Progress, *, measured: bool
 ) -> dict[str, Any]:
-    """Train with the measurements made here, or without them where they are too noisy to learn from."""
+    """Return the document of a training on the measurements made here, or without them where they are too noisy."""
     if measured:
         try:
             return {**stages.train(held_out, progress, with_measured=True), "with_measured": True}

@@ -20,7 +20,8 @@ from typing import IO, Any
 
 from interfere.client import PolicyClient
 from interfere.commands.output import progress_note
-from interfere.commands.quickstart.slowdowns import Pairing, Slowdown, Slowdowns, predicted_slowdown
+from interfere.commands.quickstart.estimates import Slowdown, Slowdowns, predicted_slowdown
+from interfere.commands.quickstart.pairings import Pairing
 from interfere.errors import InterfereError, UnfitError
 from interfere.file_writing import require_writable
 from interfere.installation import install_line
@@ -68,7 +69,7 @@ class Decision:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Decision":
-        """Read what `document` wrote."""
+        """Return the decision that `document` wrote."""
         predicted = {(a, b): Slowdown(value, error) for a, b, value, error in document["predicted"]}
         pairing = tuple((a, b) for a, b in document["pairing"])
         return cls(**{**document, "pairing": pairing, "predicted": predicted})
@@ -76,23 +77,23 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """The stages of a run as commands of interfere in one workspace; tests put their own in its place."""
+    """The stages of a run as commands of interfere in a workspace; a test may replace them."""
 
     work: Path
     longer: int = 1  # how many times as long to measure
 
     @property
     def folder(self) -> Path:
-        """Return the folder of the run."""
+        """The folder of the run."""
         return self.work / "runs" / "quickstart"
 
     @property
     def tables(self) -> tuple[Path, Path]:
-        """Return the folders of the first and of the second measurement."""
+        """The folders of the first and of the second measurement."""
         return self.work / "tables" / "quickstart", self.work / "tables" / "quickstart-again"
 
     def reason_not_to_measure(self) -> str:
-        """Return why jobs cannot share one pinned core here; empty when they can."""
+        """Return the reason why jobs cannot share a pinned core here; empty when they can."""
         from interfere.profiling import affinity
 
         try:
@@ -102,11 +103,11 @@ class Stages:
         return ""
 
     def measure_all(self, workloads: str, progress: Progress) -> Sequence[PairMeasurement]:
-        """Measure every workload alone and every two together; goes on where it was ended."""
+        """Measure every workload alone and every pair of workloads; after an interruption, continue."""
         return self._measure("campaign", self.tables[0], FIRST_PASSES, progress, "--jobs", workloads)
 
     def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> Sequence[PairMeasurement]:
-        """Measure a few pairs from nothing; goes on where it was ended."""
+        """Measure a few pairs without any earlier measurement; after an interruption, continue."""
         names = [f"{victim}+{neighbour}" for victim, neighbour in pairs]
         return self._measure("pairs", self.tables[1], AGAIN_PASSES, progress, *names, "--solo-s", "0.6")
 
@@ -158,8 +159,8 @@ class Stages:
             server.wait()
 
     def decide(self, model: str, names: Sequence[str]) -> Decision:
-        """Ask a served model for all slowdowns, to place all jobs on half as many cores, and to explain what the first
-        job got."""
+        """Return a served model's slowdowns, its placement of all jobs on half as many cores, and why the first job got
+        its core."""
         devices = tuple(Device(id=f"core-{k + 1}", type=DEVICE_TYPE, mode=MODE) for k in range(len(names) // 2))
         pending = tuple(Job(id=name, workload=name) for name in names)
         facts = ("decision_id", "model_version", "status", "cost", "greedy_cost", "lower_bound")
@@ -177,7 +178,8 @@ class Stages:
     def learn(
         self, model: str, names: Sequence[str], predicted: Slowdowns, rows: Sequence[PairMeasurement]
     ) -> dict[str, Any]:
-        """Report to a served model what pairs really did, as a scheduler would, and predict again."""
+        """Report the measured slowdowns of pairs to a served model, as a scheduler would, and return the errors before
+        and after."""
         if not rows:
             return {"observations": 0, "applied": 0, "error_before": None, "error_after": None}
         reports = [
@@ -205,10 +207,10 @@ class Stages:
         }
 
     def _run(self, *arguments: str, progress: Progress) -> dict[str, Any]:
-        """Run `interfere ARGUMENTS --json` and return its document.
+        """Run `interfere ARGUMENTS --json` and return its document. Raises UnfitError when the command fails.
 
-        Its lines of progress go to `progress`, its warnings of other programs to our standard error, all else to a log.
-        Raises UnfitError when the command fails.
+        The command's lines of progress go to `progress`, warnings of other programs to standard error, all else to a
+        log.
         """
         name, last = arguments[0], deque[str](maxlen=TAIL_LINES)
         log = self.folder / f"{name}.log"
@@ -235,7 +237,7 @@ class Stages:
 
 
 def check_ready(work: Path) -> None:
-    """Raise UnfitError for what would fail later: a missing library, an unwritable workspace, a full disk."""
+    """Raise UnfitError for what would stop the run later: a missing library, an unwritable workspace, a full disk."""
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise UnfitError(
@@ -254,7 +256,7 @@ def check_ready(work: Path) -> None:
 
 
 def _predict(client: PolicyClient, names: Sequence[str]) -> Slowdowns:
-    """Ask the server for the slowdown of every job beside every other."""
+    """Return the server's slowdown of every job beside every other job."""
     answer = client.predict(names, device_type=DEVICE_TYPE, mode=MODE)
     made = answer.prediction
     numbers = zip(answer.victim.tolist(), answer.neighbour.tolist(), made.median, made.lower, made.upper, strict=True)
@@ -271,7 +273,7 @@ def _prediction_error(predicted: Slowdowns, rows: Sequence[PairMeasurement]) -> 
 
 
 def _failure(lines: Sequence[str]) -> str:
-    """Return why a command failed: its error message, else its last warning, else its last line."""
+    """Return the reason why a command failed: its error message, else its last warning, else its last line."""
     for kind in ("error: ", "warning: "):
         messages = [line.removeprefix(kind) for line in lines if line.startswith(kind)]
         if messages:

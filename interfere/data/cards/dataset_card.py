@@ -118,7 +118,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
 
 
 def device_notes(table: Table) -> list[Sentence]:
-    """Return one note for each sharing mode of CPU cores in a table; no note for tables of other devices."""
+    """Return a note for each sharing mode of CPU cores in a table; no note for tables of other devices."""
     if all(job.device_type != CPU_CORE.name for job in table.jobs):
         return []
     modes = {row.mode for row in table.measurements if row.device_type == CPU_CORE.name} or {DEFAULT_MODE}
@@ -150,7 +150,7 @@ def quality_table(table: Table) -> doc.Table:
 
 
 def group_counts(table: Table) -> list[str]:
-    """Return one line for each size of group: the number of groups, the blocks per row, and the rows by status."""
+    """Return a line for each size of group: the number of groups, the blocks per row, and the rows by status."""
     return [
         f"{figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
         + (f"{_range_text(figures.blocks)} blocks a row, " if figures.blocks else "")
@@ -177,7 +177,7 @@ def group_quality_section(table: Table) -> list[Section]:
 
 
 def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
-    """Return how the rows of each source of a table were measured, in words."""
+    """Return how the rows of each source of a table were measured, as sentences."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))

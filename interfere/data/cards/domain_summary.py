@@ -24,7 +24,7 @@ FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A measured row, the slowdown that the additive fit expects of it, and the distance between the two."""
+    """A measured row, the slowdown that the additive fit expects, and the distance between the two."""
 
     pair: PairMeasurement
     expected: float  # slowdown of the fit
@@ -33,7 +33,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainSummary:
-    """The rows of one domain: one device type, sharing mode and metric, within which slowdowns can be compared."""
+    """The rows of a domain: one device type, sharing mode and metric, within which slowdowns can be compared."""
 
     device_type: str
     mode: SharingMode
@@ -98,7 +98,7 @@ def _by_effect(names: set[str], effects: tuple[JobEffect, ...]) -> tuple[str, ..
 
 
 def _noise_sd(table: Table, fit: AdditiveFit) -> tuple[float, bool]:
-    """Return the standard deviation of one block's log slowdown, and whether repeated measurements gave it.
+    """Return the standard deviation of the log slowdown of single blocks, and whether repeated measurements gave it.
 
     Without repeats, the residuals of the additive fit give it.
     """
@@ -127,7 +127,7 @@ def _outliers(table: Table, fit: AdditiveFit, noise_sd: float) -> tuple[Outlier,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMemory:
-    """The sum of the peak memory of two jobs, whichever of them is the victim."""
+    """The sum of the peak memory of two jobs, and the status of the pair."""
 
     first: str
     second: str
@@ -137,7 +137,7 @@ class PairMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """The peak memory of the pairs of one domain, beside the memory of the device."""
+    """The summed peak memory of the pairs of a domain, and the memory of the device."""
 
     capacity_bytes: float  # NaN for an unknown device type
     static_jobs: int  # jobs without a measured peak, whose peak is that of a static trace
@@ -205,8 +205,7 @@ def count_censored(table: Table) -> int:
 
 
 def with_sorted_rows(table: Table) -> Table:
-    """Return the table with its rows sorted by key, so that the page does not depend on the order of rows in the
-    file."""
+    """Return the table with its rows sorted by key, so that the order of rows in the file does not matter."""
     return replace(
         table,
         jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),
@@ -223,8 +222,8 @@ def with_sorted_rows(table: Table) -> Table:
 
 
 def job_effects(domain: DomainSummary) -> Iterator[tuple[str, float, float]]:
-    """Return for each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it
-    causes."""
+    """Yield the name of each job, the slowdown that the job suffers beside an average neighbour of its group, and the
+    slowdown that it causes."""
     suffered = {effect.name: effect.log_slowdown for effect in domain.fit.victim_effects}
     caused = {effect.name: effect.log_slowdown for effect in domain.fit.neighbour_effects}
     names = (*domain.victims, *(name for name in domain.neighbours if name not in set(domain.victims)))

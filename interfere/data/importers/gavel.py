@@ -77,7 +77,7 @@ def read_throughputs(path: Path) -> Throughputs:
 
 
 def _read_job(path: Path, device_type: str, key: str, entries: dict[str, Any], read: Throughputs) -> None:
-    """Read the solo throughput of one job, and its entry for each neighbour, into `read`."""
+    """Read the throughput of a job alone and beside each neighbour into `read`."""
     keys = (device_type, key)
     row = require_object(path, keys, entries[key])
     job, gpus = _job_name(path, keys, key)
@@ -118,7 +118,7 @@ def _job_name(path: Path, keys: tuple[str, ...], key: str) -> tuple[str, int]:
 
 
 def _pair_values(path: Path, keys: tuple[str, ...], value: Any) -> tuple[float, float]:
-    """The throughputs of both jobs of an entry, which are both zero or both positive. Raises TableError."""
+    """Return the throughputs of both jobs of an entry, which are both zero or both positive. Raises TableError."""
     if not isinstance(value, list) or len(value) != 2:
         fail_at_key(path, keys, "two throughputs expected", value, "give [own, neighbour's] in steps/s")
     own, neighbours = (require_number(path, (*keys, str(k)), rate, low=0.0) for k, rate in enumerate(value))
@@ -194,7 +194,8 @@ def import_gavel(path: Path) -> ImportResult:
 def _measurement(
     source: SourceFile, key: tuple[str, str, str], solo: float, rates: tuple[float, ...]
 ) -> PairMeasurement:
-    """The row of one ordered pair from its throughputs alone and shared; zeros mean that it is infeasible."""
+    """Return the row of an ordered pair from throughputs alone and shared; zero throughputs make the pair
+    infeasible."""
     device_type, victim, neighbour = key
     passes = tuple(solo / rate for rate in rates if rate)
     for slowdown in passes:
@@ -216,7 +217,8 @@ def _measurement(
 
 
 def _copied_profiles(jobs: tuple[JobProfile, ...]) -> list[str]:
-    """Name the jobs that have exactly the same step time on several device types: one of them was copied."""
+    """Return the names of jobs with exactly the same step time on several device types, of which all but one were
+    copied."""
     device_types: dict[tuple[str, float], list[str]] = {}
     for job in jobs:
         device_types.setdefault((job.workload, job.step_time_s), []).append(job.device_type)
@@ -235,7 +237,7 @@ TRACE_NOTES = (
 def import_philly(
     path: Path, *, throughputs: Path | None = None, device_type: str = "v100", name: str = "philly"
 ) -> ImportResult:
-    """Import the trace in `path`, with durations where Gavel's file `throughputs` has them. Raises TableError."""
+    """Import a job trace; `throughputs` is Gavel's file that gives the jobs their durations. Raises TableError."""
     file = read_csv(path, TRACE_COLUMNS, delimiter="\t", header=False)
     read = read_throughputs(throughputs) if throughputs else None
     steps_per_s = _steps_per_s(read, device_type) if read else {}

@@ -21,7 +21,7 @@ DIFFERENT = "differs from every published file that this release knows"
 
 
 def compare_with_published(file: SourceFile, source_format: str) -> str:
-    """Say in words whether a file has exactly the bytes of a published file of this format."""
+    """Return a text that says whether a file has exactly the bytes of a published file of this format."""
     if not any(table.kind == source_format for table in public_tables()):
         return OWN
     return IDENTICAL if find_public_table(file.sha256) else DIFFERENT

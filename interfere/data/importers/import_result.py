@@ -21,7 +21,8 @@ class Treatment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """`count` rows (or profiles, or samples, as `subject` says) that are not simply as published."""
+    """The number of rows (or profiles, or samples, as `subject` says) that are not simply as published, and the
+    reason."""
 
     treatment: Treatment
     subject: str
@@ -72,7 +73,8 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """One import, not yet written: jobs, pairs and groups, or a trace. Notices that count no row are left out."""
+    """The records of an import that is not written yet: jobs, pairs and groups, or a trace. Empty notices are left
+    out."""
 
     source_format: str  # the subcommand of `interfere data import`
     files: tuple[SourceFile, ...]
@@ -94,6 +96,6 @@ class ImportResult:
 
 
 def out_of_order_notice(arrivals_s: Sequence[float]) -> Notice:
-    """Count the jobs of a trace that a file lists after a later one. `arrivals_s` are in the order of the file."""
+    """Return a notice on the jobs that a trace lists after a later job. `arrivals_s` are in the order of the file."""
     count = sum(after < before for before, after in pairwise(arrivals_s))
     return repaired(count, "jobs listed after a later one", "sorted by arrival")

@@ -60,7 +60,7 @@ def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
 
 
 def _with_earlier_facts(target: Path, imported: ImportResult) -> Table:
-    """Return the imported table together with what other sources had said in the target folder."""
+    """Return the imported table together with the facts of other sources in the target folder."""
     earlier = read_table(target) if (target / JOBS_FILE).exists() else Table(name=target.name, jobs=(), pairs=())
     replaced = {row.source for row in imported.measurements}
     profiles = [each for each in earlier.profiles if each.source.removesuffix(STATIC_SUFFIX) not in replaced]

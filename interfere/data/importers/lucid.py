@@ -39,7 +39,7 @@ FORMAT_NOTES = (
 
 @dataclass(slots=True)
 class _PairRows:
-    """What was read of the rows of `colocate_info.csv`: slowdowns by ordered pair, and counts of what was left out."""
+    """The slowdowns in the rows of `colocate_info.csv` by ordered pair, and counts of the values that are left out."""
 
     above_one: int = 0
     default_speeds: int = 0
@@ -91,7 +91,7 @@ def import_lucid(folder: Path) -> ImportResult:
 
 
 def configuration_name(row: CsvRow, side: str = "") -> str:
-    """The name of a job's configuration: model, dataset, batch size, and whether it uses mixed precision.
+    """Return the name of a job's configuration: model, dataset, batch size, and whether it uses mixed precision.
 
     `side` is the suffix of the columns: "1" or "2" in a row about a pair.
     """
@@ -134,7 +134,7 @@ def _profiles(solo: CsvFile) -> dict[str, JobProfile]:
 
 
 def _add_row(row: CsvRow, jobs: dict[str, JobProfile], pair_rows: _PairRows) -> None:
-    """Add the slowdowns of both jobs of one row, or count why they are left out."""
+    """Add the slowdowns of both jobs of a row, or count why they are left out."""
     names = (configuration_name(row, "1"), configuration_name(row, "2"))
     speeds = (_speed(row, "speed1"), _speed(row, "speed2"))
     if max(row.integer("gpu_num1", low=1), row.integer("gpu_num2", low=1)) > 1:

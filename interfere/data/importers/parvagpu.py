@@ -33,7 +33,7 @@ FORMAT_NOTES = (
 
 @dataclass(slots=True, kw_only=True)
 class _Configuration:
-    """One model at one batch size on one MIG instance, and its rows in the file of the model."""
+    """A model at a batch size on a MIG instance, and its rows in the file of the model."""
 
     source: SourceFile
     family: str
@@ -44,7 +44,7 @@ class _Configuration:
 
     @property
     def workload(self) -> str:
-        """The name of the model at this batch size."""
+        """The name of the workload: the model at this batch size."""
         return f"{self.family} inference bs{self.batch_size}"
 
 

@@ -41,7 +41,7 @@ class WorkloadMap:
     source: SourceFile
 
     def workload(self, job_name: str) -> str:
-        """The workload of a job; empty where no pattern matches its name."""
+        """Return the workload of a job; "" where no pattern matches the job's name."""
         return next((workload for pattern, workload in self.patterns if pattern.search(job_name)), "")
 
 
@@ -131,13 +131,13 @@ def import_sacct(path: Path, *, workloads: WorkloadMap | None = None, name: str 
 
 
 def _allocated_gpus(row: CsvRow) -> int:
-    """Allocated GPUs of all types, one for shards of a GPU; 0 where neither was allocated."""
+    """Return the number of allocated GPUs of all types: 1 for shards of a GPU, 0 where neither was allocated."""
     found = GPUS.search(row.fields["AllocTRES"])
     return int(found.group(1)) if found else int(_holds_shards(row))
 
 
 def _holds_shards(row: CsvRow) -> bool:
-    """Whether the job was allocated shards of a GPU instead of a whole one."""
+    """Return whether a job was allocated shards of a GPU instead of whole GPUs."""
     allocated = row.fields["AllocTRES"]
     return SHARDS.search(allocated) is not None and GPUS.search(allocated) is None
 
@@ -182,7 +182,7 @@ def import_pods(
 ) -> ImportResult:
     """Import the list of pods that `PODS_COMMAND` prints. Raises TableError, which names the file and the pod.
 
-    A pod's name for the map of workloads is the value of its label `name_label`, or its own name. Its devices are the
+    The map of workloads looks up the value of a pod's label `name_label`, or the pod's name. A pod's devices are the
     limits of `resource`, summed over its containers.
     """
     document, source = read_json(path)
@@ -223,13 +223,14 @@ def import_pods(
 
 
 def _pod_gpus(item: Any, resource: str) -> int:
-    """The number of devices that the containers of a pod ask for."""
+    """Return the number of devices that the containers of a pod ask for."""
     limits = [(container.get("resources") or {}).get("limits") or {} for container in item["spec"]["containers"]]
     return sum(int(limit.get(resource, 0)) for limit in limits)
 
 
 def _pod_run_s(item: Any) -> tuple[float, float] | None:
-    """First start and last end of the containers of a pod, in unix time; None where one has not ended."""
+    """Return the first start and the last end of a pod's containers in unix time; None where a container has not
+    ended."""
     containers = item.get("status", {}).get("containerStatuses") or []
     ends = [container["state"].get("terminated") for container in containers]
     if not ends or not all(ends):
@@ -271,7 +272,7 @@ CSV_NOTES = (
 
 
 def column_map(assignments: Iterable[str]) -> dict[str, str]:
-    """Field -> column of a list of `FIELD=COLUMN`. Raises InvalidInputError for one that is not of this form."""
+    """Return the column of each field from texts `FIELD=COLUMN`. Raises InvalidInputError for another text."""
     columns = {}
     for assignment in assignments:
         field, equals, column = assignment.partition("=")
@@ -284,10 +285,10 @@ def column_map(assignments: Iterable[str]) -> dict[str, str]:
 def import_job_csv(
     path: Path, columns: Mapping[str, str], *, workloads: WorkloadMap | None = None, name: str = "jobs"
 ) -> ImportResult:
-    """Import the jobs in `path`.
+    """Import the jobs of a CSV file.
 
-    `columns` maps fields to columns of the file. A field that it does not name is read from the column of the same
-    name. Raises TableError with file, row and column; InvalidInputError for an unknown field.
+    `columns` maps fields to columns of the file; a field without an entry is read from the column of the same name.
+    Raises TableError with file, row and column; InvalidInputError for an unknown field.
     """
     if unknown := sorted(set(columns) - set(FIELDS)):
         raise InvalidInputError("no such field of a job", value=unknown[0], remedy=f"one of {', '.join(FIELDS)}")
@@ -341,7 +342,7 @@ def _csv_job(
 
 
 def _seconds(row: CsvRow, column: str) -> float:
-    """The seconds in a field, or the unix time of the date and time in it."""
+    """Return the seconds in a field, or the unix time of the date and time in the field."""
     if NUMBER.fullmatch(row.fields[column]):
         return row.number(column, low=0.0)
     try:

@@ -103,11 +103,11 @@ class Faults:
             return default
 
     def add(self, place: str, problem: str, value: object, remedy: str) -> None:
-        """Keep the fault of one place."""
+        """Keep the fault of a place in a file."""
         self._errors.append(fault(place, problem, value, remedy))
 
     def at(self, row: "CsvRow", column: str, problem: str, remedy: str) -> None:
-        """Keep the fault of one field."""
+        """Keep the fault of a field of a row."""
         self._errors.append(row.fault(column, problem, remedy))
 
     def raise_all(self) -> None:
@@ -131,7 +131,7 @@ def _violations(error: TableError) -> tuple[Violation, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvRow:
-    """One row of a CSV file. Its methods return a field converted to the requested type, or raise TableError."""
+    """A row of a CSV file. Its methods return a field converted to the requested type, or raise TableError."""
 
     path: Path
     row_number: int
@@ -139,13 +139,13 @@ class CsvRow:
     decimal: str = "."  # the sign before the fraction of a number
 
     def fault(self, column: str, problem: str, remedy: str) -> TableError:
-        """Make the error of one field of the row."""
+        """Return the error of a field of the row."""
         place = f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}"
         value = f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path
         return fault(place, problem, value, remedy)
 
     def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
-        """Raise the error of one field of the row, a TableError."""
+        """Raise the error of a field of the row, a TableError."""
         raise self.fault(column, problem, remedy)
 
     def text(self, column: str) -> str:
@@ -185,7 +185,7 @@ class CsvRow:
 
 
 def check_unique(rows: Iterable[CsvRow], column: str, noun: str, remedy: str) -> None:
-    """Raise a TableError for the first row whose name in `column` an earlier row has: "a second row of NOUN"."""
+    """Raise a TableError for the first row whose name in `column` stands in an earlier row: "a second row of NOUN"."""
     seen: set[str] = set()
     for row in rows:
         name = row.text(column)
@@ -196,7 +196,7 @@ def check_unique(rows: Iterable[CsvRow], column: str, noun: str, remedy: str) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvFile:
-    """A CSV file: its columns in order, its rows."""
+    """The columns of a CSV file in order, and its rows."""
 
     source: SourceFile
     columns: tuple[str, ...]
@@ -217,7 +217,8 @@ def read_csv(
     free_text: str = "",
     header_remedy: str = AS_PUBLISHED,
 ) -> CsvFile:
-    """Return all rows of a CSV file that has at least the required columns; without `header` it has exactly these.
+    """Return all rows of a CSV file that has at least the required columns; without `header` it has exactly these
+    columns.
 
     `final_line_end`: whether the publisher's files end their last row with a line end, so that a file without it is
     truncated. `free_text`: a column that may contain the delimiter without quotes, which is supported where it is the
@@ -323,7 +324,7 @@ def _joined_free_text(
 
 
 class _KeyValuePairs(list[tuple[str, Any]]):
-    """A JSON object as its pairs, in which a duplicate key can still be seen."""
+    """The key-value pairs of a JSON object, in which a duplicate key can still be seen."""
 
 
 def read_json(path: Path) -> tuple[Any, SourceFile]:
@@ -367,14 +368,14 @@ def fail_at_key(path: Path, keys: Sequence[str], problem: str, value: object, re
 
 
 def require_object(path: Path, keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return `value`, which must be a JSON object. Raises TableError where it is none."""
+    """Return `value`. Raises TableError where `value` is no JSON object."""
     if not isinstance(value, dict):
         fail_at_key(path, keys, "an object expected", value, FETCH_AGAIN)
     return value
 
 
 def require_number(path: Path, keys: Sequence[str], value: Any, *, low: float = -math.inf) -> float:
-    """Return `value` as a float, which must be finite and at least `low`. Raises TableError where it is not."""
+    """Return `value` as a float. Raises TableError where `value` is no finite number of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         fail_at_key(path, keys, "a number expected", value, FETCH_AGAIN)
     number = float(value) if abs(value) < 1e308 else math.inf
@@ -417,7 +418,7 @@ def refuse_other_format(path: Path, text: str, columns: Sequence[str], *, delimi
 
 
 def _seen_in_json(text: str) -> str:
-    """Name the keys of a JSON document, or of the first object in it; empty where the text is no JSON."""
+    """Return the keys of a JSON document, or of the first object in a list, in words; "" where the text is no JSON."""
     for candidate in (text, text.splitlines()[0]):  # the whole document, or one a line
         try:
             return _keys_in_words(json.loads(candidate))

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from interfere.monitoring.audit.sides import KnownSlowdowns, Origin, PairCost, Side
+from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 
 MAX_WORKLOADS = 60  # of one device type, those with the most hours in pairs: all pairs of them are looked at
 MAX_UNITS = 400  # of one device type: a quarter of a per cent of its hours each
@@ -24,7 +24,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairShift:
-    """A pair whose hours change by re-pairing."""
+    """A pair that runs for other hours in the best pairing than it did."""
 
     names: Pair
     hours_before: float
@@ -54,7 +54,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPair:
-    """A pair that is worth measuring, the reason, and the job-hours that depend on the result."""
+    """A pair that is worth measuring, the reason, and the job-hours that the measurement may save."""
 
     device_type: str
     names: Pair
@@ -64,9 +64,10 @@ class NextPair:
 
 
 def best_repairing(pairs: Sequence[PairCost], known: KnownSlowdowns) -> tuple[Repairing, ...]:
-    """The best other pairing on each device type with two known pairs or more, where it saves anything.
+    """Return the pairing of the same job-hours that would have lost least progress, for each device type.
 
-    None where the matching's library is missing (`can_match`).
+    A device type needs two pairs with known slowdowns, and is left out where no other pairing saves anything. The
+    result is empty where the libraries of the matching are missing (`can_match`).
     """
     if not can_match():
         return ()
@@ -83,7 +84,7 @@ def best_repairing(pairs: Sequence[PairCost], known: KnownSlowdowns) -> tuple[Re
 
 
 def _most_hours(pairs: Sequence[PairCost]) -> frozenset[str]:
-    """The workloads with the most hours in pairs."""
+    """Return the `MAX_WORKLOADS` workloads with the most hours in pairs."""
     hours: dict[str, float] = defaultdict(float)
     for pair in pairs:
         for name in pair.names:
@@ -101,7 +102,7 @@ def _lost_together(
 ) -> tuple[float, float, bool] | None:
     """Return the progress that two jobs together lose per hour, its standard deviation, and whether any part is
     predicted; None where the loss is unknown."""
-    sides = known.side(device_type, first, (second,)), known.side(device_type, second, (first,))
+    sides = known.cost(device_type, first, (second,)), known.cost(device_type, second, (first,))
     if any(side.origin is Origin.UNKNOWN for side in sides):
         return None
     lost = sum(1 - 1 / side.slowdown for side in sides)
@@ -110,6 +111,8 @@ def _lost_together(
 
 
 def _repair(device_type: str, pairs: Sequence[PairCost], slowdowns: KnownSlowdowns) -> Repairing | None:
+    """Return the pairing of one device type's pair hours that loses least progress; None where no other saves
+    anything."""
     from interfere.matching.pairs import match_pairs
 
     # 1. Cut the hours of each pair into units of two jobs.
@@ -160,9 +163,10 @@ def next_pairs(
     known: KnownSlowdowns,
     alone_hours: Mapping[tuple[str, str], float],
 ) -> tuple[NextPair, ...]:
-    """The pairs whose measurement is worth most: uncertainty of their lost progress, times the hours that it concerns.
+    """Return the pairs whose measurement is worth most: the uncertainty of their lost progress times the hours
+    concerned.
 
-    `alone_hours`: by (device type, workload).
+    `alone_hours` holds the hours of each workload alone by (device type, workload).
     """
     shared_hours: dict[tuple[str, str], float] = defaultdict(float)
     together: dict[tuple[str, Pair], float] = {}
@@ -184,7 +188,7 @@ def next_pairs(
                 name for name in dict.fromkeys((a, b)) if alone_hours.get((device_type, name), 0.0) <= 0
             )
             at_stake = concerned * sum(
-                _uncertainty(known.side(device_type, one, (other,))) for one, other in ((a, b), (b, a))
+                _uncertainty(known.cost(device_type, one, (other,))) for one, other in ((a, b), (b, a))
             )
             reason = Reason.NEVER_ALONE if never_alone else Reason.UNCERTAIN
             found.append(
@@ -199,6 +203,6 @@ def next_pairs(
     return tuple(sorted(found, key=lambda each: (-each.hours_at_stake, each.names))[:NEXT_PAIRS])
 
 
-def _uncertainty(side: Side) -> float:
+def _uncertainty(side: VictimCost) -> float:
     """Return half the width of the 95 % interval of the lost share of progress; 0.5 where the slowdown is unknown."""
     return 0.5 if side.origin is Origin.UNKNOWN else min(0.5, 1.96 * side.log_sd / side.slowdown)

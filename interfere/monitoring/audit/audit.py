@@ -13,7 +13,7 @@ from typing import Any
 
 from interfere.errors import UnfitError
 from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairing, next_pairs
-from interfere.monitoring.audit.sides import KnownSlowdowns, Origin, PairCost, Side
+from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
@@ -23,7 +23,7 @@ from interfere.monitoring.site_labels import SiteLabels, naming_hint
 from interfere.records import NAN
 
 HOUR_S = 3600.0
-SideKey = tuple[str, str, Company]  # device type, victim, company
+VictimKey = tuple[str, str, Company]  # device type, victim, company
 LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the rate as much as most neighbours do
 
 
@@ -44,12 +44,11 @@ class WorkloadCost:
 
     @property
     def moved_by_load(self) -> bool:
-        """Whether the workload's rate varies so much beside the same neighbours that load or input confounds its
-        slowdowns."""
+        """Whether the rate varies so much beside the same neighbours that load or input confounds the slowdowns."""
         return self.noise_sd > LOAD_SD
 
     def facts(self) -> dict[str, Any]:
-        """Return all figures, for programs."""
+        """Return all figures as a mapping for programs."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"moved_by_load": self.moved_by_load}
 
 
@@ -66,7 +65,7 @@ class AuditReport:
     series: int  # the most of one cell
     windows: int
     pairs: tuple[PairCost, ...]  # the worst first
-    groups: tuple[Side, ...]  # workloads beside several others, the most hours first
+    groups: tuple[VictimCost, ...]  # workloads beside several others, the most hours first
     workloads: tuple[WorkloadCost, ...]  # the largest loss first
     estimates: tuple[SlowdownEstimate, ...]
     repairings: tuple[Repairing, ...]
@@ -78,11 +77,11 @@ class AuditReport:
 
     @property
     def lost_hours(self) -> float:
-        """Job-hours lost in companies whose slowdown is known."""
+        """The job-hours lost in companies whose slowdown is known."""
         return sum(each.lost_hours for each in self.workloads)
 
     def facts(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report as a mapping for programs."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"lost_hours": self.lost_hours}
 
 
@@ -110,7 +109,7 @@ class AuditSums:
         self._series = max(self._series, reading.series)
 
     def report(self, start_s: float, end_s: float, settings: MonitoringSettings) -> AuditReport:
-        """The report of all cells. Raises UnfitError where no job was seen on a device."""
+        """Return the report of all cells that were added. Raises UnfitError where no job was seen on a device."""
         if not self._seconds:
             raise UnfitError(
                 "no job was seen on any device",
@@ -145,17 +144,17 @@ class AuditSums:
             hint=hint,
         )
 
-    def _sides(self, known: KnownSlowdowns) -> dict[SideKey, Side]:
-        """Return the hours and the slowdown of each workload beside each set of neighbours that it had."""
-        hours: dict[SideKey, float] = defaultdict(float)
+    def _sides(self, known: KnownSlowdowns) -> dict[VictimKey, VictimCost]:
+        """Return the hours and the slowdown of each workload beside each set of neighbours."""
+        hours: dict[VictimKey, float] = defaultdict(float)
         for (device_type, workloads), seconds in self._seconds.items():
             if len(workloads) > 1:
                 for k, victim in enumerate(workloads):
                     hours[device_type, victim, workloads[:k] + workloads[k + 1 :]] += seconds / HOUR_S
-        return {key: known.side(*key, each) for key, each in sorted(hours.items())}
+        return {key: known.cost(*key, each) for key, each in sorted(hours.items())}
 
-    def _pairs(self, sides: Mapping[SideKey, Side]) -> tuple[PairCost, ...]:
-        """Return all pairs that shared a device. The pair whose large slowdown is most certain comes first."""
+    def _pairs(self, sides: Mapping[VictimKey, VictimCost]) -> tuple[PairCost, ...]:
+        """Return all pairs that shared a device, in the order of `_rank`."""
         pairs = [
             PairCost(
                 device_type=device_type,
@@ -168,7 +167,7 @@ class AuditSums:
         return tuple(sorted(pairs, key=_rank))
 
     def _workloads(
-        self, sides: Mapping[SideKey, Side], estimates: Sequence[SlowdownEstimate]
+        self, sides: Mapping[VictimKey, VictimCost], estimates: Sequence[SlowdownEstimate]
     ) -> tuple[WorkloadCost, ...]:
         """Return the cost of sharing to each workload on each device type. The workload that lost most comes first."""
         alone: dict[tuple[str, str], float] = defaultdict(float)
@@ -199,7 +198,8 @@ class AuditSums:
 
 
 def _rank(pair: PairCost) -> tuple[float, float, tuple[str, str]]:
-    """Return the place of a pair: first by the lower end of its worst slowdown, measured ones before predicted ones."""
+    """Return the sort key of a pair: by the lower end of its worst slowdown, with measured pairs before predicted
+    ones."""
     lower = pair.worst_side.lower
     measured = any(side.origin is Origin.MEASURED for side in pair.sides)
     return -(lower if measured else 0.0 if math.isnan(lower) else lower / 100), -pair.device_hours, pair.names
@@ -213,7 +213,8 @@ def audit(
     *,
     on_cell: Callable[[int, int], None] | None = None,
 ) -> AuditReport:
-    """Audit a span of time. `on_cell` is told how many cells are done, of how many."""
+    """Return the audit of a span of time. `on_cell` gets the number of cells that are done and the number of all
+    cells."""
     labels = SiteLabels(settings, source.device_label_names())
     sums = AuditSums()
     first, last = math.floor(start_s / settings.cell_s), math.floor(end_s / settings.cell_s)

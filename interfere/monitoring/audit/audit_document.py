@@ -8,12 +8,12 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from interfere.data.cards.domain_section import slowdown_map
 from interfere.data.cards.domain_summary import domain_summaries, with_sorted_rows
-from interfere.data.cards.table_page import slowdown_map
 from interfere.data.tables import Table
 from interfere.monitoring.audit.advice import NextPair, Reason, Repairing
 from interfere.monitoring.audit.audit import AuditReport, WorkloadCost
-from interfere.monitoring.audit.sides import Origin, PairCost, Side, Verdict
+from interfere.monitoring.audit.known_slowdowns import Origin, PairCost, PairVerdict, VictimCost
 from interfere.monitoring.audit.slowdowns import Baseline
 from interfere.monitoring.reading import NotMeasured
 from interfere.records import PairMeasurement
@@ -37,7 +37,7 @@ from interfere.reports.numbers import format_hours as hours
 from interfere.sharing_modes import DEFAULT_MODE
 
 MAX_PAIRS, MAX_WORKLOADS, MAX_SHIFTS = 24, 20, 12  # rows that are shown unfolded: two rows are one pair
-VERDICT_TONE = {Verdict.KEEP: Tone.GOOD, Verdict.SEPARATE: Tone.BAD, Verdict.UNSURE: Tone.UNSURE}
+VERDICT_TONE = {PairVerdict.KEEP: Tone.GOOD, PairVerdict.SEPARATE: Tone.BAD, PairVerdict.UNSURE: Tone.UNSURE}
 TITLE = "What sharing GPUs costs here"
 MEASURED = doc.Series(name="measured", colour=doc.Colour.ORANGE)
 PREDICTED = doc.Series(name="predicted", colour=doc.Colour.GREY, is_assumed=True)
@@ -70,7 +70,7 @@ NOT_MEASURED = {
 
 
 def audit_document(report: AuditReport, source: str) -> Document:
-    """The report; `source` names where the monitoring data are from."""
+    """Return the report of an audit as a document; `source` names the origin of the monitoring data."""
     return Document(
         TITLE,
         (
@@ -90,14 +90,14 @@ def audit_document(report: AuditReport, source: str) -> Document:
 
 
 def _tone(report: AuditReport) -> Tone:
-    if any(pair.verdict is Verdict.SEPARATE for pair in report.pairs):
+    if any(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs):
         return Tone.BAD
     return Tone.GOOD if all(pair.is_known for pair in report.pairs) else Tone.UNSURE
 
 
 def _key_figures(report: AuditReport) -> Tiles:
     known = [pair for pair in report.pairs if all(side.origin is Origin.MEASURED for side in pair.sides)]
-    separate = [pair for pair in report.pairs if pair.verdict is Verdict.SEPARATE]
+    separate = [pair for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE]
     saved = sum(each.lost_before - each.lost_after for each in report.repairings)
     share = report.shared_hours / report.busy_hours if report.busy_hours else math.nan
     return Tiles(
@@ -129,14 +129,15 @@ def _key_figures(report: AuditReport) -> Tiles:
     )
 
 
-def _sides(pair: PairCost) -> tuple[Side, ...]:
-    """Return both sides of a pair, the most slowed first; a pair of two copies of one workload has one side."""
+def _sides(pair: PairCost) -> tuple[VictimCost, ...]:
+    """Return the costs of both victims of a pair, the most slowed first; a pair of two copies of one workload has one
+    cost."""
     first = pair.worst_side
     other = pair.sides[0] if pair.sides[1] is first else pair.sides[1]
     return (first, other) if pair.names[0] != pair.names[1] else (first,)
 
 
-def _slowdown(side: Side) -> Estimate:
+def _slowdown(side: VictimCost) -> Estimate:
     return Estimate(side.slowdown, side.lower, side.upper)
 
 
@@ -186,7 +187,7 @@ def _interval_plot(pairs: Sequence[PairCost]) -> list[doc.RowPlot]:
 
 
 def _heat_maps(report: AuditReport) -> list[Section]:
-    """Return one map per device type, of measured slowdowns beside one neighbour."""
+    """Return one map for each device type: the measured slowdowns of all pairs."""
     rows = tuple(
         PairMeasurement(
             victim=each.victim,
@@ -227,7 +228,7 @@ def _workloads(report: AuditReport) -> Section:
 
 
 def _changes(report: AuditReport) -> list[Section]:
-    separate = tuple(separate_text(pair) for pair in report.pairs if pair.verdict is Verdict.SEPARATE)
+    separate = tuple(separate_text(pair) for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE)
     parts: list[Part] = [Section("Separate", (Items(separate),))] if separate else []
     columns = (
         Column("pair", of=lambda shift: pair_text(shift.names)),
@@ -247,7 +248,7 @@ def _next_pairs(report: AuditReport) -> list[Section]:
 
 
 def _groups(report: AuditReport) -> list[Section]:
-    """Return a section on workloads beside several others; none where no device had three jobs."""
+    """Return a section on workloads beside several neighbours; no section where no device had three jobs."""
     columns = (
         Column("victim", of="victim"),
         Column("beside", of=lambda side: " + ".join(side.company)),
@@ -264,7 +265,7 @@ def _groups(report: AuditReport) -> list[Section]:
 
 
 def span(report: AuditReport) -> str:
-    """The time that was read."""
+    """Return the span of time that was audited, in words."""
     first, last = (
         datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M") for at_s in (report.start_s, report.end_s)
     )
@@ -301,15 +302,15 @@ def total(report: AuditReport) -> str:
     return text + (f" For another {hours(unknown)} of jobs in company the cost is unknown." if unknown > 0 else "")
 
 
-def interval(side: Side) -> str:
-    """Return the interval of the slowdown of one workload of a pair, marked where it is predicted."""
+def interval(side: VictimCost) -> str:
+    """Return the 95 % interval of a victim's slowdown in words, marked where it is predicted."""
     if side.origin is Origin.UNKNOWN:
         return "unknown"
     text = f"{format_slowdown(side.lower)} to {format_slowdown(side.upper)}"
     return text if side.origin is Origin.MEASURED else f"{text}, predicted"
 
 
-def evidence(side: Side) -> str:
+def evidence(side: VictimCost) -> str:
     """Return the evidence for a workload's slowdown, in words."""
     if side.origin is Origin.UNKNOWN:
         return "never seen alone, or no counter"
@@ -325,7 +326,7 @@ def pair_text(names: tuple[str, str]) -> str:
 
 
 def repairing_text(each: Repairing) -> str:
-    """Return a sentence with the estimated cost if the same jobs had been paired differently."""
+    """Return a sentence with the estimated cost of the same jobs in the best pairing."""
     saved, margin = each.lost_before - each.lost_after, 1.96 * each.saved_sd
     return (
         f"On {each.device_type}, paired otherwise, the same jobs would have lost {hours(each.lost_after)} instead of "
@@ -343,7 +344,7 @@ def separate_text(pair: PairCost) -> str:
 
 
 def next_pair_text(each: NextPair) -> str:
-    """A pair to measure, and why."""
+    """Return a sentence with a pair that is worth measuring, and the reason."""
     reason = REASONS[each.reason].format(alone=" and ".join(each.never_alone))
     if each.never_alone and each.reason is Reason.NEVER_TOGETHER:
         reason += f"; run {' and '.join(each.never_alone)} alone as well"
@@ -351,7 +352,7 @@ def next_pair_text(each: NextPair) -> str:
 
 
 def load_note(each: WorkloadCost) -> str:
-    """Return a note that input or load, rather than its neighbours, changes a workload's rate."""
+    """Return a note that input or load changes a workload's rate beside the same neighbours."""
     return (
         f"{each.workload}: its rate varies by {each.noise_sd:.0%} from one time to the next in the same company, so "
         "load or input confounds what sharing cost it."

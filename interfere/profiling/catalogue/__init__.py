@@ -60,7 +60,8 @@ def find_factory(name: str) -> "Factory | None":
 
 
 def _factory(architecture: Architecture | None, *sizes: Any) -> "Factory | None":
-    """Return a factory that calls an architecture's function with `sizes` and options; its module is imported here."""
+    """Return a factory that calls an architecture's function with `sizes` and options; the function's module is
+    imported."""
     if architecture is None:
         return None
     module, _, function = architecture[0].partition(":")

@@ -13,7 +13,7 @@ from interfere.profiling.static.traceable import Traceable
 
 
 def dcgan(batch: int, amp: bool = False, width: int = 64) -> Traceable:
-    """DCGAN on 64 × 64 images: a step of the critic, then one of the generator."""
+    """Return a training step of DCGAN on 64 × 64 images: first the critic, then the generator."""
     sizes = (8, 4, 2, 1)
     up: list[nn.Module] = [nn.ConvTranspose2d(100, width * 8, 4, bias=False), nn.BatchNorm2d(width * 8), nn.ReLU()]
     down: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
@@ -36,7 +36,8 @@ def dcgan(batch: int, amp: bool = False, width: int = 64) -> Traceable:
 
 
 def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
-    """A training step of CycleGAN: two generators of nine residual blocks, two critics, cycle and identity losses."""
+    """Return a training step of CycleGAN: two generators of nine residual blocks, two critics, cycle and identity
+    losses."""
     a_to_b, b_to_a, critic_a, critic_b = _translator(), _translator(), _patch_critic(), _patch_critic()
     image_a, image_b = torch.randn(batch, 3, pixels, pixels), torch.randn(batch, 3, pixels, pixels)
     generator_optimizer = torch.optim.Adam([*a_to_b.parameters(), *b_to_a.parameters()])
@@ -72,7 +73,7 @@ def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
 
 
 def adversarial(generator: nn.Module, critic: nn.Module, noise: Tensor, real: Tensor, *, amp: bool) -> Traceable:
-    """A training step of the critic on real and generated images, then one of the generator against the critic."""
+    """Return a training step of the critic on real and generated images, then of the generator against the critic."""
     generator_optimizer = torch.optim.Adam(generator.parameters())
     critic_optimizer = torch.optim.Adam(critic.parameters())
 

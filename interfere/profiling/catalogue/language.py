@@ -37,7 +37,8 @@ class LstmModel(nn.Module):
 
 
 def lstm_wikitext(batch: int, amp: bool = False, clip_norm: float | None = None) -> Traceable:
-    """A training step of an LSTM over 35 words of Wikitext-2; Gavel's script clips the gradient, Lucid's does not."""
+    """Return a training step of an LSTM over 35 words of Wikitext-2; Gavel's script clips the gradient, Lucid's does
+    not."""
     model = LstmModel()
     words, next_words = (torch.randint(WIKITEXT_WORDS, (35, batch)) for _ in range(2))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -49,7 +50,7 @@ def lstm_wikitext(batch: int, amp: bool = False, clip_norm: float | None = None)
 
 
 class Attention(nn.Module):
-    """Attention whose scores, softmax, dropout and weighted sum are each a kernel of their own."""
+    """Attention in which scores, softmax, dropout and weighted sum are separate kernels."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ class Layer(nn.Module):
 
 
 class TranslationModel(nn.Module):
-    """The base Transformer; `tied` uses one matrix for target words and output."""
+    """The base Transformer for translation; with `tied`, target words and output share a matrix."""
 
     def __init__(self, *, tied: bool, width: int = 512, heads: int = 8, depth: int = 6) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ class TranslationModel(nn.Module):
 
 
 def transformer_multi30k(batch: int, amp: bool = False, tied: bool = True) -> Traceable:
-    """A training step of translation with a Transformer. Gavel's command ties the output matrix, Lucid's does not."""
+    """Return a training step of a translating Transformer. Gavel's command ties the output matrix, Lucid's does not."""
     model = TranslationModel(tied=tied)
 
     def loss(length: int = USUAL_LENGTH) -> Tensor:
@@ -141,7 +142,7 @@ class BertModel(nn.Module):
 
 
 def bert_squad(batch: int, amp: bool = False) -> Traceable:
-    """A training step of BERT-base on SQuAD, 384 tokens a sample."""
+    """Return a training step of BERT-base on SQuAD, 384 tokens a sample."""
     model = BertModel()
     words, start, end = (
         torch.randint(BERT_WORDS, (batch, SQUAD_LENGTH)),

@@ -16,7 +16,8 @@ MOVIES, VIEWERS = 3_706, 6_040  # ML-1M
 
 
 def autoencoder(batch: int, amp: bool = False, hidden: int = 200) -> Traceable:
-    """Training of an autoencoder over items; one step is a pass over all users, as Gavel's script reports it."""
+    """Return the training of an autoencoder over items; a step is a pass over all users, as Gavel's script reports
+    it."""
     model = nn.Sequential(nn.Linear(ITEMS, hidden), nn.Tanh(), nn.Linear(hidden, ITEMS))
     ratings = torch.rand(batch, ITEMS)
 
@@ -46,7 +47,7 @@ class NeuMf(nn.Module):
 
 
 def neumf(batch: int, amp: bool = False) -> Traceable:
-    """A training step of NeuMF, which predicts clicks; Lucid's script trains it by SGD with momentum."""
+    """Return a training step of NeuMF, which predicts clicks; Lucid's script trains by SGD with momentum."""
     model = NeuMf()
     user, item, click = torch.randint(VIEWERS, (batch,)), torch.randint(MOVIES, (batch,)), torch.rand(batch, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)

@@ -28,7 +28,7 @@ class ActorCritic(nn.Module):
 
 
 def a3c() -> Traceable:
-    """A rollout and an update of each A3C worker: a reported step is one step of every worker."""
+    """Return a rollout and an update of every A3C worker, which together are a reported step."""
     model = ActorCritic()
     frames, returns = torch.randn(ROLLOUT, 1, 1, FRAME, FRAME), torch.randn(ROLLOUT, 1, 1)
     optimizer = torch.optim.Adam(model.parameters(), amsgrad=True)
@@ -47,7 +47,7 @@ def a3c() -> Traceable:
 
 
 def ppo(batch: int, amp: bool = False) -> Traceable:
-    """One PPO update on a batch, with the batch's share of the collection of actions.
+    """Return a PPO update on a batch, with the batch's share of the collection of actions.
 
     A reported step collects 2,048 actions and passes over them ten times.
     """

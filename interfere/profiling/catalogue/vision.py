@@ -16,7 +16,7 @@ CIFAR, IMAGENET = (32, 10), (224, 1000)  # (pixels a side, classes)
 
 
 def classify(model: nn.Module, batch: int, data: tuple[int, int], amp: bool, momentum: float = 0.9) -> Traceable:
-    """A training step of an image classifier: cross entropy and SGD. The CIFAR-10 scripts use momentum."""
+    """Return a training step of an image classifier: cross entropy and SGD. The CIFAR-10 scripts use momentum."""
     pixels, classes = data
     images, labels = torch.randn(batch, 3, pixels, pixels), torch.randint(classes, (batch,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum, weight_decay=5e-4)
@@ -26,7 +26,7 @@ def classify(model: nn.Module, batch: int, data: tuple[int, int], amp: bool, mom
 def conv_norm(
     i: int, o: int, kernel: int, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = nn.ReLU
 ) -> nn.Module:
-    """A convolution, then batch norm, then an activation."""
+    """Return a convolution, a batch norm and, with `act`, an activation."""
     layers: list[nn.Module] = [
         nn.Conv2d(i, o, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(o),
@@ -67,17 +67,17 @@ def _resnet(blocks: tuple[int, ...], bottleneck: bool, pixels: int, classes: int
 
 
 def resnet18(batch: int, amp: bool = False, data: tuple[int, int] = CIFAR) -> Traceable:
-    """A training step of ResNet-18."""
+    """Return a training step of ResNet-18."""
     return classify(_resnet((2, 2, 2, 2), False, *data), batch, data, amp)
 
 
 def resnet50(batch: int, amp: bool = False, momentum: float = 0.9) -> Traceable:
-    """A training step of ResNet-50 on ImageNet."""
+    """Return a training step of ResNet-50 on ImageNet."""
     return classify(_resnet((3, 4, 6, 3), True, *IMAGENET), batch, IMAGENET, amp, momentum)
 
 
 def vgg11(batch: int, amp: bool = False) -> Traceable:
-    """A training step of VGG-11 with batch norm on CIFAR-10."""
+    """Return a training step of VGG-11 with batch norm on CIFAR-10."""
     layers: list[nn.Module] = []
     i = 3
     for o in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
@@ -120,7 +120,7 @@ class InvertedResidual(nn.Module):
 
 
 def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
-    """A training step of MobileNetV2, width 1, on CIFAR-10."""
+    """Return a training step of MobileNetV2, width 1, on CIFAR-10."""
     layers: list[nn.Module] = [conv_norm(3, 32, 3, act=nn.ReLU6)]
     i = 32
     for expand, o, count, stride in (
@@ -140,7 +140,7 @@ def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
 
 
 def mobilenet_v3(batch: int, amp: bool = False, momentum: float = 0.9) -> Traceable:
-    """A training step of MobileNetV3-Large on ImageNet."""
+    """Return a training step of MobileNetV3-Large on ImageNet."""
     blocks = (
         (3, 16, 16, 0, 0, 1),
         (3, 64, 24, 0, 0, 2),
@@ -171,7 +171,7 @@ def mobilenet_v3(batch: int, amp: bool = False, momentum: float = 0.9) -> Tracea
 
 
 def efficientnet_b0(batch: int, amp: bool = False) -> Traceable:
-    """A training step of EfficientNet-B0 on CIFAR-10."""
+    """Return a training step of EfficientNet-B0 on CIFAR-10."""
     layers: list[nn.Module] = [conv_norm(3, 32, 3, act=nn.SiLU)]
     i = 32
     for expand, o, count, kernel, stride in (

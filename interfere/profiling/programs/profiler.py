@@ -68,7 +68,7 @@ class RunRecording:
 
     @property
     def pinning_problem(self) -> str:
-        """Return the reason why a run pinned to a core does not represent it; empty where it does."""
+        """The reason why a run left the core to which it was pinned; empty where it did not."""
         if not self.max_strayed or self.recording.core is None:
             return ""
         return f"{self.recording.name}: {self.max_strayed} of its processes left the core they were pinned to"
@@ -83,7 +83,7 @@ def run_recording(
     *,
     core: int | None,
 ) -> RunRecording:
-    """Arrange the step marks and samples of a run as arrays. `end_s` is when the command ended or was told to end."""
+    """Return the step marks and samples of a run as arrays. `end_s` is when the command ended or was told to end."""
     columns = ("monotonic_s", "cpu_s", "wait_s", "core_busy_s")
     table = np.array(
         [[NAN if row[column] is None else row[column] for column in columns] for row in samples], dtype=np.float64
@@ -134,7 +134,7 @@ FIRST, SECOND, BOTH = frozenset({0}), frozenset({1}), frozenset({0, 1})  # the j
 
 
 class ProgramRunError(Exception):
-    """A command did not do what a measurement needs."""
+    """The error of a command that did not do what a measurement needs."""
 
     def __init__(self, run: ProgramRun, problem: str) -> None:
         self.run, self.problem = run, problem
@@ -151,13 +151,14 @@ class ProgramProfiler:
     """Profiles commands by their names, all under the same conditions, in numbered folders below `folder`."""
 
     def __init__(self, folder: Path, config: "CommandConfig", core: int | None) -> None:
-        """`core` is the CPU core to which commands are pinned; None: the environment decides where they run."""
+        """Keep the commands; `core` is the CPU core to which they are pinned, None where the environment decides."""
         self.folder, self.config, self.core = folder, config, core
         self.commands = {command.name: command for command in config.commands}
         self._clocks_s = deque[float](maxlen=CLOCKS_KEPT)
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """Profile one command over several starts. Raises UnfitError where it cannot be measured."""
+        """Return the profile of a command over several starts. Raises UnfitError where the command cannot be
+        measured."""
         command = self.commands[workload]
         gpu_samples: list[GpuSample] = []
         before_bytes = memory_before(self.config.gpu_uuid)
@@ -169,7 +170,7 @@ class ProgramProfiler:
         return SoloMeasurement(profile=profile, steal_frac=measured.steal_frac)
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
-        """Measure one block: A alone, A and B together, B alone. A rejected block holds the reason."""
+        """Return a measured block: A alone, A and B together, B alone. A rejected block holds the reason."""
         started_at_s = time.time()
         slices: list[Slice] = []
         try:
@@ -240,9 +241,9 @@ class ProgramProfiler:
     def _measure_window(
         self, slices: list[Slice], running: frozenset[int], *runs: ProgramRun, may_end: bool = False
     ) -> None:
-        """Wait for at least `window_s`, and until each run has made enough steps; append the slices of the window.
+        """Wait for at least `window_s`, and until all runs have made enough steps; append the slices of the window.
 
-        With `may_end` a run may end within the window, when it did its work and made enough steps in it.
+        With `may_end` a run may end within the window, if it succeeded and made enough steps in the window.
         """
         start_s, limit_s = time.monotonic(), max(self.config.limit_s, self.config.window_s)
         slice_start_s, clock_s = start_s, self._measure_clock()
@@ -271,7 +272,7 @@ class ProgramProfiler:
                 raise ProgramRunError(unfinished[0], f"{problem}, {MIN_STEPS} and {MIN_MARKS} are needed")
 
     def _measure_clock(self) -> float:
-        """CPU seconds of a short piece of fixed work on the measured core; NaN without a core."""
+        """Return the CPU seconds of a short piece of fixed work on the measured core; NaN without a core."""
         if self.core is None:
             return NAN
         own_cores = os.sched_getaffinity(0)
@@ -289,7 +290,7 @@ class ProgramProfiler:
 
 
 def _time_of_success(run: ProgramRun) -> float:
-    """Return the monotonic time at which a run ended with exit code 0; 0 where it did not."""
+    """Return the monotonic time at which a run ended with exit code 0; 0 for any other run."""
     return run.exit.monotonic_s if run.exit and run.exit.exit_code == 0 else 0.0
 
 
@@ -306,7 +307,7 @@ def _has_enough_steps(run: ProgramRun, start_s: float) -> bool:
 
 
 def _wait_and_refresh(runs: Sequence[ProgramRun]) -> None:
-    """Wait a moment and read what the runs recorded. Raises ProgramRunError when a command has ended."""
+    """Wait a moment and read the records of the runs. Raises ProgramRunError when a command has ended."""
     time.sleep(POLL_S)
     for run in runs:
         run.refresh()
@@ -327,7 +328,7 @@ START_GUESS_S = 2.0  # of one start, for the time left
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandConfig(MeasuringConfig):
-    """The measurement of commands that are not ours, each started anew for every block."""
+    """The measurement of arbitrary commands, which are started anew for every block."""
 
     commands: tuple[Command, ...]
     max_blocks: int = MAX_BLOCKS
@@ -404,7 +405,8 @@ class CommandConfig(MeasuringConfig):
 
     @contextmanager
     def open_profiler(self, raw_folder: Path) -> Iterator[ProgramProfiler]:
-        """Choose the core, and keep off it until the context is left. Commands are started when they are measured."""
+        """Choose the core, and keep this thread off the core until the context is left. Commands start when they are
+        measured."""
         core = affinity.pick_core(self.core) if self.on_core else None
         with nullcontext() if core is None else affinity.avoid_cores(core):
             yield ProgramProfiler(raw_folder / "runs", self, core)
@@ -414,9 +416,9 @@ class CommandConfig(MeasuringConfig):
         return 0.0
 
     def expected_solo_s(self) -> float:
-        """Return the seconds that profiling one command alone is expected to take."""
+        """Return the expected seconds for profiling a command alone."""
         return self.repeats * (START_GUESS_S + self.window_s)
 
     def expected_block_s(self, members: WorkloadGroup) -> float:
-        """Return the seconds that one block is expected to take: two starts and three windows."""
+        """Return the expected seconds for a block: two starts and three windows."""
         return len(members) * START_GUESS_S + 3 * self.window_s

@@ -48,7 +48,7 @@ LOG, SPOOL, EVENTS, SAMPLES = "log.txt", "spool.jsonl", "events.jsonl", "samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExit:
-    """The exit status of the first process of a command. `str` gives it in words."""
+    """The exit status of the first process of a command; as a string, the status in words."""
 
     monotonic_s: float
     exit_code: int
@@ -120,17 +120,17 @@ class ProgramRun:
 
     @property
     def name(self) -> str:
-        """Name of the command."""
+        """The name of the command."""
         return self.command.name
 
     @property
     def log(self) -> Path:
-        """File with what the command printed."""
+        """The file with the output of the command."""
         return self.folder / LOG
 
     @property
     def marks(self) -> list[progress.Mark]:
-        """The step marks of the process that marked most steps: of ranks in lockstep one counts, not their sum."""
+        """The step marks of the process with most steps: ranks in lockstep are not added up."""
         return max(self._marks_by_writer.values(), key=lambda marks: marks[-1].steps, default=[])
 
     def steps_since(self, start_s: float) -> tuple[float, int]:
@@ -139,7 +139,7 @@ class ProgramRun:
         return (steps[-1] - steps[0], len(steps)) if steps else (0.0, 0)
 
     def refresh(self) -> None:
-        """Read what the run recorded since the last call. Raises UnfitError for a broken command or supervisor."""
+        """Read what was recorded since the last call. Raises UnfitError for a broken command or supervisor."""
         self._read_marks()
         assert self._supervisor is not None
         supervisor_runs = self._supervisor.poll() is None
@@ -238,7 +238,7 @@ class ProgramRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """Which command to start and how: one line of JSON on the supervisor's standard input."""
+    """The command to start and its limits: one line of JSON on the supervisor's standard input."""
 
     command: Command
     core: int | None = None  # to pin the command to; None: it is not pinned

@@ -15,41 +15,11 @@ SPLIT_K_DEPTH = 512  # part of the inner dimension that one block sums, where li
 BLOCK_ELEMENTS = 1024  # elements of one block of an elementwise kernel: 256 threads with 4 each
 
 _WITHOUT_COST = (  # operators that neither compute nor move anything
-    "view",
-    "_unsafe_view",
-    "reshape",
-    "t",
-    "transpose",
-    "permute",
-    "expand",
-    "slice",
-    "select",
-    "split",
-    "unbind",
-    "squeeze",
-    "unsqueeze",
-    "detach",
-    "alias",
-    "as_strided",
-    "chunk",
-    "narrow",
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "split_with_sizes",
-    "unfold",
-    "diagonal",
-    "_reshape_alias",
-    "lift_fresh",
-    "resize_",
-    "set_",
-    "_local_scalar_dense",
-    "is_same_size",
-    "movedim",
-    "view_as_real",
-    "view_as_complex",
+    *("view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand"),
+    *("slice", "select", "split", "unbind", "squeeze", "unsqueeze", "detach"),
+    *("alias", "as_strided", "chunk", "narrow", "empty", "empty_like", "empty_strided"),
+    *("new_empty", "new_empty_strided", "split_with_sizes", "unfold", "diagonal", "_reshape_alias", "lift_fresh"),
+    *("resize_", "set_", "_local_scalar_dense", "is_same_size", "movedim", "view_as_real", "view_as_complex"),
 )
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _GATHERS = ("embedding", "index", "index_select", "gather", "embedding_bag", "_embedding_bag", "take_along_dim")
@@ -58,7 +28,7 @@ _RECURRENT = "rnn"  # our own operator: see `recurrent`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost:
-    """Cost of one call of one operator."""
+    """The cost of a call of an operator."""
 
     name: str
     flops: float
@@ -71,7 +41,7 @@ class OperatorCost:
 
 
 def operator_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost | None:
-    """Return the cost of one operator call; None for an operator that moves and computes nothing."""
+    """Return the cost of an operator call; None for an operator that moves and computes nothing."""
     packet = func._overloadpacket
     namespace, _, name = str(packet).partition(".")
     if namespace == "prim" or name in _WITHOUT_COST or func.is_view:
@@ -146,5 +116,5 @@ def _distinct(tensors: list[Any]) -> list[Any]:
 
 
 def _traffic_bytes(tensor: Any) -> int:
-    """Return the bytes that a kernel must fetch for a tensor: for an expanded tensor at most its storage."""
+    """Return the bytes that a kernel must fetch for a tensor; an expanded tensor needs no more than its storage."""
     return min(int(tensor.numel()) * int(tensor.element_size()), int(tensor.untyped_storage().nbytes()))

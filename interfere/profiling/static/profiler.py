@@ -24,15 +24,15 @@ LIMIT_S = 600.0  # seven billion parameters take half a minute; a trace that tak
 
 
 class StaticProfiler:
-    """Profiles jobs alone on a device type by tracing them. Nothing runs, and the device need not be there."""
+    """Profiles jobs alone on a device type by tracing them: no job runs, and no device is needed."""
 
     def __init__(self, device_type: str, *, limit_s: float = LIMIT_S) -> None:
-        """Raises NotFoundError for a device type whose peak rates are unknown."""
+        """Keep the device type. Raises NotFoundError for a device type whose peak rates are unknown."""
         require_peak_rates(device_type)
         self.device_type, self.limit_s = device_type, limit_s
 
     def profile_solo(self, workload: str) -> SoloMeasurement:
-        """Static profile of a catalogue name or a user's `module:factory`; no third process can disturb it.
+        """Return the static profile of a catalogue name or a user's `module:factory`; no third process can disturb it.
 
         Raises NotFoundError for an unknown name, InvalidInputError for a factory that cannot be traced, and UnfitError
         when the tracing process ends by itself or takes longer than `limit_s`.

@@ -57,7 +57,7 @@ def memory_time_s(cost: OperatorCost, device: DeviceType) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedProfiles:
-    """Profiles after static facts were added, and the workloads that got some or got none."""
+    """Profiles after static facts were added, and the workloads with and without such facts."""
 
     jobs: tuple[JobProfile, ...]
     traced: tuple[str, ...]  # workloads with static facts
@@ -103,9 +103,9 @@ def static_profile(trace: StaticTrace, workload: str, device: str) -> JobProfile
 def attach_static(
     jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory | None] = find_factory
 ) -> AttachedProfiles:
-    """Add static facts to every job for which `lookup` returns a factory, on a device whose peak rates are known.
+    """Add static facts to every job for which `lookup` returns a factory, on device types with known peak rates.
 
-    A job that already has kernels or one of these facts is left unchanged: measured and traced facts are never mixed.
+    A job that already has kernels or static facts is left unchanged: measured and traced facts are never mixed.
     """
     traces: dict[str, StaticTrace | None] = {}
 

@@ -24,7 +24,8 @@ from interfere.profiling.static.traceable import Factory, Traceable, build_trace
 
 @contextmanager
 def gpu_dispatch() -> Iterator[None]:
-    """Dispatch dropout, attention and recurrent layers as one operator each, and encoder layers in parts."""
+    """Dispatch dropout, attention and recurrent layers as one operator each, as a GPU does, and encoder layers in
+    parts."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -90,7 +91,7 @@ class MemoryUse(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticTrace:
-    """The operators and the memory of one step of a job, after a first step; the same for any device."""
+    """The operators and the memory of a step of a job after a first step, the same for any device."""
 
     calls: tuple[tuple[OperatorCost, int], ...]  # distinct operators with their calls in one step, in order
     model_bytes: float
@@ -103,19 +104,19 @@ class StaticTrace:
 
     @property
     def flops(self) -> float:
-        """FLOPs of one reported step."""
+        """The FLOPs of a reported step."""
         return self.repeats * sum(cost.flops * calls for cost, calls in self.calls)
 
     @property
     def bytes(self) -> float:
-        """The bytes moved in one reported step: the operands of every operator, without any caching."""
+        """The bytes moved in a reported step: the operands of every operator, without any caching."""
         return self.repeats * sum(cost.bytes * calls for cost, calls in self.calls)
 
 
 def trace_step(factory: Factory, name: str = "the factory") -> StaticTrace:
-    """Trace the second step of a job, after the first one has made gradients and optimizer state.
+    """Return the trace of a job's second step; the first step made gradients and optimizer state.
 
-    `name` is what an error calls the job. Raises InvalidInputError for a job that cannot be traced.
+    `name` is the name of the job in errors. Raises InvalidInputError for a job that cannot be traced.
     """
     import torch
 
@@ -195,7 +196,7 @@ def _fake_tensor_mode() -> Any:
 
 
 class _StorageTracker:
-    """Tracks the memory that is alive, by its use, and the largest sums so far."""
+    """The memory that is alive, by use, and the largest sums so far."""
 
     def __init__(self) -> None:
         self._storages: dict[int, tuple[Any, int, MemoryUse]] = {}  # weak reference, bytes, use

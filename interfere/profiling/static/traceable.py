@@ -18,7 +18,7 @@ StepFunction = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traceable:
-    """One job to trace. A job without optimizers is inference."""
+    """A job to trace: modules, a step, and for training its optimizers."""
 
     modules: "tuple[nn.Module, ...]"
     step: StepFunction
@@ -40,9 +40,10 @@ def training(
     repeats: int = 1,
     largest: "Callable[[], torch.Tensor] | None" = None,
 ) -> Traceable:
-    """A training step of one model: forward, backward, update. `amp` computes in half precision where autocast does.
+    """Return a training step of a model: forward, backward, update. `amp` computes in half precision where autocast
+    does.
 
-    `loss` computes the loss of a usual input, and `largest` that of the largest one, where inputs differ in size.
+    `loss` computes the loss of a usual input, and `largest` the loss of the largest input, where inputs differ in size.
     """
     import torch
 
@@ -65,7 +66,7 @@ def training(
 
 
 def inference(model: "nn.Module", forward: "Callable[[], torch.Tensor]", *, amp: bool = False) -> Traceable:
-    """An inference step of one model: forward only."""
+    """Return an inference step of a model: the forward pass alone."""
     import torch
 
     model.eval()

@@ -13,20 +13,14 @@ for _module in ("vision", "language", "training", "arrays"):  # each enters its 
 
 # Subsets for runs of a few minutes; each keeps the variety, from always busy to mostly idle.
 EIGHT = (
-    "resnet-train",
-    "resnet-input",
-    "bert-infer",
-    "bert-serve",
-    "gpt-decode",
-    "stream",
-    "request-server",
-    "rl-rollout",
+    *("resnet-train", "resnet-input", "bert-infer", "bert-serve", "gpt-decode"),
+    *("stream", "request-server", "rl-rollout"),
 )
 TWELVE = (*EIGHT, "dlrm-train", "lstm-train", "gemm", "spectrogram")
 
 
 def expand_names(spec: str) -> tuple[str, ...]:
-    """Return the names in a comma-separated list, in which `all`, `eight` and `twelve` stand for their sets.
+    """Return the names in a comma-separated list, in which `all`, `eight` and `twelve` stand for sets of workloads.
 
     Raises InvalidInputError for an empty list.
     """
@@ -39,14 +33,14 @@ def expand_names(spec: str) -> tuple[str, ...]:
 
 
 def needs_torch(name: str) -> bool:
-    """Return whether a built-in workload runs torch. False for users' workloads, which import what they need."""
+    """Return whether a built-in workload runs torch; False for users' workloads, which import what they need."""
     return name in BUILT_IN and BUILT_IN[name].framework == "torch"
 
 
 def check_names(workloads: tuple[str, ...]) -> None:
-    """Refuse duplicates, and names that are neither built in nor `module:factory`. Imports nothing of the user's.
+    """Raise InvalidInputError for a duplicate, NotFoundError for a name that is neither built in nor `module:factory`.
 
-    Raises InvalidInputError or NotFoundError.
+    Nothing of the user's is imported.
     """
     if len(set(workloads)) != len(workloads):
         duplicates = sorted({name for name in workloads if workloads.count(name) > 1})

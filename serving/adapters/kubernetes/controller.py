@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from interfere.client import PolicyClient
 from interfere.errors import ConflictError, InterfereError, NotFoundError
@@ -27,7 +26,7 @@ from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.round import Advisor, Round, run_rounds
+from interfere.serving.adapters.round import Advisor, Round, repeat, run_rounds
 from interfere.serving.adapters.windows import CombinedMarks
 
 _log = logging.getLogger("interfere.kubernetes")
@@ -36,7 +35,7 @@ LEASE_NAME = "interfere-controller"
 
 
 def controller_metrics() -> AdapterMetrics:
-    """The metrics of a controller."""
+    """Return the metrics of a controller, without values."""
     return AdapterMetrics(
         "kubernetes",
         {
@@ -114,7 +113,7 @@ class Controller:
                 self._settings.device_class,
             )
         except InterfereError as error:
-            _log.warning("the DeviceClass is not known: %s", " ".join(str(error).split()))
+            _log.warning("the DeviceClass is not known: %s", error.one_line)
 
     def _release(self) -> None:
         """Release pods that were gated for too long. The leader acts at once and other replicas a second later, so
@@ -129,18 +128,6 @@ class Controller:
         thread = threading.Thread(target=repeat, args=(name, interval_s, act, self.stop), name=name, daemon=True)
         thread.start()
         return thread
-
-
-def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading.Event) -> None:
-    """Call a function again and again, with pauses, until stopped. Errors of the function are logged."""
-    while not stop.is_set():
-        try:
-            act()
-        except InterfereError as error:
-            _log.warning("%s: %s", name, " ".join(str(error).split()))
-        except Exception:  # a bug must not end what keeps pods from waiting
-            _log.exception("%s failed; it is tried again", name)
-        stop.wait(interval_s)
 
 
 class Lease:
@@ -168,7 +155,7 @@ class Lease:
         except ConflictError:
             pass  # another replica was faster
         except InterfereError as error:
-            _log.warning("the lease is not renewed: %s", " ".join(str(error).split()))
+            _log.warning("the lease is not renewed: %s", error.one_line)
         return self.held
 
     def release(self) -> None:

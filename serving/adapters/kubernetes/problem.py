@@ -48,9 +48,9 @@ def _node_of(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
 
 
 def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Replace a start by a wait where its node has too little CPU or host memory left.
+    """Return the actions with each start replaced by a wait where its node has too little free CPU or host memory.
 
-    The actions are taken in order, and each start reduces what the later starts find. The check is needed because
+    The actions are taken in order, and each start reduces the resources for later starts. The check is needed because
     matching considers GPUs alone, and because a nodeSelector cannot be taken back.
     """
     free, pods = dict(problem.free), problem.candidates_by_id
@@ -194,8 +194,8 @@ def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
 
 
 def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) -> Gpu | None:
-    """Return the GPU that a pod holds: the one of its claim, else of HAMi's annotation, else the only one of its
-    node."""
+    """Return the GPU that a pod holds: the GPU of its claim, or of HAMi's annotation, or the only GPU of its node; None
+    where the GPU is unknown."""
     if claim is not None and claim.devices:
         return gpus.get(claim.devices[0].key)
     if pod.node and pod.note(names.HAMI_ALLOCATED):
@@ -237,7 +237,7 @@ def offered_gpus(
 
 
 def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Device:
-    """A GPU with a free seat as decisions see it."""
+    """Return a GPU with a free seat as a device of a decision problem."""
     return Device(
         id=gpu.id,
         type=gpu.type,

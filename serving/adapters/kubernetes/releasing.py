@@ -132,7 +132,7 @@ def _listed(api: ClusterApi, path: str) -> list[JsonObject] | None:
     try:
         return api.list(path)[0]
     except InterfereError as error:
-        _log.warning("gates are removed without %s: %s", path, " ".join(str(error).split()))
+        _log.warning("gates are removed without %s: %s", path, error.one_line)
         return None
 
 

@@ -30,7 +30,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSettings(AdapterSettings):
-    """All settings of the adapter. `window_s` is the longest time that a pod is gated, whatever happens."""
+    """All settings of the adapter. `window_s` limits the time that a pod is gated, even where server and controller are
+    away."""
 
     mode: Mode = Mode.OBSERVE
     cluster: str = "kubernetes"
@@ -51,7 +52,7 @@ class KubernetesSettings(AdapterSettings):
     prometheus_token_file: Path | None = None  # holds a bearer token
     metrics_port: int = 0  # 0: none
 
-    POSITIVE: ClassVar[tuple[str, ...]] = (*AdapterSettings.POSITIVE, "writes_per_s", "burst", "stale_s", "lease_s")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "metrics_port", "seats")
 
     def device_type(self, product: str) -> str:
         """Return the device type of a product name; the product name itself where the settings name none."""

@@ -68,7 +68,7 @@ def advise(
                 if settings.metrics:
                     written.write(settings.metrics)
             except UnfitError as error:  # advice goes on without
-                logging.getLogger("interfere.slurm").warning("%s", " ".join(str(error).split()))
+                logging.getLogger("interfere.slurm").warning("%s", error.one_line)
 
         def report(done: "SlurmRound") -> None:
             if as_json:

@@ -184,7 +184,7 @@ class SlurmJob:
 
     @property
     def shards(self) -> int:
-        """The number of shards of one GPU that the job requests; 0 when it requests anything else."""
+        """The number of shards of one GPU that the job requests; 0 for a job with any other request."""
         request = _REQUEST.fullmatch(self.tres)
         return int(request["count"] or 1) if request else 0
 

@@ -272,7 +272,7 @@ class SlurmPort:
             try:
                 rejected = self._slurm.apply(changes)
             except UnavailableError as error:  # some may have been applied: the next round reads which
-                _log.warning("updates were interrupted: %s", " ".join(str(error).split()))
+                _log.warning("updates were interrupted: %s", error.one_line)
                 self._metrics.add("races_total", "kind", "timeout")
             else:
                 for edit in changes:

@@ -49,8 +49,8 @@ class Edit:
 
 
 def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant_bytes: float = NAN) -> Edit:
-    """Return an edit that assigns a pending job to one GPU and lets it start. `grant_bytes`: memory granted to the
-    job there; NaN: none."""
+    """Return an edit that assigns a pending job to one GPU and lets the job start. `grant_bytes`: memory granted to the
+    job on the GPU; NaN for no grant."""
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""
@@ -135,7 +135,7 @@ class SlurmCommands:
         return read_jobs(self._run("squeue", "--json"), self._only_user)
 
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes."""
+        """Return all nodes."""
         return read_nodes(self._run("sinfo", "--json"))
 
     def apply(self, edits: Sequence[Edit]) -> tuple[Rejection, ...]:

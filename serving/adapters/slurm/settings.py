@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import ClassVar
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import NAN
@@ -74,6 +75,8 @@ class SlurmSettings(AdapterSettings):
     metrics: Path | None = None  # a file for the textfile collector of Prometheus' node exporter
     most_deferred_s: float = 1800.0  # a job that waited this long is not deferred any more: its priority decides
     lookback_s: float = 240.0  # less than MinJobAge (300 s): older jobs may be forgotten by Slurm
+
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "most_deferred_s")
 
     @property
     def grants_memory(self) -> bool:

@@ -12,8 +12,8 @@ from interfere.data.traces import read_trace
 from interfere.errors import ConflictError
 from tests.data.importers import test_helios, test_philly
 from tests.data.importers.kernels import test_nsight, test_orion
-from tests.data.importers.monitored_site import answer, write
-from tests.data.importers.monitoring import test_dcgm
+from tests.monitoring import test_dcgm_import
+from tests.monitoring.monitored_site import answer, write
 
 
 def run(*arguments: object, out: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_options_of_nsight_and_orion(tmp_path: Path) -> None:
 
 
 def test_options_of_dcgm(tmp_path: Path) -> None:
-    results = test_dcgm.with_steps()["data"]["result"]
+    results = test_dcgm_import.with_steps()["data"]["result"]
     for one in results:
         one["metric"]["app"] = one["metric"]["pod"].upper()
     path = write(tmp_path, answer(*results))

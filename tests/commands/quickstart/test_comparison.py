@@ -2,13 +2,14 @@
 
 import pytest
 
-from interfere.commands.quickstart.comparison import Comparison, MeasuringTime, Verdict, compare
-from interfere.commands.quickstart.slowdowns import (
-    Interval,
-    Knowledge,
-    Slowdown,
+from interfere.commands.quickstart.estimates import Interval, Knowledge, Slowdown
+from interfere.commands.quickstart.pairings import (
+    Comparison,
+    MeasuringTime,
+    Verdict,
     all_pairs,
     choose_random_pairing,
+    compare,
     directions,
     greedy_pairing,
 )

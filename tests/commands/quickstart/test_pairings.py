@@ -2,13 +2,11 @@
 
 import pytest
 
-from interfere.commands.quickstart.comparison import comparison_row
-from interfere.commands.quickstart.slowdowns import (
-    Evidence,
-    Knowledge,
-    Slowdown,
+from interfere.commands.quickstart.estimates import Evidence, Knowledge, Slowdown
+from interfere.commands.quickstart.pairings import (
     all_pairings,
     all_pairs,
+    comparison_row,
     directions,
     distinct_pairs,
     greedy_pairing,

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from interfere.commands.quickstart.comparison import Verdict
-from interfere.commands.quickstart.document import quickstart_document
-from interfere.commands.quickstart.run import Findings, RunFolder, RunSettings, run_quickstart
-from interfere.commands.quickstart.slowdowns import (
-    Direction,
+from interfere.commands.quickstart.document import Findings, quickstart_document
+from interfere.commands.quickstart.estimates import Direction
+from interfere.commands.quickstart.pairings import (
+    Verdict,
     all_pairs,
     choose_held_out,
     choose_random_pairing,
     directions,
 )
+from interfere.commands.quickstart.run import RunFolder, RunSettings, run_quickstart
 from interfere.reports.html_page import html_page
 from interfere.reports.terminal import TerminalDocument
 from tests.commands.quickstart.injected import NAMES, PAIRING, InjectedStages, true_slowdowns

@@ -51,7 +51,7 @@ NO_VALUE = ("", "n/a", "nan", "(!) n/a")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchColumn:
-    """The column in which a format gives one number of a launch."""
+    """The column in which a format gives a number of a kernel launch."""
 
     names: tuple[str, ...]  # that it goes by; case is ignored
     units: Mapping[str, float] = field(default_factory=lambda: {"": 1.0})  # the first where the file names none
@@ -64,7 +64,8 @@ class LaunchColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchColumns:
-    """The columns of one format: the name of a kernel, and the field of `KernelLaunch` that each other one fills.
+    """The columns of a format: the column of kernel names, and for each field of `KernelLaunch` the column that fills
+    it.
 
     `read_bytes` and `written_bytes` add up to `bytes`; `footprint` is counted and left out, for its unit is unknown.
     """
@@ -74,7 +75,7 @@ class LaunchColumns:
     how_to_export: str
 
     def field_of_name(self) -> dict[str, str]:
-        """Return the field that each column, or each metric of a details page, fills; by its name in lower case."""
+        """Return the field of each column, or of each metric of a details page, by the name in lower case."""
         return {name.lower(): field for field, column in self.of_field.items() for name in column.names}
 
 

@@ -38,7 +38,7 @@ TRACE_SUFFIX = re.compile(r"(\.pt\.trace)?\.json(\.gz)?$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLaunch:
-    """One kernel launch as a profiler recorded it; NaN is unknown. Times of one file are of one clock."""
+    """A kernel launch as a profiler recorded it; NaN is unknown. The times of a file are of one clock."""
 
     name: str
     duration_s: float
@@ -57,7 +57,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFile:
-    """The content of one profiler export: kernel launches, device and marked steps."""
+    """The content of a profiler export: kernel launches, device and marked steps."""
 
     source: SourceFile
     launches: tuple[KernelLaunch, ...]
@@ -94,7 +94,7 @@ FORMATS = {  # module of this package, and the attribute that holds the KernelFo
 
 
 def find_format(name: str) -> KernelFormat:
-    """Return the format of that name in `FORMATS`. Only the module of this format is imported."""
+    """Return the format with a name in `FORMATS`; only the module of that format is imported."""
     module, _, attribute = FORMATS[name].partition(":")
     found: KernelFormat = getattr(import_module(f"{__package__}.{module}"), attribute)
     return found
@@ -110,7 +110,7 @@ def import_kernels(
     step_range: str = "",
     step_time_s: float = NAN,
 ) -> ImportResult:
-    """Import one profile of a file, or one of each file of a folder, in a format of `FORMATS`.
+    """Import the profile of a file, or of each file of a folder, in a format of `FORMATS`.
 
     `steps` is the number of steps of a file that marks none, `step_range` the text of the NVTX range of a step. Raises
     TableError, which names file and place, and InvalidInputError where an option of one file is given for several.
@@ -169,8 +169,7 @@ def _device_type(file: KernelFile) -> str:
 def _notices(
     kernel_format: KernelFormat, files: Sequence[KernelFile], steps: int, *, is_measured: bool
 ) -> list[Notice]:
-    """Return notices on content of the files that is not imported as recorded. Counts of one subject are summed over
-    files."""
+    """Return notices on content of the files that is not imported as recorded, with counts summed over files."""
     counts: Counter[tuple[Treatment, str, str]] = Counter()
     total = str(sum(len(file.launches) for file in files))
     for notice in (notice for file in files for notice in file.notices):
@@ -208,7 +207,7 @@ def _notices(
 
 
 def _profile_of_sum(file: KernelFile, blank: JobProfile, steps: int) -> JobProfile:
-    """Return the profile of launches of which only durations are known, not when they ran."""
+    """Return the profile of launches whose durations are known but not their times."""
     kernel_sum_s = math.fsum(launch.duration_s for launch in file.launches) / steps
     is_measured = not math.isnan(blank.step_time_s)
     return replace(
@@ -254,7 +253,7 @@ def _profile_of_timeline(file: KernelFile, blank: JobProfile, steps: int) -> Job
 
 
 def _stretches(ordered: Sequence[KernelLaunch]) -> tuple[list[float], list[float]]:
-    """Return the seconds of each stretch in which some launch ran, and of the idle time after each.
+    """Return the seconds of each stretch in which any launch ran, and of the idle time after each stretch.
 
     The idle time after the last stretch is 0.
     """
@@ -306,7 +305,7 @@ def _mean_of_known(values: list[float]) -> float:
 
 
 def bounded_name(name: str) -> str:
-    """Return `name`. A name that is too long for a record is replaced by its beginning and a digest of the whole."""
+    """Return a name that fits a record: a longer name is replaced by its beginning and a digest of the whole name."""
     if len(name) <= MAX_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]

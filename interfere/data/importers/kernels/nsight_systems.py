@@ -69,7 +69,7 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _launches(database: sqlite3.Connection, tables: set[str], device: int) -> Iterator[KernelLaunch]:
-    """Return kernels, copies and fills of one device. Names are demangled where the report has demangled names."""
+    """Yield the kernels, copies and fills of a device, with demangled names where the report has them."""
     name_column = next(
         (name for name in ("demangledName", "shortName", "mangledName") if name in _columns(database, KERNELS)), ""
     )

@@ -68,7 +68,8 @@ def _read_trace(path: Path, _step_range: str = "") -> KernelFile:
 
 
 def _step_events(complete: list[tuple[int, dict[str, Any]]], *, on_gpu: bool) -> list[tuple[int, dict[str, Any]]]:
-    """Return the events that mark steps: those on the GPU's clock where there are any, else those on the host's."""
+    """Return the events that mark steps: events on the GPU's clock where there are any, else events on the host's
+    clock."""
     marks = [(k, event) for k, event in complete if str(event.get("name", "")).startswith(STEP_PREFIX)]
     on_device = [(k, event) for k, event in marks if event.get("cat") == "gpu_user_annotation"]
     on_host = [(k, event) for k, event in marks if event.get("cat") != "gpu_user_annotation"]
@@ -126,7 +127,7 @@ def _dimensions(value: Any) -> tuple[int, ...]:
 
 
 def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterator[KernelLaunch]:
-    """Return all calls of operators, with their own time, which excludes the operators that they called."""
+    """Return all calls of operators with their own time, in which no other operator that they called ran."""
     by_thread: dict[object, list[tuple[float, float, str]]] = {}
     for place, event in complete:
         if event.get("cat") == CPU_CATEGORY:

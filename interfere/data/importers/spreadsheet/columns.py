@@ -56,7 +56,7 @@ class Measure:
         return self.kind in (ValueKind.THROUGHPUT, ValueKind.TIME)
 
     def step_time_s(self, value: float) -> float:
-        """Seconds of one step, from a throughput or a time."""
+        """Return the seconds of a step, from a throughput or a time."""
         return 1.0 / value if self.kind is ValueKind.THROUGHPUT else value * self.seconds
 
 
@@ -118,9 +118,10 @@ class ColumnRoles:
         return next((column for column, each in self.role_of.items() if each == role), "")
 
     def measured(self, side: ValueOwner) -> tuple[str, Measure] | None:
-        """Return column and meaning of the measured values of one job of a row; None where there are none.
+        """Return the column of the measured values of a job of each row, and their meaning; None where there is no such
+        column.
 
-        Raises TableError where two columns hold them.
+        Raises TableError where two columns hold the values.
         """
         found = [
             (column, _SIDED[role][1])
@@ -251,7 +252,8 @@ PROFILE_ROLES = {role: role for role in ("workload", "device_type", "family", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnUse:
-    """How one column was understood; with `column` "", a property that holds for every row of the sheet."""
+    """The role that a column was understood to have; with `column` "", a condition that holds for every row of the
+    sheet."""
 
     file: str
     column: str
@@ -261,7 +263,7 @@ class ColumnUse:
     example: str
 
     def text(self) -> str:
-        """The use in one line."""
+        """Return the use of the column as a line of text."""
         where = f"{self.file}, column `{self.column}`" if self.column else f"{self.file}, every row"
         return f"{where}: {self.role} ({self.meaning}), {self.values} values, such as {self.example or 'none'}"
 

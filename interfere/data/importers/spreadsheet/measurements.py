@@ -47,7 +47,7 @@ PairKey = tuple[str, str, Conditions]  # victim, neighbour, conditions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCell:
-    """The value of one victim beside one neighbour, still as text; `neighbour` is "" where the victim ran alone."""
+    """The value of a victim beside a neighbour, still as text; `neighbour` is "" where the victim ran alone."""
 
     row: CsvRow
     column: str  # of the value
@@ -61,12 +61,13 @@ class MeasuredCell:
 
     @property
     def text(self) -> str:
-        """The cell of the value."""
+        """The text of the cell."""
         return self.row.fields[self.column]
 
     @property
     def solo_step_time_s(self) -> float:
-        """Seconds of one step of the victim alone, as the row states them; NaN where it does not. Raises TableError."""
+        """The seconds of a step of the victim alone, as the row states them; NaN where it does not. Raises
+        TableError."""
         if self.solo is None or is_empty(self.row.fields[self.solo[0]]):
             return NAN
         column, measure = self.solo
@@ -105,7 +106,7 @@ def long_cells(sheet: Sheet, roles: ColumnRoles, given: Conditions, faults: Faul
 
 
 def is_matrix(sheet: Sheet, roles: ColumnRoles) -> bool:
-    """Whether a sheet without columns for victim and neighbour has its jobs as rows and as columns."""
+    """Return whether a sheet without columns for victim and neighbour has its jobs as rows and as columns."""
     if roles.column("victim") and roles.column("neighbour"):
         return False
     names = {row.fields[sheet.columns[0]] for row in sheet.rows}
@@ -113,10 +114,8 @@ def is_matrix(sheet: Sheet, roles: ColumnRoles) -> bool:
 
 
 def matrix_measure(sheet: Sheet, value: str) -> Measure:
-    """Return the measure of the cells of a matrix: the given one, else the one that its first column names.
-
-    Raises InvalidInputError.
-    """
+    """Return the measure of a matrix: `value`, else the measure that the first column names. Raises
+    InvalidInputError."""
     name = value or normalised(sheet.columns[0])
     if name not in MEASURES:
         raise InvalidInputError(
@@ -135,7 +134,7 @@ def matrix_columns(sheet: Sheet, roles: ColumnRoles) -> list[str]:
 def matrix_cells(
     sheet: Sheet, roles: ColumnRoles, measure: Measure, options: SpreadsheetOptions, faults: Faults
 ) -> Iterator[MeasuredCell]:
-    """Return the measured cells of a matrix. A row or column called `alone` holds the values of jobs alone."""
+    """Yield the measured cells of a matrix. A row or column called `alone` holds the values of jobs alone."""
     names, given = sheet.columns[0], options.conditions
     victims_are_rows = options.victims is Victims.ROWS
     seen: dict[tuple[str, Conditions], int] = {}
@@ -214,12 +213,12 @@ def _unknown(row: CsvRow, roles: ColumnRoles, role: str, remedy: str) -> NoRetur
 
 @dataclass(slots=True)
 class DroppedValues:
-    """Row numbers of the cells that became no measurement, by reason."""
+    """The row numbers of cells that became no measurement, by reason."""
 
     rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return one notice per reason."""
+        """Return a notice for each reason."""
         return tuple(
             dropped(
                 len(rows),
@@ -234,7 +233,7 @@ class DroppedValues:
 def solo_step_times(
     cells: Sequence[MeasuredCell], profiles: Mapping[tuple[str, str], float], faults: Faults
 ) -> dict[SoloKey, float]:
-    """Return the seconds of one step of each job alone, from rows of a job alone, else from its profile.
+    """Return the seconds of a step of each job alone, from rows of the job alone, else from the job's profile.
 
     `profiles` holds the step time of a profile by (workload, device type).
     """
@@ -254,7 +253,7 @@ def solo_step_times(
 
 
 def row_solo_step_times(cells: Iterable[MeasuredCell], faults: Faults) -> dict[SoloKey, list[float]]:
-    """Return the seconds of one step alone from the solo columns of all rows."""
+    """Return the seconds of a step of each job alone from the solo columns of all rows."""
     found: dict[SoloKey, list[float]] = defaultdict(list)
     for cell in cells:
         step_time_s = faults.read(partial(getattr, cell, "solo_step_time_s"), NAN)
@@ -272,9 +271,9 @@ def pair_measurements(
     source: str,
     campaign: str,
 ) -> tuple[tuple[PairMeasurement, ...], DroppedValues]:
-    """Return the measurement of each ordered pair, and the values that became none.
+    """Return the measurement of each ordered pair, and the values that became no measurement.
 
-    Faulty cells are added to `faults`. `campaign` is that of rows that name none.
+    Faulty cells are added to `faults`. `campaign` names the campaign of rows without a name of their own.
     """
     values = DroppedValues()
     repeats: dict[PairKey, list[tuple[MeasuredCell, float]]] = defaultdict(list)  # NaN: infeasible or unstable
@@ -321,7 +320,8 @@ def _slowdown(
 
 
 def _status(cell: MeasuredCell, roles: ColumnRoles) -> PairStatus:
-    """The status that the cell or its row states; ok where they state none. Raises TableError for an unknown word."""
+    """Return the status that a cell or its row states; ok where they state none. Raises TableError for an unknown
+    word."""
     if cell.text.lower() in INFEASIBLE_WORDS:
         return PairStatus.INFEASIBLE
     text = roles.text(cell.row, "status").lower()
@@ -335,7 +335,7 @@ def _status(cell: MeasuredCell, roles: ColumnRoles) -> PairStatus:
 def _measurement(
     key: PairKey, repeats: Sequence[tuple[MeasuredCell, float]], roles: ColumnRoles, source: str, campaign: str
 ) -> PairMeasurement:
-    """The measurement of one ordered pair from its cells and their slowdowns. Raises TableError."""
+    """Return the measurement of an ordered pair from its cells and their slowdowns. Raises TableError."""
     victim, neighbour, conditions = key
     first = repeats[0][0]
     status = _status(first, roles)

@@ -19,7 +19,7 @@ class Shape(StrEnum):
 
 
 class Victims(StrEnum):
-    """Whether the victims of a matrix, the jobs whose slowdowns its cells give, are its rows or its columns."""
+    """The place of the victims of a matrix, whose slowdowns its cells hold."""
 
     ROWS = "rows"
     COLUMNS = "columns"
@@ -34,7 +34,7 @@ class Decimal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Device type, sharing mode and metric of a value: from its row, else those given for the whole sheet."""
+    """The device type, sharing mode and metric of a value, from its row or given for the whole sheet."""
 
     device_type: str = ""
     mode: SharingMode = DEFAULT_MODE
@@ -48,7 +48,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadsheetOptions:
-    """The user's statements about a spreadsheet that its cells do not contain."""
+    """The facts about a spreadsheet that its cells do not contain."""
 
     mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the pairs
     profile_mapping: Mapping[str, str] = field(default_factory=dict)  # role by column of the jobs
@@ -68,12 +68,12 @@ class SpreadsheetOptions:
 
     @property
     def conditions(self) -> Conditions:
-        """The conditions of rows that name none. Raises InvalidInputError."""
+        """The conditions of rows without conditions of their own. Raises InvalidInputError."""
         return Conditions(device_type=self.device_type, mode=self.mode, metric=self.metric)
 
 
 def parse_map(texts: "tuple[str, ...] | list[str]") -> dict[str, str]:
-    """{column: role} of `ROLE=COLUMN` texts. Raises InvalidInputError."""
+    """Return the role of each column from texts `ROLE=COLUMN`. Raises InvalidInputError."""
     mapping: dict[str, str] = {}
     for text in texts:
         role, equals, column = (part.strip() for part in text.partition("="))

@@ -56,7 +56,7 @@ FORMAT = "table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadsheetImport:
-    """The import, and how every column was understood."""
+    """The imported records, and how every column was understood."""
 
     imported: ImportResult
     columns: tuple[ColumnUse, ...]
@@ -184,7 +184,7 @@ def _profiles(
 
 
 def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) -> Iterator[ExtraFact]:
-    """Yield the cells of a sheet with one row a pair that are no known fact; a matrix has none."""
+    """Yield the cells that are no known fact of a sheet with one row a pair; a matrix has no such cell."""
     victim, neighbour = roles.column("victim"), roles.column("neighbour")
     device = roles.column("device_type")
     for row in sheet.rows if victim and neighbour else ():
@@ -196,7 +196,7 @@ def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) 
 def _extras(
     row: CsvRow, roles: ColumnRoles, workload: str, neighbour: str, device_type: str, source: str
 ) -> Iterator[ExtraFact]:
-    """Yield the cells of one row that are no known fact. `neighbour` is "" where the row is about a job alone."""
+    """Yield the cells of a row that are no known fact. `neighbour` is "" where the row is about a job alone."""
     for column in roles.extras:
         if not is_empty(row.fields[column]):
             yield ExtraFact(
@@ -280,7 +280,7 @@ JOB_COLUMNS = ("step_time_ms", "gpu_util_percent", "memory_util_percent", "memor
 def write_template(
     folder: Path, jobs: Sequence[str], *, device_type: str, mode: SharingMode, value: str, shape: Shape
 ) -> tuple[Path, ...]:
-    """Write two spreadsheets to fill in, of pairs and of jobs, with the names of the jobs. Return their paths.
+    """Write a spreadsheet of pairs and one of jobs, with the names of the jobs, to fill in. Return their paths.
 
     Raises ConflictError where one of the files exists, InvalidInputError for an unknown measured value.
     """
@@ -316,7 +316,7 @@ def _long(jobs: Sequence[str], device_type: str, mode: SharingMode, value: str) 
 
 
 def _matrix(jobs: Sequence[str], value: str) -> list[list[str]]:
-    """Return a table with one row per victim and one column per neighbour, and a column of solo values where they are
-    needed."""
+    """Return a table with one row per victim and one column per neighbour, and a column of solo values if `value` needs
+    them."""
     alone = ["alone"] if MEASURES[value].needs_solo else []
     return [[value, *jobs, *alone], *([job, *[""] * (len(jobs) + len(alone))] for job in jobs)]

@@ -48,7 +48,7 @@ EMPTY_CELLS = frozenset(("", "-", "–", "na", "n/a", "nan", "none", "null"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """The cells of one spreadsheet as text. `rows` leaves empty rows out; `empty_rows` holds their numbers."""
+    """The cells of a spreadsheet as text. `rows` leaves empty rows out; `empty_rows` holds their numbers."""
 
     source: SourceFile
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class Sheet:
     delimiter: str = ""  # of a CSV file
 
     def with_decimal(self, columns: Sequence[str], given: Decimal | None) -> "Sheet":
-        """Return the sheet with its decimal sign known: the given one, else that of the first number in `columns`.
+        """Return the sheet with the decimal sign `given`, else with the sign of the first number in `columns`.
 
         Without a given sign, a comma is a decimal sign only where semicolons separate the columns.
         """
@@ -159,7 +159,7 @@ def _sheet(
     faults: Faults,
     delimiter: str = "",
 ) -> Sheet:
-    """Make a sheet of numbered rows; those of another width go to `faults`. Raises TableError for a bad header."""
+    """Return a sheet of numbered rows; rows of another width go to `faults`. Raises TableError for a bad header."""
     path = source.path
     while columns and not columns[-1]:
         columns = columns[:-1]

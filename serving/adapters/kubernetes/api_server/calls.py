@@ -97,7 +97,7 @@ class ClusterApi:
                 return rows, str(metadata.get("resourceVersion") or "")
 
     def watch(self, path: str, version: str, seconds: int) -> Iterator[JsonObject]:
-        """The events of a collection since a version, for at most so many seconds."""
+        """Yield the events of a collection after a resourceVersion, for at most `seconds` seconds."""
         query = {
             "watch": "true",
             "resourceVersion": version,
@@ -310,9 +310,9 @@ def _carry_out(api: ClusterApi, change: PodChange, written: Callable[[Write, Jso
                 raise
             if write.kind in CLAIM_WRITES:
                 without_claim = True
-                _log.warning("%s is released without its claim: %s", change.pod.key, " ".join(str(error).split()))
+                _log.warning("%s is released without its claim: %s", change.pod.key, error.one_line)
             elif isinstance(error, InvalidInputError | UnfitError):  # too many annotations, or somebody's policy
-                _log.warning("%s is released without annotations: %s", change.pod.key, " ".join(str(error).split()))
+                _log.warning("%s is released without annotations: %s", change.pod.key, error.one_line)
                 _write(api, without_annotations(write), written)
             else:
                 raise
@@ -323,7 +323,7 @@ def _write(api: ClusterApi, write: Write, written: Callable[[Write, JsonObject],
         row = api.write(write)
     except InterfereError as error:
         if write.kind is WriteKind.EVENT:
-            _log.warning("no Event: %s", " ".join(str(error).split()))
+            _log.warning("no Event: %s", error.one_line)
             return
         if write.kind is not WriteKind.DELETE_CLAIM or not isinstance(error, NotFoundError):
             raise
@@ -332,4 +332,4 @@ def _write(api: ClusterApi, write: Write, written: Callable[[Write, JsonObject],
 
 
 def _rejected(change: PodChange, error: InterfereError, *, lost: bool) -> Rejection:
-    return Rejection(job_id=change.pod.id, lost_race=lost, message=" ".join(str(error).split())[:200])
+    return Rejection(job_id=change.pod.id, lost_race=lost, message=error.one_line[:200])

@@ -4,17 +4,16 @@ Law: a copy equals a list at some later time. Every event replaces one object; a
 anew. Law: an object never becomes older: the answer to a write may come after the watch has shown what happened next.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any
 
-from interfere.errors import InterfereError, UnavailableError
+from interfere.errors import UnavailableError
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.round import repeat
 
-_log = logging.getLogger("interfere.kubernetes")
 WATCH_S = 60  # length of one watch; a connection that died silently is noticed then
 PAUSE_S = 1.0  # before a collection is listed anew
 ABSENT_S = 30.0  # before a collection that is not served is asked for again
@@ -29,7 +28,8 @@ class Collection:
         self._objects: dict[tuple[str, str], JsonObject] = {}
         self._lock, self._listed, self._contact_s = threading.Lock(), threading.Event(), -1e18
         self._version = 0  # of what list and watch have shown
-        self.thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+        arguments = f"watch {path}", PAUSE_S, self._list_and_watch, stop
+        self.thread = threading.Thread(target=repeat, args=arguments, name=f"watch {path}", daemon=True)
 
     def objects(self) -> list[JsonObject]:
         """Return all objects of the collection now."""
@@ -56,16 +56,6 @@ class Collection:
     def age_s(self) -> float:
         """Seconds since the API server last answered for this collection."""
         return time.monotonic() - self._contact_s
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._list_and_watch()
-            except InterfereError as error:
-                _log.warning("%s is listed anew: %s", self._path, " ".join(str(error).split()))
-            except Exception:  # a bug must not end the watch
-                _log.exception("%s is listed anew", self._path)
-            self._stop.wait(PAUSE_S)
 
     def _list_and_watch(self) -> None:
         rows, version = self._api.list(self._path)
@@ -129,7 +119,7 @@ class Cluster:
             self._api.call("GET", "/version")
 
     def read(self, path: str) -> list[Any]:
-        """All objects of one collection now."""
+        """Return all objects of one collection now."""
         return self.collections[path].objects()
 
 

@@ -260,7 +260,7 @@ def until_ready(keeper: CertificateKeeper, stop: threading.Event) -> None:
         try:
             keeper.refresh(dt.datetime.now(dt.UTC))
         except InterfereError as error:
-            _log.warning("no certificate yet: %s", " ".join(str(error).split()))
+            _log.warning("no certificate yet: %s", error.one_line)
             stop.wait(0.0 if keeper.ready else PAUSE_S)
 
 

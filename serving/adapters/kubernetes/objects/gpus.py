@@ -191,10 +191,10 @@ def share(capacity: Mapping[str, Any], seats: int) -> float:
 
 
 def gpus_of_nodes(nodes: Iterable[JsonObject], settings: KubernetesSettings) -> tuple[Gpu, ...]:
-    """Return the GPUs that nodes register for HAMi, and the GPU of each node on which NVIDIA's device plugin shares its
-    only one.
+    """Return the GPUs that nodes register for HAMi, and of each node with a single GPU that NVIDIA's device plugin
+    shares, this GPU.
 
-    On a node with several GPUs of the device plugin the kubelet chooses the GPU, so these nodes are left out.
+    On a node with several GPUs of the device plugin the kubelet chooses the GPU, so such nodes are left out.
     """
     gpus: list[Gpu] = []
     for row in nodes:

@@ -34,25 +34,7 @@ from interfere.serving.adapters.kubernetes.records import (
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
-_READ = (
-    names.WORKLOAD,
-    names.MEMORY_GIB,
-    names.MAX_SLOWDOWN,
-    names.OPT_OUT,
-    names.OPT_IN,
-    names.DEVICE_CLASS,
-    names.STATE,
-    names.DEVICE,
-    names.DECISION,
-    names.SLOWDOWN,
-    names.PARTNER,
-    names.REASON,
-    names.DECIDED_AT,
-    names.TRIES,
-    names.ADVICE,
-    names.HAMI_USE,
-    names.HAMI_ALLOCATED,
-)
+_HAMI_NOTES = (names.HAMI_USE, names.HAMI_ALLOCATED)
 VolumeTerms = Mapping[tuple[str, str], SelectorTerms]
 """Terms of the volume that a claim is bound to, by namespace and name of the claim."""
 _HAMI_RESOURCES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
@@ -103,7 +85,11 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
         phase=str(status.get("phase") or "Pending"),
         node=str(spec.get("nodeName") or ""),
         gates=tuple(str(gate.get("name") or "") for gate in maps_at(spec, "schedulingGates")),
-        notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
+        notes=tuple(
+            (name, str(text))
+            for name, text in notes.items()
+            if text is not None and (name.startswith(names.PREFIX) or name in _HAMI_NOTES)
+        ),
         constraints=_constraints(spec, terms_of_pod(row, volume_terms) if volume_terms else ()),
         source=source,
         claim=_claim_name(claims[0], status) if len(claims) == 1 else "",

@@ -1,36 +1,82 @@
-"""Compare the chosen pairing with a greedy one, a random one and the mean over all, as predicted and as measured.
+"""Pairings of jobs, and how the chosen one compares: with a greedy one, a random one, and the mean over all pairings.
 
 Laws: both sides of a comparison have all of their pairs, whatever was measured; a pair without a measurement stands in
 by its prediction; where the 95 % interval of a difference holds zero, the comparison says that it cannot tell.
 """
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple
 
-from interfere.commands.quickstart.slowdowns import (
-    Direction,
-    Evidence,
-    Interval,
-    Knowledge,
-    Pairing,
-    all_pairings,
-    all_pairs,
-    difference,
-    directions,
-)
+from interfere.commands.quickstart.estimates import Direction, Evidence, Interval, Knowledge, difference
 
+HELD_OUT_SHARE = 1 / 3  # of the pairs of different jobs
 SLOWDOWN_CAP = 1.5  # a victim above this has lost a third of its speed
 LONGEST_IN_MINUTES = 120  # longer times are told in hours
 LONGEST_RUN_S = 86400.0  # beyond a day nobody waits for a comparison
 
+Pairing = tuple[tuple[str, str], ...]
+"""A partition of jobs into pairs, by name."""
+
+
+def all_pairings(names: Sequence[str]) -> Iterator[Pairing]:
+    """Yield every partition of an even number of names into pairs: (n - 1)!! of them."""
+    if not names:
+        yield ()
+        return
+    first, others = names[0], list(names[1:])
+    for k, partner in enumerate(others):
+        for further_pairs in all_pairings(others[:k] + others[k + 1 :]):
+            yield ((first, partner), *further_pairs)
+
+
+def all_pairs(names: Sequence[str]) -> Pairing:
+    """Return every pair of two different jobs. All pairs are in equally many pairings, so means over both are equal."""
+    return tuple((a, b) for k, a in enumerate(names) for b in names[k + 1 :])
+
+
+def directions(pairs: Sequence[tuple[str, str]]) -> list[Direction]:
+    """Return both directions of every pair."""
+    return [direction for a, b in pairs for direction in ((a, b), (b, a))]
+
+
+def greedy_pairing(names: Sequence[str], slowdowns: Mapping[Direction, float]) -> Pairing:
+    """Return the pairing that gives each job in turn the unpaired partner with the smallest sum of both slowdowns."""
+    unpaired, pairs = list(names), []
+    while unpaired:
+        first = unpaired.pop(0)
+        partner = min(unpaired, key=lambda job: slowdowns[first, job] + slowdowns[job, first])
+        unpaired.remove(partner)
+        pairs.append((first, partner))
+    return tuple(pairs)
+
+
+def choose_held_out(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
+    """Return a third of the unordered pairs of different jobs, drawn at random."""
+    pairs = all_pairs(names)
+    return sorted(random.Random(seed).sample(pairs, round(len(pairs) * HELD_OUT_SHARE)))  # noqa: S311 - no secret
+
+
+def choose_random_pairing(names: Sequence[str], seed: int) -> Pairing:
+    """Return a random pairing of the jobs."""
+    return random.Random(seed + 1).choice(list(all_pairings(names)))  # noqa: S311 - no secret
+
+
+def distinct_pairs(*pairings: Pairing) -> list[tuple[str, str]]:
+    """Return the pairs of several pairings without repeats; the order of the two jobs makes no difference."""
+    return list({frozenset(pair): pair for pairing in pairings for pair in pairing}.values())
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingScore:
-    """The cost of a pairing to its jobs. For several pairings, the mean of each figure."""
+    """The cost of a pairing to its jobs; for several pairings, the means of the figures."""
 
     mean_slowdown: Interval
     worst_victim: float  # the largest slowdown
@@ -39,7 +85,7 @@ class PairingScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One pairing, or the mean over all: its score by the model's predictions and by the measurements."""
+    """The score of a pairing, or of the mean over all pairings, by predictions and by measurements."""
 
     name: str
     pairing: Pairing  # empty where the row is a mean over pairings
@@ -50,7 +96,7 @@ class ComparisonRow:
 
 
 class MeasuringTime(NamedTuple):
-    """How long a comparison was measured; 0 s where its measurements came with the program."""
+    """The seconds of measuring behind a comparison; 0 s for measurements that came with the program."""
 
     seconds: float = 0.0
     longer: int = 1  # what `--longer` was
@@ -67,7 +113,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Mean slowdown of the chosen pairing minus that of another; negative is better."""
+    """The mean slowdown of the chosen pairing minus the mean slowdown of another; a negative difference is better."""
 
     other: str
     chosen_run_again: bool  # otherwise both sides come from the first measurement
@@ -76,7 +122,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Return what the interval says."""
+        """The conclusion from the interval of the difference."""
         lower, upper = self.difference.lower, self.difference.upper
         if lower == upper == 0:
             return Verdict.SAME
@@ -98,7 +144,8 @@ class Comparison:
         )
 
     def _remedy(self) -> str:
-        """Return how long measuring would take until the interval leaves zero out: its width shrinks as 1/√time."""
+        """Return how much longer to measure until the interval excludes zero: the width of an interval shrinks as
+        1/√time."""
         if not self.time.seconds:
             return "measuring them again could"
         half_width, value = (self.difference.upper - self.difference.lower) / 2, self.difference.value
@@ -122,8 +169,7 @@ def compare(
     knowledge: Knowledge,
     time: MeasuringTime,
 ) -> tuple[tuple[ComparisonRow, ...], tuple[Comparison, ...]]:
-    """Return the rows of the table and three comparisons: with the mean over all pairings, with greedy, and with a
-    random one.
+    """Return the rows of the table, and the comparisons with the mean over all pairings, a greedy and a random pairing.
 
     Where pairs were measured a second time, the comparisons use this second measurement. The first measurement chose
     the pairing, and a value chosen for being small is partly small by chance.

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from interfere.data.importers.import_result import ImportResult
-from interfere.data.importers.monitoring.dcgm import import_dcgm
 from interfere.data.tables import Table, read_table, write_table
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.monitored_site import answer, counter, gauge, write
+from interfere.monitoring.dcgm_import import import_dcgm
+from tests.monitoring.monitored_site import answer, counter, gauge, write
 
 ACTIVE, FB, UTIL, OCCUPANCY = (
     "DCGM_FI_PROF_SM_ACTIVE",

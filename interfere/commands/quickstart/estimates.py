@@ -1,8 +1,8 @@
-"""Pairings of jobs, and the slowdowns that a run knows: measured once, measured again, or predicted.
+"""The slowdowns that a run knows, each with its error: measured once, measured again, or predicted.
 
-Each slowdown has a value and a standard error. One that was not measured stands in by its prediction, with the
-prediction's interval. A mean or a difference of
-means is a weighted sum of such estimates; its interval adds up four kinds of error:
+Each slowdown has a value and a standard error. A prediction with its interval stands in for a slowdown that was not
+measured. A mean, or a difference of means, is a weighted sum of such estimates; its interval adds up four kinds of
+error:
 
 1. of each measurement, its own (from its interval), independent of the others;
 2. of each measurement, what another run would find different: for this pair alone, or for all pairs of the job that is
@@ -15,9 +15,8 @@ Kinds 2 and 3 are learned from the pairs that a run measures twice.
 """
 
 import math
-import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, variance
@@ -26,71 +25,17 @@ from typing import NamedTuple
 from interfere.profiling.intervals import NORMAL_975, T_975
 from interfere.records import PairMeasurement, PairStatus
 
-HELD_OUT_SHARE = 1 / 3  # of the pairs of different jobs
 NORMAL_95 = 1.645  # a prediction's interval holds 90 %
 # Assumed where nothing was measured twice; a few pairs measured twice outweigh it.
 USUAL_PAIR_ERROR, USUAL_SHIFT = 0.02, 0.005
 USUAL_WEIGHT = 4  # the usual errors weigh as much as so many pairs measured twice
 
-Pairing = tuple[tuple[str, str], ...]
-"""A partition of jobs into pairs, by name."""
 Direction = tuple[str, str]
 """(victim, neighbour): one job, and the job beside it that slows it down."""
 
 
-def all_pairings(names: Sequence[str]) -> Iterator[Pairing]:
-    """Yield every partition of an even number of names into pairs: (n - 1)!! of them."""
-    if not names:
-        yield ()
-        return
-    first, others = names[0], list(names[1:])
-    for k, partner in enumerate(others):
-        for further_pairs in all_pairings(others[:k] + others[k + 1 :]):
-            yield ((first, partner), *further_pairs)
-
-
-def all_pairs(names: Sequence[str]) -> Pairing:
-    """Return every pair of two different jobs. Each is in equally many pairings, so means over both are equal."""
-    return tuple((a, b) for k, a in enumerate(names) for b in names[k + 1 :])
-
-
-def directions(pairs: Sequence[tuple[str, str]]) -> list[Direction]:
-    """Return both directions of every pair."""
-    return [direction for a, b in pairs for direction in ((a, b), (b, a))]
-
-
-def greedy_pairing(names: Sequence[str], slowdowns: Mapping[Direction, float]) -> Pairing:
-    """Give each job in turn, of the jobs without a partner, the one with the smallest sum of both slowdowns."""
-    unpaired, pairs = list(names), []
-    while unpaired:
-        first = unpaired.pop(0)
-        partner = min(unpaired, key=lambda job: slowdowns[first, job] + slowdowns[job, first])
-        unpaired.remove(partner)
-        pairs.append((first, partner))
-    return tuple(pairs)
-
-
-def choose_held_out(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """Draw a third of the unordered pairs of different jobs."""
-    pairs = all_pairs(names)
-    return sorted(random.Random(seed).sample(pairs, round(len(pairs) * HELD_OUT_SHARE)))  # noqa: S311 - no secret
-
-
-def choose_random_pairing(names: Sequence[str], seed: int) -> Pairing:
-    """Draw one of all pairings."""
-    return random.Random(seed + 1).choice(list(all_pairings(names)))  # noqa: S311 - no secret
-
-
-def distinct_pairs(*pairings: Pairing) -> list[tuple[str, str]]:
-    """Return the pairs of several pairings, each once, whichever job is named first."""
-    return list({frozenset(pair): pair for pairing in pairings for pair in pairing}.values())
-
-
-# --- estimates --------------------------------------------------------------------------------------------------------
-
-
 class Evidence(StrEnum):
-    """The evidence for an estimate."""
+    """The measurement or prediction that an estimate comes from."""
 
     FIRST = "first"  # the first measurement of all pairs
     AGAIN = "again"  # the second measurement of the compared pairings, from nothing
@@ -151,7 +96,8 @@ def predicted_slowdown(median: float, lower: float, upper: float) -> Slowdown:
 
 
 def learn_between_runs(first: Slowdowns, again: Slowdowns) -> BetweenRuns:
-    """Learn from the directions measured twice how far two runs differ, beyond what their own intervals say."""
+    """Return how far two runs differ beyond their own intervals, learned from the directions that were measured
+    twice."""
     twice = [direction for direction in again if direction in first]
     if len(twice) < 2:
         return USUAL
@@ -170,14 +116,14 @@ def learn_between_runs(first: Slowdowns, again: Slowdowns) -> BetweenRuns:
 
 
 def difference(weights: Weights, others: Weights) -> Weights:
-    """Return one weighted sum minus another; what both hold alike cancels."""
+    """Return one weighted sum minus another; terms that both sums hold alike cancel."""
     terms = dict.fromkeys((*weights, *others))
     return {term: weight for term in terms if (weight := weights.get(term, 0.0) - others.get(term, 0.0))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """The slowdowns of a run's jobs as far as the run has predicted or measured them."""
+    """The predicted and measured slowdowns of a run's jobs."""
 
     predicted: Slowdowns  # of every direction of two different jobs
     first: Slowdowns
@@ -185,18 +131,18 @@ class Knowledge:
     between_runs: BetweenRuns = USUAL
 
     def slowdown(self, term: Term) -> Slowdown:
-        """Return one estimate."""
+        """Return the estimate of a term."""
         evidence, direction = term
         tables = {Evidence.FIRST: self.first, Evidence.AGAIN: self.again, Evidence.PREDICTED: self.predicted}
         return tables[evidence][direction]
 
     def term(self, direction: Direction, evidence: Evidence) -> Term:
-        """Return what stands for a direction: its measurement in that run, or its prediction where there is none."""
+        """Return the term of a direction: its measurement in a run, or its prediction where it was not measured."""
         measured = {Evidence.FIRST: self.first, Evidence.AGAIN: self.again}.get(evidence, {})
         return (evidence if direction in measured else Evidence.PREDICTED, direction)
 
     def values(self, evidence: Evidence) -> dict[Direction, float]:
-        """Return the slowdown of every direction; predictions stand in for what was not measured."""
+        """Return the slowdown of every direction; predictions stand in for directions that were not measured."""
         return {pair: self.slowdown(self.term(pair, evidence)).value for pair in self.predicted}
 
     def stand_ins(self, wanted: Iterable[Direction], run: Evidence) -> tuple[Direction, ...]:

@@ -36,8 +36,8 @@ class Origin(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Verdict(StrEnum):
-    """Whether a pair progresses faster together on one device than its jobs would one after the other."""
+class PairVerdict(StrEnum):
+    """The verdict on sharing: whether two jobs progress faster together on a device than one after the other."""
 
     KEEP = "sharing pays"
     SEPARATE = "separate"
@@ -45,8 +45,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """The slowdown of one workload beside one set of neighbours, and the hours that its jobs spent there."""
+class VictimCost:
+    """The slowdown of a workload beside one set of neighbours, and the hours that the workload's jobs spent there."""
 
     victim: str
     company: Company
@@ -60,17 +60,17 @@ class Side:
     episodes: int = 0
 
     def lost_hours(self, slowdown: float) -> float:
-        """Job-hours lost at a slowdown; NaN where it is unknown."""
+        """Return the job-hours lost at a slowdown; NaN for an unknown slowdown."""
         return self.hours * (1 - 1 / slowdown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCost:
-    """Two workloads that shared devices, and the progress that each lost by sharing."""
+    """Two workloads that shared devices, and the progress that both lost by sharing."""
 
     device_type: str
     device_hours: float
-    sides: tuple[Side, Side]
+    sides: tuple[VictimCost, VictimCost]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -78,30 +78,28 @@ class PairCost:
         return self.sides[0].victim, self.sides[1].victim
 
     @property
-    def worst_side(self) -> Side:
-        """The side that is slowed most."""
+    def worst_side(self) -> VictimCost:
+        """The cost of the victim that is slowed most."""
         return max(self.sides, key=lambda side: -1.0 if math.isnan(side.lower) else side.lower)
 
     @property
     def lost_hours(self) -> float:
-        """Job-hours lost by the sides that are known."""
+        """The job-hours lost by the victims whose slowdown is known."""
         sides = self.sides if self.names[0] != self.names[1] else self.sides[:1]  # it has the hours of both
         return sum(side.lost_hours(side.slowdown) for side in sides if side.origin is not Origin.UNKNOWN)
 
     @property
     def joint_throughput(self) -> float:
-        """The progress of the pair together, over the progress of one job alone.
-
-        Below 1, the jobs finish faster one after the other.
-        """
+        """The progress of both jobs together over the progress of one job alone; below 1, running one after the other
+        is faster."""
         return sum(1 / side.slowdown for side in self.sides)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PairVerdict:
         """The verdict on the pair, from the ends of both intervals."""
         if sum(1 / side.upper for side in self.sides) > 1:
-            return Verdict.KEEP
-        return Verdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else Verdict.UNSURE
+            return PairVerdict.KEEP
+        return PairVerdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else PairVerdict.UNSURE
 
     @property
     def is_known(self) -> bool:
@@ -109,14 +107,15 @@ class PairCost:
         return all(side.origin is not Origin.UNKNOWN for side in self.sides)
 
     def facts(self) -> dict[str, Any]:
-        """Return the pair with its verdict and what both lost, for programs."""
+        """Return the pair, its verdict and its lost hours as a mapping for programs."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         verdict = self.verdict.value if self.is_known else "unknown"
         return values | {"lost_hours": self.lost_hours, "joint_throughput": self.joint_throughput, "verdict": verdict}
 
 
 class KnownSlowdowns:
-    """What an audit knows of any workload in any company, by device type: measured, else predicted, else nothing."""
+    """The slowdown of any workload in any company, by device type: measured, else predicted from other pairs, else
+    unknown."""
 
     def __init__(self, estimates: Sequence[SlowdownEstimate]) -> None:
         self._measured = {(each.device_type, each.victim, each.company): each for each in estimates}
@@ -126,19 +125,20 @@ class KnownSlowdowns:
                 pairs[each.device_type].append(each)
         self._effects = {device_type: PairEffects(of_type) for device_type, of_type in pairs.items()}
 
-    def side(self, device_type: str, victim: str, company: Company, hours: float = 0.0) -> Side:
-        """Return the slowdown of a workload in a company, in which its jobs spent so many hours."""
+    def cost(self, device_type: str, victim: str, company: Company, hours: float = 0.0) -> VictimCost:
+        """Return the slowdown of a workload in a company; `hours` are the hours that the workload's jobs spent in the
+        company."""
         estimate = self._measured.get((device_type, victim, company))
         if estimate is not None:
             names = ("slowdown", "lower", "upper", "log_sd", "baseline", "episodes")
             values = {name: getattr(estimate, name) for name in names}
-            return Side(victim=victim, company=company, origin=Origin.MEASURED, hours=hours, **values)
+            return VictimCost(victim=victim, company=company, origin=Origin.MEASURED, hours=hours, **values)
         effects = self._effects.get(device_type) if len(company) == 1 else None
         predicted = effects.predict(victim, company[0]) if effects else None
         if predicted is None:
-            return Side(victim=victim, company=company, origin=Origin.UNKNOWN, hours=hours)
+            return VictimCost(victim=victim, company=company, origin=Origin.UNKNOWN, hours=hours)
         mean, sd = predicted
-        return Side(
+        return VictimCost(
             victim=victim,
             company=company,
             origin=Origin.PREDICTED,
@@ -154,7 +154,7 @@ class PairEffects:
     """Predicts slowdowns of pairs of workloads on one device type from the pairs that were measured there."""
 
     def __init__(self, measured: Sequence[SlowdownEstimate]) -> None:
-        """Fit the effects. `measured`: slowdowns beside one neighbour."""
+        """Fit the effects to `measured`, the slowdowns beside one neighbour."""
         measured = sorted(measured, key=lambda each: each.log_sd)[:MAX_ROWS]
         self._victims = np.array([each.victim for each in measured])
         self._neighbours = np.array([each.company[0] for each in measured])
@@ -170,7 +170,8 @@ class PairEffects:
         self._weights = self._inverse @ (y - self._mean)
 
     def predict(self, victim: str, neighbour: str) -> tuple[float, float] | None:
-        """Return mean and standard deviation of the log slowdown; None where it is unknown."""
+        """Return mean and standard deviation of the log slowdown of a pair; None where no measured pair shares a job
+        with the pair in the same role."""
         if not self._known or not (victim in self._victims or neighbour in self._neighbours):
             return None
         # The covariance with the rows is the same constant for all, and more for the few rows of either side.

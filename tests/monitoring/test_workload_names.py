@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.monitoring.dcgm import import_dcgm
-from interfere.data.importers.monitoring.site_samples import workload_of_pod
-from tests.data.importers.monitored_site import answer, counter, gauge, write
+from interfere.monitoring.dcgm import workload_of_pod
+from interfere.monitoring.dcgm_import import import_dcgm
+from tests.monitoring.monitored_site import answer, counter, gauge, write
 
 
 @pytest.mark.parametrize(
