@@ -248,7 +248,7 @@ def train(
 def _training_clock(
     training_set: Dataset, models: Mapping[str, ModelSettings], tables: int, seed: int, report: Callable[[str], None]
 ) -> TimeLeft:
-    """Expect all tasks of a training."""
+    """Return a clock that expects all tasks of a training."""
     clock = TimeLeft(report)
     if tables > 1:
         clock.expect(TABLE_TASK, tables)

@@ -32,8 +32,10 @@ MODEL_MODES = (SharingMode.MPS, SharingMode.TIMESLICE)  # of a model that was fi
 
 
 def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
-    """Fit the model and predict every pair. `hide`: share of the unordered pairs that the model never sees. Raises
-    InvalidInputError for a share that leaves no row to test or none to learn from, UnfitError for too few pairs."""
+    """Return beliefs of a model that never sees the share `hide` of the unordered pairs; other pairs are as measured.
+
+    Raises InvalidInputError for a share that leaves no row to test or none to learn from, UnfitError for too few pairs.
+    """
     if not 0 < hide < 1:
         raise InvalidInputError(
             "the share of pairs to hide must lie between 0 and 1", value=hide, remedy="0.3 hides three in ten"

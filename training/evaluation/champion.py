@@ -1,9 +1,7 @@
-"""The registry's champion beside a challenger: what it was fitted on, what contradicts it, and the gate's tests.
+"""The registry's champion beside a challenger: what it was fitted on, and the tests on which the gate compares both.
 
-The champion is read as the server reads it: its published folder, its graph. No score on new labels can tell wrong
-labels from right ones, so labels are compared with trusted values: with the measurements in the champion's folder where
-a pair was measured before, else with its predictions. A software upgrade contradicts them too: whoever knows of one
-promotes the model by force, with that reason. `gate` states which rows are compared and by which rule.
+The champion is read as the server reads it: its published folder, its graph. `gate` states which rows are compared and
+by which rule, and `drift` which labels contradict the champion.
 """
 
 import math
@@ -21,8 +19,9 @@ from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import PairKey, read_measured_table
 from interfere.protocols import PairEncoder
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import NOISE_FLOOR, Dataset, Pair, PairRows, unordered_pair
+from interfere.training.dataset import Dataset, Pair, PairRows, pair_keys, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.drift import label_contradiction
 from interfere.training.evaluation.gate import (
     MIN_ROWS,
     MIN_WORKLOADS,
@@ -41,13 +40,6 @@ from interfere.training.evaluation.scores import Side
 from interfere.training.models.completed import complete_rows
 from interfere.training.models.onnx_session import open_session, run_pair_graph
 from interfere.training.models.protocols import FittedModel
-
-TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
-MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
-MAX_SHARE_OFF = 0.25  # of all rows that were measured before
-MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
-MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
-REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
 
 GATE_BASELINES = ("mean", "additive")
 FIRST_MODEL = "first model of this registry"
@@ -106,25 +98,10 @@ class PublishedChampion:
         return np.array([pair in self.fitted for pair in dataset.unordered_pairs], dtype=bool)[dataset.group]
 
 
-def pair_keys(dataset: Dataset) -> list[PairKey]:
-    """Return victim, neighbour, device type and sharing mode of each row."""
-    return [
-        PairKey(
-            dataset.workloads[victim - 1],
-            dataset.workloads[neighbour - 1],
-            dataset.domains[domain].device_type,
-            dataset.domains[domain].mode,
-        )
-        for victim, neighbour, domain in zip(
-            dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), dataset.domain.tolist(), strict=True
-        )
-    ]
-
-
 def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -> PublishedChampion:
-    """Return the champion that a folder holds; it has no graph where the folder must not be served.
+    """Return the champion in a folder; without a graph where the folder must not be served.
 
-    `number` is its version in the registry, and `model` the kind of model where the folder does not tell it.
+    `number` is its version in the registry, and `model` the kind of model where the folder does not say it.
     """
     try:
         manifest = read_manifest(folder, encoder.fingerprint)
@@ -144,64 +121,6 @@ def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -
         place={key: k for k, key in enumerate(table)},
         unseen=unseen,
         completion=completion,
-    )
-
-
-def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> str:
-    """Return the reason why the labels cannot be trusted, with figures.
-
-    "" where they can be trusted, or where there is nothing to compare them with.
-    """
-    rows = training_set.latest_rows()
-    if champion.graph is None:
-        return ""
-    trusted = np.array([champion.measured.get(key, np.nan) for key in pair_keys(rows)])
-    deviation = rows.log_slowdown - trusted
-    known = np.isfinite(deviation)
-    if (known & rows.aligned).sum() >= MIN_KNOWN_ROWS:
-        return _translated(rows, deviation, known & rows.aligned)
-    before = deviation[known]
-    repeated = before[np.abs(before) > 1e-4]
-    for name, values, max_share in (
-        ("measured before", before, MAX_SHARE_OFF),
-        ("measured again", repeated, MAX_SHARE_OFF_REPEATED),
-    ):
-        off = float((np.abs(values) > TOLERANCE).mean()) if len(values) >= MIN_KNOWN_ROWS else 0.0
-        if off > max_share:
-            return (
-                f"{off:.0%} of {len(values)} pairs {name} differ by more than {math.expm1(TOLERANCE):.0%}, "
-                f"new ÷ old {math.exp(float(np.median(values))):.3f} in the median: {REMEDY}"
-            )
-    predicted, is_known = champion.predict(rows)
-    is_new = is_known & ~champion.was_fitted_on(rows)
-    return _one_sided(rows.take(is_new), (rows.log_slowdown - predicted)[is_new])
-
-
-def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
-    """Return a sentence, with figures, that the champion's measurements were translated to another software stack."""
-    names = ", ".join(sorted({rows.campaigns[k] for k in rows.campaign[~rows.aligned].tolist()} - {""}))
-    return (
-        f"{int(translated.sum())} pairs measured before were translated to another software stack (campaign {names}), "
-        f"new ÷ old {math.exp(float(np.median(deviation[translated]))):.3f} in the median: {REMEDY}"
-    )
-
-
-def _one_sided(rows: Dataset, deviation: Floats) -> str:
-    """Return that nearly all victims lie on one side of the champion's predictions, with figures; "" where they do not.
-
-    `rows` are pairs that the champion was not fitted on; `deviation` is log label - log prediction, float64[p].
-    """
-    victims = np.unique(rows.rows.victim)
-    if len(rows) < MIN_KNOWN_ROWS or len(victims) < MIN_VICTIMS:
-        return ""
-    by_victim = np.array([np.median(deviation[rows.rows.victim == victim]) for victim in victims])
-    side = max(float((by_victim > 0).mean()), float((by_victim < 0).mean()))
-    bias = float(np.median(by_victim))
-    if side < MIN_SHARE_ONE_SIDED or abs(bias) <= TOLERANCE:
-        return ""
-    return (
-        f"the {len(rows)} pairs new to the champion are {math.exp(bias):.3f} × what it predicts in the median, "
-        f"on one side for {side:.0%} of {len(victims)} jobs: {REMEDY}"
     )
 
 

@@ -62,7 +62,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnseenPredictions(RowColumns):
-    """Log slowdowns, float64[p] each; NaN for a row that was not tested so."""
+    """Out-of-fold predictions: log slowdowns, float64[p] each; NaN for a row that was not tested in this way."""
 
     pair: Floats  # both jobs were seen, their pair was not
     own: Floats  # no training row showed the victim
@@ -229,11 +229,11 @@ def _queues(count: int) -> list[Ints]:
 def _matching_costs(cost_tables: Sequence[Floats], allowed: NDArray[np.bool_]) -> Floats:
     """Return float64[4, n]: the measured cost of each job above its dual price under three matchings, and that price.
 
-    The matchings are by the challenger's predictions, by the champion's, and by the measurements. `cost_tables` are
-    those of the measurements, the challenger and the champion. The dual prices prove the matching by the measurements
-    to be the best. A pair's cost above its two prices is split evenly between its jobs; it is close to 0 for every good
-    pair, so that resampling jobs does not count as regret which jobs are paired. Prices add up to the same sum for all
-    three matchings.
+    The matchings are by the challenger's predictions, by the champion's, and by the measurements. `cost_tables` are the
+    cost tables of the measurements, the challenger and the champion. The dual prices prove the matching by the
+    measurements to be the best. The cost of a pair above its two prices is split evenly between its jobs. This
+    difference is close to 0 for every good pair, so that the bootstrap over jobs does not count as regret which jobs
+    are paired. Prices add up to the same sum for all three matchings.
     """
     measured, jobs = cost_tables[0], np.arange(len(allowed))
     matchings = []

@@ -272,9 +272,10 @@ def covered(cases: GroupCases, predicted: Floats, composition: GroupComposition)
 def _errors(
     cases: GroupCases, residual: Floats, kind: NDArray[np.bool_], default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
-    """Return, for each number of neighbours, the log error that 90 % of the cases do not exceed; nondecreasing.
+    """Return for each number of neighbours the log error that 90 % of the cases do not exceed. Errors never decrease.
 
-    The pairs' own intervals are not subtracted: those of two measured blocks are wide, and online windows narrow them.
+    The intervals of the pairs are not subtracted: those of two measured blocks are wide, and online windows narrow
+    them.
     """
     errors: list[float] = []
     for further in range(1, MAX_FURTHER + 1):

@@ -303,7 +303,7 @@ def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
 
 
 def require_replaceable(target: Path) -> None:
-    """Raises UnfitError where `target` holds something that is not a model folder."""
+    """Raise UnfitError where `target` holds something that is not a model folder."""
     if target.exists() and not (target / "manifest.json").is_file() and (not target.is_dir() or any(target.iterdir())):
         raise UnfitError(
             "will not replace what is not a model folder", value=target, remedy="choose an empty or new folder"
@@ -311,7 +311,7 @@ def require_replaceable(target: Path) -> None:
 
 
 def replace_folder(target: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new folder, then put it in the place of `target`.
+    """Replace the folder `target` by a new one that `write` fills.
 
     The old folder is put back where that fails. Raises UnfitError as `publish`.
     """
