@@ -21,7 +21,7 @@ from interfere.records import PairStatus
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.sim.beliefs import beliefs_from
 from interfere.sim.truth import TruthTable
-from interfere.study.inputs import FittedBeliefs
+from interfere.study.questions import FittedBeliefs
 from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
 from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
 
@@ -140,7 +140,7 @@ def predicted_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -
 
 
 class TrainedModels:
-    """Implements `interfere.study.inputs.StudyModels` with the models that training publishes."""
+    """Implements `interfere.study.questions.StudyModels` with the models that training publishes."""
 
     fit_beliefs = staticmethod(fit_beliefs)
     fill_truth = staticmethod(fill_truth)

@@ -20,7 +20,7 @@ from interfere.sim.truth import Composition
 from interfere.sim.world import World
 from interfere.study.comparison import Comparison, compare, on_whole_traces, trace_tasks, with_references
 from interfere.study.coverage import Coverage
-from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
+from interfere.study.questions import StudyInputs, StudyModels, read_inputs
 from interfere.study.replay_report import replay_document, verdicts
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import HIDDEN_SHARE, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study, require_acting

@@ -23,7 +23,7 @@ from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sh
 from interfere.sim.truth import Composition
 from interfere.study.comparison import Line, TraceGroup, compare
 from interfere.study.coverage import MissingTruth, gpu_hours, missing_truth
-from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
+from interfere.study.questions import StudyInputs, StudyModels, read_inputs
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import Study, require_acting
 from interfere.study.tuned_constants import tuned_here

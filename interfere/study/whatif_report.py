@@ -35,7 +35,7 @@ from interfere.sim.schedulers.records import Sharing
 from interfere.sim.truth import Composition
 from interfere.sim.uncertainty import CONFIDENCE
 from interfere.study.comparison import Line, TraceGroup
-from interfere.study.inputs import StudyInputs
+from interfere.study.questions import StudyInputs
 from interfere.study.replay_report import CHANGE, HOURS, change_text, estimate, spread
 
 if TYPE_CHECKING:
