@@ -55,6 +55,7 @@ MEANINGS = {
     "--progress": "step",
     "--quick": "block",
     "--reason": "why",
+    "--risk": "probability",
     "--same-label": "labels that name the same job",
     "--scope": "scope|partition",
     "--seats": "jobs that may share a device",
