@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 
 import numpy as np
@@ -159,16 +159,9 @@ class DecisionMaker:
             scope=scope,
             now_s=ledger.now_s,
             devices=tuple(
-                DeviceGrants(
-                    device_id=slots.device_id,
-                    device_type=slots.device_type,
-                    granules=slots.granules,
-                    granted=account.taken.get(slots.device_id, 0),
-                    free=slots.granules - account.taken.get(slots.device_id, 0),
-                    oversubscription_ratio=slots.oversubscription_ratio,
-                    granule_bytes=slots.granule_bytes,
-                )
+                DeviceGrants(**asdict(slots), granted=granted, free=slots.granules - granted)
                 for slots in account.slots.values()
+                for granted in (account.taken.get(slots.device_id, 0),)
             ),
             grants=tuple(
                 self._grant_line(grant, account.slots[device_id])
@@ -194,8 +187,7 @@ class DecisionMaker:
         )
 
     def _usages(self, grant: Grant) -> Iterator[MemoryUsage]:
-        """Return the job's memory windows since it was granted memory, those that end last first; at most
-        `MAX_USAGES`."""
+        """Return the memory windows of a job since its grant, the window that ends last first; at most `MAX_USAGES`."""
         if math.isnan(grant.since_s):
             return iter(())
         return islice(self._observations.memory_usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
@@ -326,7 +318,7 @@ def _find(query: ExplainQuery, audits: SqliteDecisionAudits) -> tuple[DecisionAu
 
 
 def _explain_pairs(action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
-    """Return the explanations of both directions: the job beside its partner and the reverse. Empty without a
+    """Yield the explanations of both directions, the job beside each partner and the reverse; none without a
     partner."""
     job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
     if job is None or device is None:

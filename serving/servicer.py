@@ -154,7 +154,7 @@ class RoutedServicer(PolicyServicer):
         return to_proto(change, pb.LoadModelResponse)
 
     def RollbackModel(self, request: pb.RollbackModelRequest, context: Context) -> pb.RollbackModelResponse:
-        """Serve the model before this one."""
+        """Serve the model that was served before the present one."""
         return to_proto(self._models.rollback(), pb.RollbackModelResponse)
 
     def PinModel(self, request: pb.PinModelRequest, context: Context) -> pb.PinModelResponse:

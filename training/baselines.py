@@ -72,21 +72,27 @@ class Baseline:
 
     def fit(self, dataset: Dataset, seed: int) -> FittedRule:
         """Fit the rule on all rows of `dataset`, and the mean for the rows that the rule has no inputs for."""
-        rule = _rule_per_domain(self.fit_rule, dataset, seed) if self.per_domain else self.fit_rule(dataset, seed)
+        rule = (
+            _rule_by_domain(dataset, lambda kept: self.fit_rule(dataset.take(kept), seed))
+            if self.per_domain
+            else self.fit_rule(dataset, seed)
+        )
         return FittedRule(name=self.name, rule=rule, mean=MeanModel().fit(dataset, 0))
 
 
-def _rule_per_domain(fit: Callable[[Dataset, int], Rule], dataset: Dataset, seed: int) -> Rule:
-    """Return a rule that was fitted on each domain apart; an unknown domain uses a rule fitted on all rows."""
-    overall_rule = fit(dataset, seed)
-    rows = dataset.rows
-    domain_rules = {int(d): fit(dataset.take(rows.domain == d), seed) for d in np.unique(rows.domain)}
+def _rule_by_domain(dataset: Dataset, fit: Callable[[NDArray[np.bool_]], Rule]) -> Rule:
+    """Return a rule that is fitted on the rows of each domain apart, and for an unknown domain on all rows.
+
+    `fit` returns the rule fitted on the rows of a mask.
+    """
+    overall = fit(np.ones(len(dataset), dtype=bool))
+    of_domain = {int(d): fit(dataset.rows.domain == d) for d in np.unique(dataset.rows.domain)}
 
     def rule(rows: PairRows) -> Floats:
         predicted = np.full(len(rows), np.nan)
         for d in np.unique(rows.domain):
             in_domain = rows.domain == d
-            predicted[in_domain] = domain_rules.get(int(d), overall_rule)(rows.take(in_domain))
+            predicted[in_domain] = of_domain.get(int(d), overall)(rows.take(in_domain))
         return predicted
 
     return rule
@@ -171,21 +177,12 @@ def nearest_pairs(dataset: Dataset, seed: int, neighbours: int = NEIGHBOURS) -> 
 
     points = standardised(dataset.rows.pairs)
 
-    def fit(rows: NDArray[np.bool_]) -> KNeighborsRegressor:
-        nearest = KNeighborsRegressor(n_neighbors=min(neighbours, int(rows.sum())), algorithm="brute")
-        return nearest.fit(points[rows], dataset.log_slowdown[rows])
+    def fit(kept: NDArray[np.bool_]) -> Rule:
+        nearest = KNeighborsRegressor(n_neighbors=min(neighbours, int(kept.sum())), algorithm="brute")
+        nearest.fit(points[kept], dataset.log_slowdown[kept])
+        return lambda rows: np.asarray(nearest.predict(standardised(rows.pairs)))
 
-    overall = fit(np.ones(len(points), dtype=bool))
-    of_domain = {int(d): fit(dataset.rows.domain == d) for d in np.unique(dataset.rows.domain)}
-
-    def rule(rows: PairRows) -> Floats:
-        queries, predicted = standardised(rows.pairs), np.empty(len(rows))
-        for d in np.unique(rows.domain):
-            in_domain = rows.domain == d
-            predicted[in_domain] = of_domain.get(int(d), overall).predict(queries[in_domain])
-        return predicted
-
-    return rule
+    return _rule_by_domain(dataset, fit)
 
 
 def three_class_tree(dataset: Dataset, seed: int) -> Rule:

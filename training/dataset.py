@@ -22,6 +22,7 @@ from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.tables import Table, merge_roles, read_table, table_digest
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
+from interfere.predict.measured import PairKey
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, PairMeasurement, PairStatus
 from interfere.store.observed_table import SOURCE as OBSERVED
@@ -81,7 +82,8 @@ class RowColumns:
     __slots__ = ()
 
     def take(self, index: NDArray[Any]) -> Self:
-        """Select rows by an index array or a mask; fields that are no columns, such as names, stay as they are."""
+        """Return the rows that an index array or a mask selects; fields that are no columns, such as names, stay as
+        they are."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # every subclass is a dataclass
         selected = {
             name: column.take(index) if isinstance(column, RowColumns) else column[index]
@@ -89,6 +91,18 @@ class RowColumns:
             if isinstance(column, RowColumns | np.ndarray)
         }
         return type(self)(**(columns | selected))
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts in one record; fields that are no columns are those of the first part."""
+        columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}  # type: ignore[arg-type]  # every subclass is a dataclass
+        joined: dict[str, Any] = {}
+        for name, (first, *others) in columns.items():
+            if isinstance(first, RowColumns):
+                joined[name] = type(first).concatenated([first, *others])
+            else:
+                joined[name] = np.concatenate([first, *others]) if isinstance(first, np.ndarray) else first
+        return cls(**joined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +152,7 @@ class Dataset(RowColumns):
         return np.array([pair in requested for pair in self.unordered_pairs], dtype=bool)[self.group]
 
     def latest_rows(self) -> "Dataset":
-        """Keep one row per (victim, neighbour, domain): the last one."""
+        """Return the dataset with one row per (victim, neighbour, domain): the last one."""
         return self.take(self.latest_index())
 
     def latest_index(self) -> NDArray[np.int64]:
@@ -146,6 +160,21 @@ class Dataset(RowColumns):
         keys = list(zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True))
         last_row = {keys[k]: k for k in np.argsort(~self.aligned, kind="stable").tolist()}
         return np.array(sorted(last_row.values()), dtype=np.int64)
+
+
+def pair_keys(dataset: Dataset) -> list[PairKey]:
+    """Return victim, neighbour, device type and sharing mode of each row."""
+    return [
+        PairKey(
+            dataset.workloads[victim - 1],
+            dataset.workloads[neighbour - 1],
+            dataset.domains[domain].device_type,
+            dataset.domains[domain].mode,
+        )
+        for victim, neighbour, domain in zip(
+            dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), dataset.domain.tolist(), strict=True
+        )
+    ]
 
 
 def unordered_pair(first: str, second: str) -> Pair:
@@ -233,7 +262,7 @@ def build_dataset(
 
 
 def hold_out(dataset: Dataset, pairs: frozenset[Pair]) -> tuple[Dataset, Dataset]:
-    """Split into (rows to train on, held-out rows). Pairs that were not measured have no rows.
+    """Return (rows to train on, held-out rows) of a dataset. A pair that was not measured has no row.
 
     Raises InvalidInputError for a pair that names an unknown workload.
     """
@@ -248,7 +277,7 @@ def hold_out(dataset: Dataset, pairs: frozenset[Pair]) -> tuple[Dataset, Dataset
 
 
 def require_min_pairs(dataset: Dataset) -> None:
-    """Raises UnfitError where the dataset has fewer than `MIN_PAIRS` unordered pairs."""
+    """Raise UnfitError where the dataset has fewer than `MIN_PAIRS` unordered pairs."""
     pair_count = len(np.unique(dataset.group))
     if pair_count < MIN_PAIRS:
         raise UnfitError(

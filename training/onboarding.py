@@ -238,7 +238,10 @@ def measure_site(
     note: Callable[[str], None],
     measure: MeasureJobs = measure_jobs,
 ) -> Measured:
-    """Measure the commands alone and the chosen pairs. Raises UnfitError where fewer than two can be measured."""
+    """Return the measurements of the commands alone and of chosen pairs, batch by batch, until budget or target.
+
+    Raises UnfitError where fewer than two commands can be measured.
+    """
     batches = read_batches(config.campaign.out)
     result = _run(config, batches, report, measure)
     assessments: list[Assessment] = []
@@ -277,7 +280,7 @@ def suggestion_text(suggestion: Suggestion) -> str:
 
 
 def _run(config: OnboardingConfig, batches: Batches, report: Report, measure: MeasureJobs) -> MeasuredTable:
-    """Measure what is missing of the commands and the chosen pairs, and count the time."""
+    """Measure what is missing of the commands and the chosen pairs, and add the time to the spent budget."""
     start_s = time.monotonic()
 
     def spent(progress: MeasuringProgress) -> None:

@@ -11,7 +11,6 @@ from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import GroupComposition
 from interfere.predict.manifest import read_manifest
-from interfere.reports.markdown import markdown_table
 from interfere.study.engine import Runner, engine_of
 from interfere.time_left import TimeLeft
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
@@ -38,9 +37,8 @@ from interfere.training.evaluation.candidates import (
 from interfere.training.evaluation.champion import gate_verdict, read_champion
 from interfere.training.evaluation.cross_validation import FOLDS_FOLDER, predict_fold
 from interfere.training.evaluation.gate import Verdict
-from interfere.training.evaluation.scores import scores_by_model
-from interfere.training.groups.cases import DomainKey
-from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.groups.evaluation import DomainComposition, published_compositions, read_group_tables
+from interfere.training.groups.fit import DomainKey
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.publishing import model_registry
@@ -48,8 +46,6 @@ from interfere.training.publishing.model_registry import ModelVersion
 from interfere.training.publishing.publication import (
     build_publication,
     publish,
-    published_compositions,
-    read_group_tables,
     require_replaceable,
 )
 from interfere.training.publishing.tracking import (
@@ -84,11 +80,6 @@ class TrainingResult:
     beliefs: tuple[BeliefComparison, ...] = ()  # of tables with few pairs: what predicts these
     tables: tuple[TableContribution, ...] = ()  # which table helps and which harms; empty for a single one
     compositions: tuple[DomainComposition, ...] = ()  # of groups of three and more
-
-    @property
-    def table(self) -> str:
-        """Return all scores as Markdown."""
-        return markdown_table(scores_by_model(self.scores))
 
 
 def train(
@@ -194,7 +185,9 @@ def train(
         # 7. Judge it against the registry's champion.
         with model_registry.fetch_champion(run.mlflow) as current:
             champion_now = (
-                None if current is None else read_champion(current.number, current.model, current.folder, encoder)
+                None
+                if current is None
+                else read_champion(current.version.number, current.version.model, current.folder, encoder)
             )
             verdict = gate_verdict(
                 candidates.champion_model,
@@ -224,7 +217,7 @@ def train(
             model=candidates.champion,
             version=version,
             verdict=verdict,
-            judged_against=None if current is None else current.number,
+            judged_against=None if current is None else current.version.number,
         )
 
     clock.finish("record", "recorded and published")
@@ -255,7 +248,7 @@ def train(
 def _training_clock(
     training_set: Dataset, models: Mapping[str, ModelSettings], tables: int, seed: int, report: Callable[[str], None]
 ) -> TimeLeft:
-    """Expect all tasks of a training."""
+    """Return a clock that expects all tasks of a training."""
     clock = TimeLeft(report)
     if tables > 1:
         clock.expect(TABLE_TASK, tables)

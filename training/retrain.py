@@ -1,16 +1,12 @@
-"""Measures drift: whether newly observed jobs and pairs still look like those that the models were trained on.
+"""Trains again on base tables and on what servers observed, and publishes the new model where it is better.
 
-Jobs: for each job column, a two-sample Kolmogorov-Smirnov test between the encoded jobs of the base tables and those of
-the new table; drifted where p < `ALPHA` ÷ number of columns (Bonferroni).
-
-Pairs: observed slowdown ÷ expected slowdown. The expectation is what the base tables measured, else what the champion
-predicts. Drifted where the log ratio exceeds `TOLERANCE` and the observed 95 % interval excludes the expectation.
+Law 1: one retraining at a time works in a workspace. Law 2: equal inputs are trained on once. Law 3: a model is
+published only if the gate passes it, and if it predicts the newest windows of the site no worse than the served model.
 """
 
 import fcntl
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,182 +15,37 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import interfere
 from interfere.data.tables import Table, write_table
 from interfere.errors import ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_text
-from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
 from interfere.store.sqlite import SqliteStore
 from interfere.strict_json import json_value
 from interfere.training.dataset import (
-    NOISE_FLOOR,
-    Dataset,
     SourceTables,
     build_dataset,
     read_source_tables,
     require_min_pairs,
 )
 from interfere.training.evaluation.candidates import require_model
-from interfere.training.evaluation.champion import PublishedChampion, pair_keys, read_champion
+from interfere.training.evaluation.champion import PublishedChampion, read_champion
+from interfere.training.evaluation.drift import DriftReport, measure_drift
 from interfere.training.evaluation.gate import Verdict
-from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.groups.evaluation import DomainComposition, read_group_tables
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing import model_registry
-from interfere.training.publishing.publication import read_group_tables
 from interfere.training.publishing.tracking import prepare_workspace
 from interfere.training.site_log import changed_domains, score
 
 FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
 STATE_FILE, LOCK_FILE = "state.json", "lock"
 OBSERVED_TABLE = "observed"  # name of the table
-ALPHA = 0.01
-TOLERANCE = 2 * NOISE_FLOOR  # log slowdown: twice the error of the models themselves
-MAX_LISTED = 10  # pairs and columns in the text report; the document has all
-
-
-class Expectation(StrEnum):
-    """The expected slowdown of an observed pair."""
-
-    MEASURED = "measured before"
-    PREDICTED = "predicted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnDrift:
-    """The drift of one column of encoded jobs between the base tables and the new table."""
-
-    column: str
-    statistic: float  # largest difference of the two distribution functions
-    p_value: float
-    drifted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairDrift:
-    """One observed ordered pair and its expected slowdown."""
-
-    victim: str
-    neighbour: str
-    device_type: str
-    mode: SharingMode
-    observed: float  # slowdown
-    expected: float  # slowdown
-    source: Expectation
-    drifted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftReport:
-    """Columns by ascending p, pairs by descending deviation."""
-
-    columns: tuple[ColumnDrift, ...]
-    pairs: tuple[PairDrift, ...]  # only pairs with an expectation
-    unexpected: int  # number of observed pairs without an expectation
-    bias: float  # median of log(observed ÷ expected); NaN without pairs
-
-    def markdown(self) -> str:
-        """Return the report as text: how many pairs and columns drifted, and which drifted most."""
-        columns, pairs = [c for c in self.columns if c.drifted], [p for p in self.pairs if p.drifted]
-        lines = [
-            f"drift: {len(pairs)} of {len(self.pairs)} observed pairs are more than {math.expm1(TOLERANCE):.0%} off "
-            f"what was expected and outside their own interval, {self.unexpected} had no expectation; "
-            f"{len(columns)} of {len(self.columns)} columns of the jobs differ (Kolmogorov-Smirnov, p < "
-            f"{ALPHA} ÷ {len(self.columns)})"
-        ]
-        if self.pairs:
-            lines.append(f"median observed ÷ expected: {math.exp(self.bias):.3f}")
-        lines += [
-            f"- {p.victim} beside {p.neighbour} on {p.device_type}, {p.mode}: observed {p.observed:.3f} ×, "
-            f"{p.source} {p.expected:.3f} ×"
-            for p in pairs[:MAX_LISTED]
-        ]
-        lines += [f"- {c.column}: distance {c.statistic:.2f}, p {c.p_value:.2g}" for c in columns[:MAX_LISTED]]
-        return "\n".join(lines)
-
-
-def measure_drift(
-    base: Sequence[Table], new: Table, encoder: PairEncoder, champion: PublishedChampion | None
-) -> DriftReport:
-    """Return the drift of `new`, which must hold an ok pair.
-
-    Without a champion only the pairs of the base tables have an expected slowdown.
-    """
-    observed = build_dataset([new], encoder)
-    expected, sources = _expected_slowdowns(observed, build_dataset(base, encoder), champion)
-    has_expectation = np.isfinite(expected)
-    deviation = observed.log_slowdown - expected
-    inside_interval = (
-        (observed.lower < observed.upper) & (np.log(observed.lower) <= expected) & (expected <= np.log(observed.upper))
-    )
-    by_deviation = np.argsort(-np.abs(np.where(has_expectation, deviation, 0.0)), kind="stable").tolist()
-    keys = pair_keys(observed)
-    pairs = [
-        PairDrift(
-            victim=keys[k].victim,
-            neighbour=keys[k].neighbour,
-            device_type=keys[k].device_type,
-            mode=keys[k].mode,
-            observed=float(np.exp(observed.log_slowdown[k])),
-            expected=float(np.exp(expected[k])),
-            source=sources[k],
-            drifted=bool(abs(deviation[k]) > TOLERANCE and not inside_interval[k]),
-        )
-        for k in by_deviation
-        if has_expectation[k]
-    ]
-    return DriftReport(
-        columns=_column_drifts([job for table in base for job in table.jobs], new.jobs, encoder),
-        pairs=tuple(pairs),
-        unexpected=int((~has_expectation).sum()),
-        bias=float(np.median(deviation[has_expectation])) if has_expectation.any() else float("nan"),
-    )
-
-
-def _expected_slowdowns(
-    observed: Dataset, base: Dataset, champion: PublishedChampion | None
-) -> tuple[NDArray[np.float64], list[Expectation]]:
-    """Return the expected log slowdown of each observed row (NaN where nothing is expected), and its source."""
-    measured = dict(zip(pair_keys(base), base.log_slowdown.tolist(), strict=True))  # the last table wins
-    expected = np.array([measured.get(key, np.nan) for key in pair_keys(observed)])
-    sources = [Expectation.PREDICTED if math.isnan(value) else Expectation.MEASURED for value in expected.tolist()]
-    if champion is not None and champion.graph is not None:
-        predicted, known = champion.predict(observed)
-        expected = np.where(np.isnan(expected) & known, predicted, expected)
-    return expected, sources
-
-
-def _column_drifts(
-    base: Sequence[JobProfile], new: Sequence[JobProfile], encoder: PairEncoder
-) -> tuple[ColumnDrift, ...]:
-    """Return the drift of the columns that vary and have values on both sides, by ascending p."""
-    from scipy.stats import ks_2samp
-
-    base_rows, new_rows = (
-        np.concatenate([encoder.encode_jobs([job], job.device_type, DEFAULT_MODE) for job in jobs])
-        for jobs in (base, new)
-    )
-    results = []
-    for k, name in enumerate(encoder.job_names):
-        base_values, new_values = (
-            rows[:, k][np.isfinite(rows[:, k])].astype(np.float64) for rows in (base_rows, new_rows)
-        )
-        if len(base_values) and len(new_values) and np.ptp(np.concatenate([base_values, new_values])) > 0:
-            test = ks_2samp(base_values, new_values)
-            results.append((name, float(test.statistic), float(test.pvalue)))
-    return tuple(
-        ColumnDrift(column=name, statistic=statistic, p_value=p, drifted=p < ALPHA / len(results))
-        for name, statistic, p in sorted(results, key=lambda result: (result[2], result[0]))
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +72,7 @@ class ObservedMeasurements:
 
 
 def read_observations(store: Path, tables: Sequence[Table]) -> ObservedMeasurements:
-    """Read a store, which a server may hold open; without a store there are no observations.
+    """Return the measurements in a store, which a server may hold open; none where the store does not exist.
 
     The profiles of the base `tables` stand in for jobs that were not registered with the server, and their measurements
     tell which domains have changed since. Raises as `SqliteStore` does.
@@ -265,7 +116,7 @@ class BusyError(UnfitError):
 
 
 class RetrainOutcome(StrEnum):
-    """How a run ended."""
+    """How a retraining ended."""
 
     PUBLISHED = "published"
     NOTHING_NEW = "nothing_new"
@@ -284,7 +135,7 @@ EXIT_BUSY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrainResult:
-    """The result of a run, or for a dry run the result that a real run would have."""
+    """The result of a retraining, or for a dry run the result that a real run would have."""
 
     outcome: RetrainOutcome
     reason: str  # one line
@@ -311,7 +162,8 @@ def retrain(
     models: Mapping[str, ModelSettings] = MODELS,
     report: Callable[[str], None] = lambda _: None,
 ) -> RetrainResult:
-    """Run the job once on the base `tables` and the observations in `store`. A dry run writes nothing.
+    """Train once on the base `tables` and the observations in `store`, and publish what passes. A dry run writes
+    nothing.
 
     `champion` names the model to publish; without it the model with the lowest error is published. `groups` as in
     `train`. Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace, and
@@ -461,9 +313,9 @@ def _write_observed_table(work: Path, observed: ObservedMeasurements) -> tuple[P
 def _refusal_by_windows(
     work: Path, trained: TrainingResult, observed: ObservedMeasurements, report: Callable[[str], None]
 ) -> str:
-    """Return why the new model must not replace the served champion: it errs more on the newest windows of the log.
+    """Return the reason why the new model must not replace the served champion: a larger error on the newest windows.
 
-    "" where it errs no more, or where no champion is served.
+    "" where the error is no larger, or where no champion is served.
     """
     served = model_registry.champion_folder(work)
     if not served.exists() or not observed.log:

@@ -21,7 +21,7 @@ from interfere.records import PairStatus
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.sim.beliefs import beliefs_from
 from interfere.sim.truth import TruthTable
-from interfere.study.inputs import FittedBeliefs
+from interfere.study.questions import FittedBeliefs
 from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
 from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
 
@@ -32,8 +32,10 @@ MODEL_MODES = (SharingMode.MPS, SharingMode.TIMESLICE)  # of a model that was fi
 
 
 def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
-    """Fit the model and predict every pair. `hide`: share of the unordered pairs that the model never sees. Raises
-    InvalidInputError for a share that leaves no row to test or none to learn from, UnfitError for too few pairs."""
+    """Return beliefs of a model that never sees the share `hide` of the unordered pairs; other pairs are as measured.
+
+    Raises InvalidInputError for a share that leaves no row to test or none to learn from, UnfitError for too few pairs.
+    """
     if not 0 < hide < 1:
         raise InvalidInputError(
             "the share of pairs to hide must lie between 0 and 1", value=hide, remedy="0.3 hides three in ten"
@@ -138,7 +140,7 @@ def predicted_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -
 
 
 class TrainedModels:
-    """Implements `interfere.study.inputs.StudyModels` with the models that training publishes."""
+    """Implements `interfere.study.questions.StudyModels` with the models that training publishes."""
 
     fit_beliefs = staticmethod(fit_beliefs)
     fill_truth = staticmethod(fill_truth)

@@ -289,7 +289,7 @@ class PolicyClient:
         return self._ask("LoadModel", pb.LoadModelRequest(version=version), ModelChange)
 
     def rollback_model(self) -> ModelChange:
-        """Serve the model that was served before the present one, and hold on to it."""
+        """Serve the model that was served before the present one, and pin it."""
         return self._ask("RollbackModel", pb.RollbackModelRequest(), ModelChange)
 
     def pin_model(self, *, release: bool = False) -> str:

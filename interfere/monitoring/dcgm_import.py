@@ -14,7 +14,7 @@ its time per step over that.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import stdev
@@ -62,8 +62,8 @@ class _LeftOut:
 class _Windows:
     """The windows of a site by the number of their jobs, and counts of the samples outside of windows."""
 
-    by_size: Mapping[int, Sequence[CompanyWindow]] = field(default_factory=lambda: defaultdict(list))
-    samples: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by workloads
+    by_size: Mapping[int, Sequence[CompanyWindow]]  # by the number of jobs; empty for sizes that do not occur
+    samples: Counter[tuple[str, ...]]  # by workloads
     gang_jobs: frozenset[str]  # on several devices at once: no window holds them
     gang_samples: int
     edge_samples: int

@@ -79,8 +79,8 @@ MIN_COMPANY = 2  # jobs beside the victim: one alone makes a pair
 class GroupMeasurement:
     """The measured slowdown of one victim beside two or more neighbours on the same device.
 
-    A group of k jobs has one row for each of its distinct workloads; each row's company are the other k - 1 jobs. Where
-    a workload takes part several times, its one row holds the slowdowns of all its copies, block after block.
+    A group of k jobs has one row for each of its distinct workloads. The company of a row are the other k - 1 jobs.
+    Where several jobs run the victim's workload, its row holds the slowdowns of all of them, block after block.
 
     >>> from interfere.records import GroupMeasurement
     >>> row = GroupMeasurement(victim="a", company=("a", "b"), device_type="v100", mode="mps", slowdown=2.5)

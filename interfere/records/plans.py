@@ -229,7 +229,8 @@ class PairExplanation:
 
 @record
 class Alternative:
-    """An alternative action for the job. `cost`: objective of the best whole plan with it, by current knowledge.
+    """An alternative action for the job. `cost`: objective of the best whole plan with this action, by current
+    knowledge.
 
     Plans are compared by the weight of waiting jobs first, then by cost.
     """

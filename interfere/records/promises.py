@@ -95,16 +95,11 @@ class ScopeLedger:
 
 
 @record
-class DeviceGrants:
-    """The granules of one device: all, granted, free."""
+class DeviceGrants(DeviceSlots):
+    """The granules of memory of one device: how many there are, are granted, and are free."""
 
-    device_id: str
-    device_type: str
-    granules: int
     granted: int
     free: int
-    oversubscription_ratio: float
-    granule_bytes: float
 
 
 @record

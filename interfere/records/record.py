@@ -80,7 +80,7 @@ def default_of(of: Field[Any]) -> Any:
 
 
 def compiled_once(function: F) -> F:
-    """Decorate a function of a record type, so that its result is computed once for each type."""
+    """Decorate a function of a record type, so that its result is computed once for each record type."""
     return cast(F, cache(function))
 
 

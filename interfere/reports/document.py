@@ -17,7 +17,7 @@ NAN = math.nan
 
 
 class Code(str):
-    """A piece of a text that a computer reads: a command, a name of a field."""
+    """A piece of a text that a computer reads, such as a command or the name of a field."""
 
     __slots__ = ()
 
@@ -26,12 +26,12 @@ Words = str | tuple[str, ...]  # a text, or its pieces, some of them `Code`
 
 
 def with_code(text: str) -> Words:
-    """A text of our own in which `backticks` mark code. Not for names that users gave."""
+    """Return a text in which `backticks` mark code as words with code pieces. Not for names that users gave."""
     return tuple(Code(piece) if k % 2 else piece for k, piece in enumerate(text.split("`")))
 
 
 def words_text(words: Words) -> str:
-    """The text alone, where code cannot be set apart."""
+    """Return words as plain text, for a place where code cannot be set apart."""
     return words if isinstance(words, str) else "".join(words)
 
 
@@ -82,7 +82,7 @@ class Verbatim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A key figure: a number (or a short text), what it is, and a detail."""
+    """A key figure: a number or a short text, its meaning, and a detail."""
 
     value: "float | str"
     form: NumberFormat | None = None  # of a number
@@ -127,7 +127,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Toned:
-    """A cell that is a verdict."""
+    """A cell whose text is a verdict."""
 
     text: str
     tone: Tone
@@ -135,7 +135,7 @@ class Toned:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cell that leads to the section of that anchor."""
+    """A cell that links to the section with this anchor."""
 
     text: str
     anchor: str
@@ -192,7 +192,7 @@ def table_of(title: str, columns: Sequence[Column], records: Iterable[Any], *, f
 def text_table(
     title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, fold: int | None = None
 ) -> Table:
-    """A table of texts."""
+    """Return a table of texts."""
     return Table(title=title, columns=tuple(map(Column, headings)), rows=tuple(rows), fold=fold)
 
 
@@ -332,7 +332,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A stretch of a lane: a job on a device, a kernel of a stream."""
+    """A stretch of time on a lane, such as a job on a device or a kernel of a stream."""
 
     start: float
     end: float
@@ -343,7 +343,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A row of boxes; boxes that overlap stand below each other."""
+    """A named row of boxes. Boxes that overlap are drawn below each other."""
 
     label: str
     boxes: tuple[Box, ...]
@@ -351,7 +351,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """Boxes on lanes along one axis: jobs on devices, kernels over time."""
+    """A figure of boxes on lanes along one axis, such as jobs on devices or kernels over time."""
 
     title: str
     axis: Axis
@@ -364,7 +364,7 @@ Figure = LinePlot | RowPlot | HeatMap | Lanes
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Parts that a reader opens; a terminal leaves them out."""
+    """Parts that a page shows when the reader opens them. A terminal leaves these parts out."""
 
     summary: str
     parts: "tuple[Part, ...]"
@@ -372,7 +372,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A title and parts, of which some may be sections again. `is_detail`: a terminal leaves it out."""
+    """A title and parts, some of which may be sections. A terminal leaves out a section with `is_detail`."""
 
     title: str
     parts: "tuple[Part, ...]"

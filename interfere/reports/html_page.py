@@ -65,7 +65,7 @@ NAMES = {Absence.UNSTABLE: "unstable", Absence.INFEASIBLE: "infeasible", Absence
 
 
 def html_page(document: Document) -> str:
-    """The HTML of a document."""
+    """Return the document as an HTML page."""
     style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
     meta = (
         tag("meta", charset="utf-8"),
@@ -80,7 +80,7 @@ def html_page(document: Document) -> str:
 
 
 def write_html_page(path: Path, document: Document) -> Path:
-    """Write the page to `path`, whole or not at all. Raises UnfitError where that cannot be written."""
+    """Write the document as a page to `path`, whole or not at all. Raises UnfitError where `path` cannot be written."""
     text = html_page(document)
     write_atomically(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
     return path
@@ -141,7 +141,8 @@ def _table(table: Table) -> Html:
 
 
 def _grid(table: Table, rows: Sequence[tuple[Cell, ...]], caption: str) -> Html:
-    """A table that scrolls where it is wider than the page; the first cell of a row is its heading."""
+    """Return a table as HTML that scrolls where the table is wider than the page. The first cell of a row is its
+    heading."""
     head = tag("tr", *(tag("th", column.title, scope="col", class_=_alignment(column)) for column in table.columns))
     body = (
         tag(
@@ -202,7 +203,7 @@ def _figure(figure: Figure) -> Html:
 
 
 def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:
-    """Return a legend that shows the mark of each series; nothing for a single series."""
+    """Return a legend that shows the mark of each series; empty for a single series."""
     if len(series) < 2:
         return []
     entries = (
@@ -215,12 +216,12 @@ def _legend(series: Sequence[Series], *, is_box: bool) -> list[Html]:
 
 
 def colour_class(ratio: float) -> str:
-    """The CSS class of a ratio."""
+    """Return the CSS class of a ratio."""
     return CLASSES[bisect_right(EDGES, ratio)]
 
 
 def _heat_map(figure: HeatMap) -> tuple[Html, Html]:
-    """The legend, and the map as a table with row and column headings."""
+    """Return a heat map as HTML: a legend, and a table with row and column headings."""
     size = next((name for maximum, name in SIZES if len(figure.columns) <= maximum), "dense tiny")
     corner = tag("td", tag("span", f"{figure.row_axis} ↓  {figure.column_axis} →", class_="dim"), class_="corner")
     head = (tag("th", tag("span", shorten_name(name)), scope="col", title=name) for name in figure.columns)
@@ -244,7 +245,7 @@ def _heat_cell(cell: HeatCell, *, is_self: bool) -> Html:
 
 
 def _heat_legend(figure: HeatMap) -> Html:
-    """The colour steps and signs that occur in the map."""
+    """Return the colour steps and signs that occur in a heat map."""
     used = {colour_class(cell.value) for cell in figure.cells.values() if not cell.absence}
     low, high = (min(map(CLASSES.index, used)), max(map(CLASSES.index, used))) if used else (3, 2)
     parts = [tag("span", f"{figure.unit}:")] if used else []

@@ -25,7 +25,7 @@ from interfere.strict_json import json_value
 
 
 def json_document(document: Document) -> dict[str, Any]:
-    """The document with `kind` of each part: a sentence, a table with columns and rows, a figure."""
+    """Return the document as JSON, with the `kind` of each part, such as a sentence, a table or a figure."""
     return {"title": document.title_text, "parts": [_part(part) for part in document.parts]}
 
 

@@ -22,7 +22,7 @@ from interfere.reports.numbers import DASH, NBSP
 
 
 def markdown(document: Document) -> str:
-    """The text of a document."""
+    """Return the document as Markdown."""
     blocks = [f"# {_words(document.title)}", *_blocks(document.parts, level=2)]
     return "\n\n".join(blocks).replace(NBSP, " ") + "\n"
 

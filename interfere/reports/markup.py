@@ -8,7 +8,7 @@ from html import escape
 
 
 class Html(str):
-    """Markup, which is not escaped again. A plain `str` is text and is escaped."""
+    """Markup that is not escaped again, unlike a plain `str`."""
 
     __slots__ = ()
 
@@ -17,14 +17,15 @@ VOID_ELEMENTS = frozenset({"br", "img", "meta"})
 
 
 def join(parts: Iterable[str], between: str = "") -> Html:
-    """Concatenate the parts. Plain text is escaped."""
+    """Return the parts as one piece of markup. Plain text is escaped."""
     return Html(_escaped(between).join(map(_escaped, parts)))
 
 
 def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -> Html:
-    """An HTML element.
+    """Return an HTML element.
 
-    The attribute `class_` is written as class, `data_x` as data-x. None and False omit it; True gives it no value.
+    The attribute `class_` is written as class, `data_x` as data-x. None and False omit an attribute; True gives it no
+    value.
     """
     words = [name]
     for python_name, value in attributes.items():

@@ -25,62 +25,63 @@ class NumberFormat:
     scale: float = 1.0  # from the stored number to the written one
 
     def number(self, value: float) -> str:
-        """The number without the common unit."""
+        """Return a number as text, without the unit of its column."""
         return DASH if math.isnan(value) else self.digits(value)
 
     def text(self, value: float) -> str:
-        """The number with its unit."""
+        """Return a number with its unit as text."""
         return self.number(value) + (f"{NBSP}{self.unit}" if self.unit and not math.isnan(value) else "")
 
     def tick(self, value: float) -> str:
-        """The number beside an axis, without zeros at its end and without the sign of 0."""
+        """Return the text of a tick of an axis, without zeros at the end and without the sign of 0."""
         text = self.number(value) if value else "0"
         if "." in text and NBSP not in text:
             text = text.rstrip("0").rstrip(".")
         return f"{text}{NBSP}{self.unit}" if self.unit else text
 
     def ends(self, low: float, high: float) -> str:
-        """An interval in brackets, without the common unit; empty where an end is unknown."""
+        """Return an interval in brackets, without the unit; empty where an end is unknown."""
         return "" if math.isnan(low) or math.isnan(high) else f"[{self.number(low)}, {self.number(high)}]"
 
 
 def fixed(
     digits: int = 0, unit: str = "", *, quantity: str = "", scale: float = 1.0, sign: bool = False
 ) -> NumberFormat:
-    """Numbers with the same digits after the point, after multiplication by `scale`; thousands are grouped."""
+    """Return a format with this number of digits after the point, for numbers multiplied by `scale`; thousands are
+    grouped."""
     form = f"{'+' if sign else ''},.{digits}f"
     return NumberFormat(quantity=quantity, digits=lambda value: format(value * scale, form), unit=unit, scale=scale)
 
 
 def percent(digits: int = 0, *, sign: bool = False) -> NumberFormat:
-    """Fractions as per cent."""
+    """Return a format of fractions as per cent."""
     return fixed(digits, "%", quantity="fraction", scale=100.0, sign=sign)
 
 
 def hours(digits: int = 2) -> NumberFormat:
-    """Format seconds as hours."""
+    """Return a format of seconds as hours."""
     return fixed(digits, "h", quantity="s", scale=1 / 3600)
 
 
 def format_slowdown(value: float) -> str:
-    """A slowdown with about three digits: 1.58, 12.3, 104."""
+    """Return a slowdown with about three digits: 1.58, 12.3, 104."""
     if math.isnan(value):
         return DASH
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def format_times(value: float) -> str:
-    """A slowdown with a multiplication sign: 1.58 ×."""
+    """Return a slowdown with a multiplication sign: 1.58 ×."""
     return TIMES.text(value)
 
 
 def format_percent(value: float, digits: int = 0) -> str:
-    """A fraction as per cent."""
+    """Return a fraction as per cent."""
     return percent(digits).text(value)
 
 
 def format_duration(seconds: float) -> str:
-    """A duration with three digits, in s, ms, µs or ns: 350 µs, 8.03 ms, 1.20 s."""
+    """Return a duration with three digits in s, ms, µs or ns: 350 µs, 8.03 ms, 1.20 s."""
     if math.isnan(seconds):
         return DASH
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -90,12 +91,12 @@ def format_duration(seconds: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Three digits with trailing zeros, so that a column of them looks equally exact."""
+    """Return a number with three digits, trailing zeros included, so that a column of numbers looks equally exact."""
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def format_bytes(size: float) -> str:
-    """A size in GiB, a small one in MiB or KiB."""
+    """Return a size in GiB, or in MiB or KiB where it is small."""
     if math.isnan(size):
         return DASH
     if size >= 2**30:
@@ -104,7 +105,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_hours(value: float) -> str:
-    """Hours, or minutes where there are few."""
+    """Return seconds as hours, or as minutes where there are few."""
     if math.isnan(value):
         return DASH
     if 0 < abs(value) < SHORT_HOURS:
@@ -113,12 +114,13 @@ def format_hours(value: float) -> str:
 
 
 def format_date(unix_s: float) -> str:
-    """The date in UTC."""
+    """Return the date of a moment in UTC."""
     return DASH if math.isnan(unix_s) else datetime.fromtimestamp(unix_s, UTC).date().isoformat()
 
 
 def shorten_name(name: str) -> str:
-    """The name in at most MAX_NAME characters, cut in the middle, since batch sizes are at the end."""
+    """Return a name of at most MAX_NAME characters. A long name is cut in the middle, because batch sizes are at its
+    end."""
     if len(name) <= MAX_NAME:
         return name
     head = MAX_NAME * 2 // 5
@@ -126,7 +128,7 @@ def shorten_name(name: str) -> str:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """A count with its noun in singular or plural: 1 row, 2 rows, 1,024 rows."""
+    """Return a count with its noun in singular or plural: 1 row, 2 rows, 1,024 rows."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 

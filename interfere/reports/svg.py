@@ -56,7 +56,8 @@ class Scale:
         return self.begin + (self.end - self.begin) * share
 
     def ticks(self, gap: float, written: float = 1.0) -> tuple[float, ...]:
-        """Values, round when multiplied by `written`, whose labels of `gap` user units do not touch."""
+        """Return values that are round when multiplied by `written`, so far apart that labels of `gap` user units do
+        not touch."""
         made = log_ticks if self.is_log else linear_ticks
         ticks = made(self.low * written, self.high * written, abs(self.end - self.begin), gap)
         return tuple(tick / written for tick in ticks)
@@ -83,7 +84,7 @@ def scale_of(axis: Axis, values: Iterable[float], begin: float, end: float) -> S
 
 
 def log_ticks(low: float, high: float, span: float, gap: float = MIN_TICK_GAP) -> tuple[float, ...]:
-    """Round values in [low, high], always with 1, whose labels do not touch on an axis of `span` user units."""
+    """Return round values in [low, high], always with 1, whose labels do not touch on an axis of `span` user units."""
     scale = span / math.log(high / low)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     kept = [1.0] if low <= 1.0 <= high else []
@@ -95,7 +96,7 @@ def log_ticks(low: float, high: float, span: float, gap: float = MIN_TICK_GAP) -
 
 
 def linear_ticks(low: float, high: float, span: float, gap: float) -> tuple[float, ...]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten in [low, high], as many as fit."""
+    """Return multiples of 1, 2, 2.5 or 5 times a power of ten in [low, high], as many as fit."""
     smallest = (high - low) * gap / span
     size = 10.0 ** math.floor(math.log10(smallest))
     step = next(size * k for k in LINEAR_STEPS if size * k >= smallest * (1 - 1e-9))
@@ -107,7 +108,7 @@ def linear_ticks(low: float, high: float, span: float, gap: float) -> tuple[floa
 
 
 def line_plot(plot: LinePlot) -> tuple[Html, ...]:
-    """Draw one drawing per panel, all on the same axes."""
+    """Return one drawing for each panel, all on the same axes."""
     points = [point for panel in plot.panels for series in panel.points for point in series]
     wide = len(plot.panels) == 1 and not plot.is_square
     width, height = (WIDTH, 260.0) if wide else (PANEL_WIDTH, PANEL_WIDTH if plot.is_square else PANEL_HEIGHT)
@@ -203,12 +204,12 @@ def _path(points: Sequence[Point], xs: Scale, ys: Scale, *, steps: bool) -> str:
 
 
 def _top(axis: Axis) -> float:
-    """Room above a drawing: more where reference lines have labels."""
+    """Return the room above a drawing, which is larger where reference lines have labels."""
     return TOP + 8.0 if any(label for _, label in axis.lines) else TOP
 
 
 def row_plot(plot: RowPlot) -> Html:
-    """Rows of bars, or of points with intervals, below a common axis."""
+    """Return a drawing of rows with bars, or with points and intervals, below a common axis."""
     left = _label_width(row.label for row in plot.rows)
     estimates = [value for row in plot.rows for series in row.values for value in series]
     points = [Point(0.0, value.value, value.low, value.high) for value in estimates]
@@ -251,7 +252,7 @@ def _row_mark(series: Series, value: Estimate, row: str, axis: Axis, xs: Scale, 
 
 
 def lanes_plot(plot: Lanes) -> Html:
-    """Draw boxes on lanes. Boxes of one lane that overlap are drawn below each other."""
+    """Return a drawing of boxes on lanes. Boxes of one lane that overlap are drawn below each other."""
     left = _label_width(lane.label for lane in plot.lanes)
     ends = [end for lane in plot.lanes for box in lane.boxes for end in (box.start, box.end)]
     xs = scale_of(plot.axis, ends, left, WIDTH - RIGHT)
@@ -326,7 +327,7 @@ def legend_symbol(series: Series, *, is_box: bool = False) -> Html:
 
 
 def _grid_across(axis: Axis, ys: Scale, begin: float, end: float) -> list[Html]:
-    """Horizontal lines with the labels of the vertical axis."""
+    """Return horizontal lines with the labels of the vertical axis."""
     marks = []
     for value in ys.ticks(26.0, axis.form.scale):
         at = ys.place(value)
@@ -340,7 +341,7 @@ def _grid_across(axis: Axis, ys: Scale, begin: float, end: float) -> list[Html]:
 
 
 def _grid_down(axis: Axis, xs: Scale, top: float, foot: float) -> list[Html]:
-    """Vertical lines at the ticks of the horizontal axis, and reference lines with their labels above."""
+    """Return vertical lines at the ticks of the horizontal axis, and reference lines with their labels above."""
     marks = [
         tag("line", class_=_line_class(axis, value), x1=xs.place(value), x2=xs.place(value), y1=top, y2=foot)
         for value in xs.ticks(_tick_gap(axis, xs), axis.form.scale)
@@ -363,7 +364,7 @@ def _tick_gap(axis: Axis, scale: Scale) -> float:
 
 
 def _labels_below(axis: Axis, xs: Scale, foot: float, width: float) -> list[Html]:
-    """Numbers of the ticks and the title of the horizontal axis."""
+    """Return the numbers of the ticks and the title of the horizontal axis."""
     marks = []
     for value in xs.ticks(_tick_gap(axis, xs), axis.form.scale):
         at, half = xs.place(value), len(axis.form.tick(value)) * CHARACTER / 2

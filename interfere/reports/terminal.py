@@ -186,7 +186,7 @@ def _pieces(least: Sequence[int], width: int) -> Iterable[list[int]]:
 
 
 def _fitted(natural: list[int], least: list[int], width: int) -> list[int]:
-    """Widths of the columns of a piece: the widest are narrowed until all fit."""
+    """Return the widths of the columns of a piece of a table. The widest columns are narrowed until all columns fit."""
     widths = list(natural)
     for floor in (least, [min(least[0], NARROWEST_NAME), *least[1:]]):
         while _sum(widths) > width:

@@ -22,7 +22,8 @@ Profiles = Mapping[tuple[str, str], JobProfile]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixPredictor:
-    """Slowdowns of n workloads, the same on each of its device types, and the uncertainty of their logarithm."""
+    """A predictor with one matrix of slowdowns of n workloads for all device types, and one uncertainty of log
+    slowdown."""
 
     version: str
     device_types: tuple[str, ...]
@@ -36,7 +37,7 @@ class MatrixPredictor:
         return "" if device_type in self.device_types else f"nothing is known of {device_type}"
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """Medians and intervals from the matrix; a pair that is NaN there abstains."""
+        """Return medians and intervals of the pairs; a pair that is NaN in the matrix is abstained from."""
         unknown_domain = "" if batch.allow_extrapolation else self.knows(batch.device_type, batch.mode)
         index = np.array([self.index[job.workload] for job in batch.jobs], dtype=np.int64)
         median = self.slowdown[index[batch.victim], index[batch.neighbour]]
@@ -54,7 +55,8 @@ class MatrixPredictor:
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Quantiles of log slowdown, on the line through the median and the ends of the 90 % interval.
+        """Return slowdowns at the quantile of the batch, which lies on the line through the median and the ends of the
+        90 % interval of log slowdown.
 
         Raises UnfitError for another device type unless the batch allows extrapolation.
         """
@@ -71,7 +73,7 @@ class MatrixPredictor:
 
 
 def beliefs_from(truth: TruthTable, slowdown: Floats, version: str, spread: float = 0.0) -> MatrixPredictor:
-    """A belief about the workloads of a truth; pairs that must not share in truth are not predicted either."""
+    """Return a predictor of these slowdowns. Pairs that must not share in truth are not predicted."""
     believed = np.where(np.isnan(truth.table), np.nan, slowdown)
     profiles = {
         (workload, truth.device_type): JobProfile(
@@ -91,12 +93,12 @@ def beliefs_from(truth: TruthTable, slowdown: Floats, version: str, spread: floa
 
 
 def true_beliefs(truth: TruthTable) -> MatrixPredictor:
-    """Perfect knowledge of all pairs."""
+    """Return a predictor that knows the true slowdown of every pair."""
     return beliefs_from(truth, truth.table, "truth")
 
 
 def mean_beliefs(truth: TruthTable) -> MatrixPredictor:
-    """Every pair at the geometric mean of all: nothing is known of any single pair."""
+    """Return a predictor that gives every pair the geometric mean of all true slowdowns."""
     return beliefs_from(truth, np.full_like(truth.table, np.exp(np.nanmean(np.log(truth.table)))), "mean")
 
 

@@ -17,10 +17,10 @@ from interfere.sim.world import SimDevice, SimJob, World
 
 
 class Truth(Protocol):
-    """How fast jobs really run together."""
+    """The true slowdowns of jobs that run together."""
 
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
-        """Slowdown ≥ 1 of a workload beside another; NaN where the two must not share."""
+        """Return the slowdown (≥ 1) of a workload beside another; NaN where the two must not share."""
 
     def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
         """Return the slowdown (≥ 1) of a workload beside two or more neighbours; NaN where the workloads must not
@@ -29,7 +29,7 @@ class Truth(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start a waiting job on free devices, or on exactly those of running jobs that leave a seat."""
+    """A start of a waiting job, on free devices or on exactly the devices of running jobs that leave a seat."""
 
     job_id: str
     device_ids: tuple[str, ...]
@@ -66,7 +66,7 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class JobState:
-    """The progress of one job. Schedulers read it.
+    """The progress of one job, which schedulers read.
 
     `remaining_s` and `served_s` are seconds of work at speed 1, as they were at `accounted_s`.
     """
@@ -89,7 +89,7 @@ class JobState:
 
     @property
     def partner(self) -> "JobState | None":
-        """The first of the other jobs on the same devices; None where the job is alone there."""
+        """The first of the other jobs on the same devices; None where the job runs alone."""
         return self.company[0] if self.company else None
 
     def end_s(self) -> float:
@@ -125,11 +125,11 @@ class Cluster:
         self.update_presence()
 
     def served_s(self, state: JobState) -> float:
-        """Work that a job has done by now, in seconds at speed 1."""
+        """Return the work that a job has done by now, in seconds at speed 1."""
         return self.all_served_s((state,))[0]
 
     def all_served_s(self, states: Sequence[JobState]) -> list[float]:
-        """Return `served_s` of every job, faster than single calls would."""
+        """Return `served_s` of every job. One call is faster than a call for each job."""
         now_s, total_s = self.now_s, list[float]()
         for state in states:
             done_s, left_s = state.rate * (now_s - state.accounted_s), state.remaining_s
@@ -174,7 +174,8 @@ class Cluster:
         self.jobs[job.id] = self.waiting[job.id] = state
 
     def update_presence(self) -> None:
-        """Devices appear and leave as their windows say; jobs on a device that leaves are stopped."""
+        """Add devices whose windows have begun, remove devices whose windows have ended, and stop the jobs on the
+        latter."""
         absent = {device_id for device_id, device in self.devices.items() if not device.is_present(self.now_s)}
         for state in [state for state in self.running.values() if absent.intersection(state.device_ids)]:
             self._stop(state)
@@ -186,7 +187,8 @@ class Cluster:
         )
 
     def start(self, start: Start) -> None:
-        """Let a waiting job run on the devices that `start` names. Raises ValueError where that is not allowed."""
+        """Start a waiting job on the devices that `start` names. Raises ValueError where the job may not start
+        there."""
         state = self.waiting.get(start.job_id)
         if state is None:
             raise ValueError(f"{start.job_id} does not wait")
@@ -225,7 +227,7 @@ class Cluster:
         return hosts
 
     def _slowdown(self, member: JobState, group: Sequence[JobState]) -> float:
-        """The true slowdown of one job of a group on the same devices."""
+        """Return the true slowdown of one job of a group on the same devices."""
         others = [other.job.workload for other in group if other is not member]
         device_type = next(state.devices for state in group if state.devices)[0].device.type
         if len(others) == 1:
@@ -233,7 +235,7 @@ class Cluster:
         return self.truth.group_slowdown(member.job.workload, others, device_type)
 
     def stop(self, job_id: str) -> None:
-        """Preempt a running job: it goes back to the queue, keeps its work and pays its checkpoint."""
+        """Preempt a running job. The job goes back to the queue, keeps its work and pays its checkpoint."""
         state = self.running.get(job_id)
         if state is None or not state.job.preemptible:
             raise ValueError(f"{job_id} does not run, or may not be stopped")
@@ -246,14 +248,14 @@ class Cluster:
         self.waiting[state.job.id] = state
 
     def drop(self, job_id: str) -> None:
-        """Give up a waiting job: it never ends."""
+        """Remove a waiting job from the queue for good."""
         state = self.waiting.pop(job_id, None)
         if state is None:
             raise ValueError(f"{job_id} does not wait")
         state.ended_s = math.inf
 
     def end(self, job_id: str) -> None:
-        """Note that a running job has done its work, and free its devices."""
+        """End a running job that has done its work, and free its devices."""
         state = self.running[job_id]
         self._release_devices(state)
         state.remaining_s, state.ended_s = 0.0, self.now_s
@@ -275,7 +277,8 @@ class Cluster:
         state.rate_version += 1
 
     def _regroup(self, group: tuple[JobState, ...], *, first: JobState) -> None:
-        """Let these jobs, and no others, run on their devices from now on. The rate of `first` is set first."""
+        """Record that exactly these jobs share their devices from now on, and update their rates, beginning with
+        `first`."""
         self._running_on |= dict.fromkeys(first.device_ids, group)
         for member in (first, *(each for each in group if each is not first)):
             self._account_work(member)
@@ -310,7 +313,7 @@ class Cluster:
 
 
 class Scheduler(Protocol):
-    """Decides at every event: an arrival, an end, a device that appears or leaves, a time it asked for."""
+    """Decides at every event: an arrival, an end, a device that appears or leaves, a time that was asked for."""
 
     def decide(self, cluster: Cluster) -> Decision:
         """Return the jobs that start and stop now. Called once per moment, after all events of that moment."""

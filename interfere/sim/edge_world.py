@@ -62,7 +62,7 @@ def draw_deadlines(world: World, family: str, seed: int, best_effort_share: floa
 
 
 def with_deadlines(world: World, draws: DeadlineDraws) -> World:
-    """The world with these deadlines. Raises InvalidInputError where they were drawn for another world."""
+    """Return the world with the drawn deadlines. Raises InvalidInputError where they were drawn for another world."""
     unknown = set(draws.deadline_s) - {job.id for job in world.jobs}
     if unknown or draws.jobs != len(world.jobs) or draws.world != world.name:
         raise InvalidInputError(
@@ -81,7 +81,7 @@ def save_draws(path: Path, draws: Sequence[DeadlineDraws]) -> None:
 
 
 def read_draws(path: Path) -> tuple[DeadlineDraws, ...]:
-    """Inverse of `save_draws`. Raises InvalidInputError that names the file."""
+    """Read draws that `save_draws` wrote. Raises InvalidInputError that names the file."""
     try:
         return tuple(
             DeadlineDraws(
@@ -160,12 +160,12 @@ def with_edge(
 
 
 def edge_type(device_type: str) -> str:
-    """The name of a device type at the edge, where it is slower."""
+    """Return the name that a device type has at the edge, where the same device is slower."""
     return f"{device_type}-{EDGE}"
 
 
 def edge_truth(truth: TruthTable) -> tuple[TruthTable, TruthTable]:
-    """The truth in the cloud and at the edge: slowdowns are the same at both."""
+    """Return the truth in the cloud and at the edge. Slowdowns are the same in both."""
     return truth, replace(truth, device_type=edge_type(truth.device_type))
 
 
@@ -186,7 +186,7 @@ def _edge_device(device: Device) -> Device:
 
 
 def _nights(clock_s: float, last_s: float) -> Windows:
-    """The nights from second 0 until `last_s`, at most `MAX_NIGHTS` of them."""
+    """Return the nights from second 0 until `last_s`, at most `MAX_NIGHTS` of them."""
     days = min(int(last_s // DAY_S) + 2, MAX_NIGHTS)
     opens_s, closes_s = (hour * HOUR_S - clock_s for hour in NIGHT_H)
     nights = ((day * DAY_S + opens_s, (day + 1) * DAY_S + closes_s) for day in range(-1, days))
@@ -194,7 +194,7 @@ def _nights(clock_s: float, last_s: float) -> Windows:
 
 
 def _with_revocations(nights: Windows, rng: np.random.Generator) -> Windows:
-    """The nights, interrupted by revocations at exponentially distributed times."""
+    """Return the nights, interrupted by revocations at exponentially distributed times."""
     windows = []
     for from_s, until_s in nights:
         present_s = from_s

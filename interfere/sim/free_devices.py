@@ -14,8 +14,7 @@ from interfere.records import Device
 
 
 class DevicePlaces:
-    """The position of each device of a world: class (pool and type), node, and index. Fixed for the life of a
-    cluster."""
+    """The position of each device of a world: class (pool and type), node, and index. Positions never change."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
         self.classes: dict[tuple[str, str], int] = {}  # (pool, type) -> number
@@ -29,7 +28,7 @@ class DevicePlaces:
 
 
 class FreeDevices:
-    """A set of free devices that finds devices for jobs. Cheap to copy: drafts of decisions change copies."""
+    """A set of free devices that finds devices for jobs. A copy is cheap, so drafts of decisions change copies."""
 
     def __init__(self, places: DevicePlaces, devices: Iterable[Device] = ()) -> None:
         self._places = places
@@ -45,7 +44,7 @@ class FreeDevices:
         return any(entry[0] == position for entry in self._classes[number].nodes.get(node, ()))
 
     def __iter__(self) -> Iterator[Device]:
-        """Devices in the order of the world."""
+        """Iterate over the free devices in the order of the world."""
         entries = [entry for free in self._classes for node in free.nodes.values() for entry in node]
         return iter([device for _, device in sorted(entries, key=_position)])
 
@@ -71,14 +70,14 @@ class FreeDevices:
         )
 
     def most_of_one_pool(self) -> int:
-        """Number of free devices of the pool that has most."""
+        """Return the largest number of free devices in one pool."""
         by_pool: dict[str, int] = {}
         for pool, free in zip(self._places.pools, self._classes, strict=True):
             by_pool[pool] = by_pool.get(pool, 0) + free.count
         return max(by_pool.values(), default=0)
 
     def add(self, devices: Iterable[Device]) -> None:
-        """These devices are free from now on. Devices that are free already stay so."""
+        """Add devices to the set. Devices that are free already stay in the set."""
         for number, node, entries in self._by_node(devices):
             free = self._classes[number]
             present = free.nodes.get(node, ())
@@ -87,7 +86,7 @@ class FreeDevices:
             free.put(node, present, merged)
 
     def remove(self, devices: Iterable[Device]) -> None:
-        """These devices are no longer free. Devices that are not free are ignored."""
+        """Remove devices from the set. Devices that are not free are ignored."""
         for number, node, entries in self._by_node(devices):
             free = self._classes[number]
             present = free.nodes.get(node, ())
@@ -97,10 +96,10 @@ class FreeDevices:
             free.put(node, present, remaining)
 
     def find(self, gpus: int, pools: tuple[str, ...] = (), node_gpus: int = 0) -> tuple[Device, ...]:
-        """Devices of one pool and type for a job; empty where there are not enough.
+        """Return free devices of one pool and type for a job; empty where there are too few.
 
-        `pools`: that the job may use; empty: any. `node_gpus`: devices of a node; the job then takes no more nodes than
-        it would on empty ones. 0: any number of nodes.
+        `pools`: pools that the job may use; empty allows all pools. `node_gpus`: devices of a node, with which the job
+        takes no more nodes than it would on an empty cluster; 0 allows any number of nodes.
         """
         if gpus > self._count:
             return ()

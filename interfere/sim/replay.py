@@ -23,7 +23,8 @@ PROGRESS_EVENTS = 1000  # events between two reports of progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """n jobs of a world in order of arrival, and m moments at which the number of busy devices may have changed."""
+    """The result of a replay: n jobs in order of arrival, and m moments at which the number of busy devices may
+    change."""
 
     world: World
     started_s: Floats  # float64[n], first start; NaN where it never started
@@ -50,10 +51,11 @@ def replay(
     seats: int = DEFAULT_SEATS,
     report: Callable[[int, int], None] | None = None,
 ) -> Replayed:
-    """Replay a world to the end of its last job. `report` is told the jobs that are over and all jobs, now and then.
+    """Replay a world to the end of its last job.
 
-    `seats`: jobs that may share a device. Raises UnfitError where jobs wait and no event will ever come; ValueError
-    where a decision is not allowed.
+    `report` is called now and then with the number of jobs that are over and the number of all jobs. `seats`: jobs that
+    may share a device. Raises UnfitError where jobs wait and no event will ever come; ValueError where a decision is
+    not allowed.
     """
     cluster = Cluster(world, truth, seats)
     arrivals = [job.arrival_s for job in world.jobs]
@@ -114,7 +116,7 @@ def _is_void(state: JobState | None, rate_version: int) -> bool:
 
 
 def _usage(cluster: Cluster) -> tuple[float, int, int, int]:
-    """Now, busy devices, shared devices, waiting jobs."""
+    """Return the present time, and the numbers of busy devices, shared devices and waiting jobs."""
     return cluster.now_s, cluster.busy, cluster.shared, len(cluster.waiting)
 
 

@@ -57,7 +57,7 @@ class Score:
 
     @property
     def jobs(self) -> int:
-        """All jobs, ended or dropped."""
+        """The number of all jobs, ended or dropped."""
         return len(self.completion_s) + self.dropped
 
     @property
@@ -107,7 +107,7 @@ class Score:
 
     @property
     def best_effort_jct_s(self) -> float:
-        """Mean completion time of jobs without a deadline; NaN where all have one."""
+        """Mean completion time of jobs without a deadline; NaN where all jobs have a deadline."""
         return _mean(self.best_effort_s)
 
     @property
@@ -123,12 +123,13 @@ class Score:
 
 
 def score(replays: Sequence[Replayed], cap: float) -> Score:
-    """Score of all jobs of these replays together. `cap`: slowdown past which a pair counts in `past_cap`."""
+    """Return the score of all jobs of these replays together. `cap`: slowdown past which a pair counts in
+    `past_cap`."""
     return score_of([_score_of_one(replayed, cap) for replayed in replays])
 
 
 def score_of(scores: Sequence[Score]) -> Score:
-    """Score of all jobs of the replays that have these scores."""
+    """Return the score of all jobs of the replays that have these scores."""
     merged: dict[str, Any] = {}
     for name in (each.name for each in fields(Score)):
         values = [getattr(each, name) for each in scores]
@@ -232,24 +233,25 @@ class DayTotals:
     worst_slowdown: Floats  # float64[d]: the largest by company; 0 on days without jobs
 
     def completion(self) -> DaySums:
-        """Daily sums for the mean completion time of the jobs that end."""
+        """Return daily sums for the mean completion time of the jobs that end."""
         return DaySums(numerator=self.completion_s, denominator=self.ended)
 
     def completion_change(self, reference: "DayTotals") -> DaySums:
-        """Daily sums for the ratio of completion times to those of the same jobs in a reference."""
+        """Return daily sums for the ratio of completion times to the same jobs' in a reference replay."""
         return DaySums(numerator=self.completion_s, denominator=reference.completion_s)
 
     def deadlines_met(self, reference: "DayTotals | None" = None) -> DaySums:
-        """Daily sums for the share of deadlines met, minus the share that a reference met where one is given."""
+        """Return daily sums for the share of deadlines met, minus the share in a reference replay where one is
+        given."""
         met = self.met if reference is None else self.met - reference.met
         return DaySums(numerator=met, denominator=self.with_deadline)
 
     def best_effort_completion(self) -> DaySums:
-        """Daily sums for the mean completion time of the jobs that have no deadline and end."""
+        """Return daily sums for the mean completion time of the jobs without a deadline that end."""
         return DaySums(numerator=self.best_effort_s, denominator=self.best_effort)
 
     def worst(self) -> DaySums:
-        """Daily sums for the largest slowdown by company of a day, averaged over the days that have jobs."""
+        """Return daily sums for the largest slowdown by company of a day, averaged over the days that have jobs."""
         return DaySums(numerator=self.worst_slowdown, denominator=(self.worst_slowdown > 0).astype(np.float64))
 
 

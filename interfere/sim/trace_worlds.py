@@ -19,7 +19,7 @@ from interfere.sim.world import DAY_S, SimDevice, SimJob, World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceWorlds:
-    """The worlds of a trace."""
+    """The worlds that a trace was turned into, and the jobs that were left out."""
 
     worlds: tuple[World, ...]
     left_out: tuple[tuple[str, int], ...]  # reason, number of jobs
@@ -135,19 +135,19 @@ def scale_to_load(world: World, load: float) -> World:
 
 
 def days_spanned(world: World) -> int:
-    """Days from the first arrival to the last, both included."""
+    """Return the number of days from the first arrival to the last, both included."""
     if not world.jobs:
         return 0
     return int(world.jobs[-1].arrival_s // DAY_S - world.jobs[0].arrival_s // DAY_S) + 1
 
 
 def has_ties(world: World) -> bool:
-    """Do two jobs arrive at the same moment?"""
+    """Return whether two jobs of a world arrive at the same moment."""
     return any(later.arrival_s == earlier.arrival_s for earlier, later in pairwise(world.jobs))
 
 
 def shuffle_ties(world: World, seed: int) -> World:
-    """Return the same jobs. Jobs that arrive at the same moment are put in an order drawn by the seed."""
+    """Return the world with jobs that arrive at the same moment in an order drawn by the seed."""
     ranks = np.random.default_rng(seed).random(len(world.jobs)).tolist()
     order = sorted(range(len(world.jobs)), key=lambda k: (world.jobs[k].arrival_s, ranks[k]))
     return replace(world, jobs=tuple(world.jobs[k] for k in order))

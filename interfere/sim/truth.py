@@ -58,9 +58,10 @@ class TruthTable:
 
 
 def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode = "") -> TruthTable:
-    """Return the truth in a table. Device type and mode may be left out where the table has only one of each.
+    """Return the true slowdowns that a table of measurements holds.
 
-    Raises InvalidInputError where no domain, or more than one, matches.
+    Device type and mode may be left out where the table has only one of each. Raises InvalidInputError where no domain,
+    or more than one, matches.
     """
     rows = [row for row in merge_roles(table.pairs) if not device_type or row.device_type == device_type]
     rows = [row for row in rows if not mode or row.mode == mode]
@@ -157,7 +158,7 @@ class TableTruth:
             }
 
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
-        """Slowdown of the victim; NaN where nothing is known."""
+        """Return the slowdown of the victim beside one neighbour; NaN where nothing is known."""
         return self._slowdowns.get(device_type, {}).get((victim, neighbour), np.nan)
 
     def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:

@@ -55,7 +55,7 @@ class DaySums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Between which a figure can lie; 0 is within."""
+    """The smallest and the largest value that a figure can take; 0 lies between them."""
 
     low: float
     high: float
@@ -85,13 +85,13 @@ class Interval:
 
     @property
     def is_known(self) -> bool:
-        """Whether the interval has ends."""
+        """Whether the interval has known ends."""
         return not math.isnan(self.low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncertainMean:
-    """A mean of the traces as recorded, the interval of that mean, and the spread over days or traces."""
+    """A mean over the traces as recorded, the interval of that mean, and the spread over days or traces."""
 
     mean: float
     interval: Interval  # where the mean of other periods of this kind is expected
@@ -101,9 +101,9 @@ class UncertainMean:
 def mean_over_days(
     worlds: Sequence[DaySums], bounds: Bounds, *, traces: Sequence[float] = (), subtract: float = 0.0
 ) -> UncertainMean:
-    """Σ numerator / Σ denominator - `subtract` over all days of all worlds, a figure within `bounds`.
+    """Return Σ numerator / Σ denominator - `subtract` over all days of all worlds, for a figure within `bounds`.
 
-    `traces`: the same figure of whole traces, redraws included; with two or more the spread is over them.
+    `traces`: the same figure of whole traces, redraws included; with two or more traces the spread is over them.
     """
     numerator = np.concatenate([world.numerator for world in worlds])
     denominator = np.concatenate([world.denominator for world in worlds])
@@ -142,7 +142,7 @@ def _periods(worlds: Sequence[DaySums], days: int) -> str:
 
 
 def _percentiles(values: Sequence[float] | Floats, population: str) -> Interval:
-    """Between which `CONFIDENCE` of the values lie; no ends without values."""
+    """Return the interval that holds `CONFIDENCE` of the values; without ends where there are no values."""
     if not len(values):
         return Interval(low=math.nan, high=math.nan, population=population)
     low, high = np.quantile(np.asarray(values), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
@@ -154,7 +154,7 @@ def _percentiles(values: Sequence[float] | Floats, population: str) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A mean that is at least 0, with both ends of its interval."""
+    """A non-negative mean with both ends of its interval."""
 
     mean: float
     low: float
@@ -162,7 +162,8 @@ class _Part:
 
 
 def ends_of_mean(worlds: Sequence[DaySums], bounds: Bounds, subtract: float = 0.0) -> tuple[float, float]:
-    """Both ends for Σ numerator / Σ denominator - `subtract`; NaN where `too_short` or nothing is divided by."""
+    """Return the interval of Σ numerator / Σ denominator - `subtract`; NaN where data are `too_short` or nothing is
+    summed."""
     if too_short(worlds) or not sum(float(world.denominator.sum()) for world in worlds):
         return math.nan, math.nan
     excess = [world.numerator - subtract * world.denominator for world in worlds]
@@ -193,7 +194,8 @@ def _square_and_add(above: _Part, below: _Part) -> tuple[float, float]:
 
 
 def _part(values: Sequence[Floats], weights: Sequence[Floats], bound: float) -> _Part:
-    """The mean Σ values / Σ weights within [0, bound], with its ends on the scale of log-odds (log where unbounded)."""
+    """Return the mean Σ values / Σ weights in [0, bound]; its ends are symmetric in log-odds (logarithms where
+    unbounded)."""
     from scipy.special import stdtrit
 
     total = float(sum(weight.sum() for weight in weights))
@@ -208,7 +210,7 @@ def _part(values: Sequence[Floats], weights: Sequence[Floats], bound: float) -> 
 
 
 def _moved(mean: float, bound: float, step: float) -> float:
-    """A mean moved by a step on the scale of log-odds within [0, bound]."""
+    """Return a mean moved by a step on the scale of log-odds within [0, bound]."""
     step = min(step, 50.0)  # e^50: beyond all figures
     if math.isinf(bound):
         return mean * math.exp(step)
@@ -217,7 +219,7 @@ def _moved(mean: float, bound: float, step: float) -> float:
 
 
 def _variance_of_sum(residuals: Sequence[Floats]) -> tuple[float, float]:
-    """The variance of the sum of the residuals of all worlds, and its degrees of freedom."""
+    """Return the variance of the sum of the residuals of all worlds, and its degrees of freedom."""
     long = [world for world in residuals if len(world) >= MIN_DAYS]
     short = np.array([world.sum() for world in residuals if len(world) < MIN_DAYS])
     variances, freedoms = [], []
@@ -236,7 +238,7 @@ def _variance_of_sum(residuals: Sequence[Floats]) -> tuple[float, float]:
 
 
 def _variance_by_batches(residuals: Floats, batch: int) -> float:
-    """The variance of the sum of d residuals, from all runs of `batch` consecutive days."""
+    """Return the variance of the sum of d residuals, estimated from all runs of `batch` consecutive days."""
     days = len(residuals)
     sums = np.convolve(residuals, np.ones(batch), mode="valid") - batch * residuals.mean()
     return float((sums**2).sum()) * days**2 / (batch * (days - batch + 1) * (days - batch))

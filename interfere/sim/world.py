@@ -46,7 +46,7 @@ class SimJob:
 
     @property
     def has_deadline(self) -> bool:
-        """Does the job have a deadline? A job without one is best effort."""
+        """Whether the job has a deadline. A job without a deadline is best effort."""
         return math.isfinite(self.deadline_s)
 
 
@@ -77,12 +77,12 @@ class SimDevice:
             )
 
     def present_until_s(self, now_s: float) -> float:
-        """End of the window that holds now; `now_s` or less where the device is absent."""
+        """Return the end of the window that contains `now_s`; `now_s` or less where the device is absent."""
         k = bisect_right(self.windows, now_s, key=lambda window: window[0]) - 1
         return self.windows[k][1] if k >= 0 else -math.inf
 
     def is_present(self, now_s: float) -> bool:
-        """Is the device present now?"""
+        """Return whether the device is present now."""
         return self.windows == ALWAYS or self.present_until_s(now_s) > now_s
 
     def known_windows(self, now_s: float) -> Windows:
@@ -129,7 +129,7 @@ class World:
 
     @property
     def has_deadlines(self) -> bool:
-        """Does any job have a deadline?"""
+        """Whether any job has a deadline."""
         return any(job.has_deadline for job in self.jobs)
 
     @property

@@ -29,9 +29,9 @@ class NewestRows:
         self._unchecked_bytes = max_bytes  # written since the sizes were summed; the first write sums them
 
     def apply(self, connection: sqlite3.Connection, added_bytes: int) -> int:
-        """Delete rows beyond the limits, inside the transaction of a write, and return their number.
+        """Delete the rows beyond the limits, inside the transaction of a write, and return their number.
 
-        The sizes are summed only after enough bytes were written since the last sum.
+        The sizes of all rows are summed only after enough bytes were written since the last sum.
         """
         deleted = connection.execute(
             f"DELETE FROM {self._table} WHERE seq <= (SELECT max(seq) FROM {self._table}) - ?",  # noqa: S608

@@ -74,8 +74,8 @@ class SqliteObservations:
             return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
 
     def prune(self, keep: int, *, up_to: int) -> int:
-        """Delete the oldest entries beyond `keep`, but none after entry `up_to`, and at most `PRUNED_AT_ONCE`.
-        Returns how many."""
+        """Delete the oldest entries beyond `keep`, and return their number. Entries after `up_to` stay, and at most
+        `PRUNED_AT_ONCE` are deleted."""
         with self._file.transaction() as connection:
             first, last = connection.execute("SELECT min(seq), max(seq) FROM observation").fetchone()
             if first is None:

@@ -107,7 +107,8 @@ class SqliteProfiles:
         self._file = file
 
     def put(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store all profiles or none, and return their ids in order. One that is stored again becomes the newest."""
+        """Store all profiles or none, and return their ids in order. A profile that is stored again becomes the
+        newest."""
         rows = [(profile.profile_id, to_json(profile)) for profile in profiles]
         with self._file.transaction() as connection:
             connection.executemany("REPLACE INTO profile (id, content) VALUES (?, ?)", rows)

@@ -46,7 +46,7 @@ class TraceGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One scheduler on all traces of a group. Means and differences are over the traces as recorded."""
+    """The figures of one scheduler on all traces of a group. Means and differences are over the traces as recorded."""
 
     group: TraceGroup
     task: ReplayTask  # scheduler, load, cap, scenario and composition of its replays; of the first world
@@ -139,7 +139,7 @@ def trace_tasks(
     draws: int = 0,
     tie_draws: int = 0,
 ) -> list[ReplayTask]:
-    """Trace by trace, every scheduler in every order of ties; the rest as in the plain task."""
+    """Return the tasks of every scheduler on every trace, in every order of ties. Other fields are those of `plain`."""
     return [
         replace(plain, scheduler=one, world=k, draw=draw, tie=tie)
         for k, world in enumerate(worlds)
@@ -178,10 +178,10 @@ def compare(runs: Sequence[ReplayResult], *, with_deadlines: Collection[str] = (
 
 
 def _kind(task: ReplayTask, scheduler: SchedulerRecord | None = None) -> ReplayTask:
-    """Return what all replays of one line have in common, as the task of their first world; of another scheduler where
-    one is given.
+    """Return the task that stands for all replays of one line: the fields that these replays have in common.
 
-    Caps and scenarios say nothing about a scheduler that shares nothing, nor compositions about one of two seats.
+    `scheduler` replaces the scheduler of the task. The cap and the scenario of a scheduler that shares nothing are not
+    part of its kind, nor is the composition of a scheduler with two seats.
     """
     scheduler = scheduler or task.scheduler
     kind = replace(task, scheduler=scheduler, world=0, draw=0, tie=0)
@@ -268,7 +268,8 @@ def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[floa
 
 
 def _tie_range_s(runs: Sequence[ReplayResult]) -> tuple[float, float] | None:
-    """Least and largest mean completion time over the orders of jobs of one second; None where none were drawn."""
+    """Return the least and the largest mean completion time over the orders of ties; None where no orders were
+    drawn."""
     orders: dict[int, list[Score]] = {}
     for run in runs:
         if run.task.draw == 0:
@@ -281,7 +282,7 @@ def _tie_range_s(runs: Sequence[ReplayResult]) -> tuple[float, float] | None:
 
 
 def change_over_days(runs: Sequence[ReplayResult], references: Sequence[ReplayResult]) -> UncertainMean | None:
-    """Change of the mean completion time of all jobs of these worlds, as a share, with the interval over recorded days.
+    """Return the relative change of the mean completion time of all jobs, with its interval over recorded days.
 
     None where there is nothing to compare or a job was dropped: means over different jobs cannot be compared.
     """

@@ -28,8 +28,8 @@ MIN_SHARE = 0.01  # of jobs and of GPU hours: below both, a gain of nothing woul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Jobs and GPU hours of a trace: all of them, the part that the truth covers, and of this part the jobs on several
-    devices."""
+    """The jobs and GPU hours of a trace: all of them, the part that the truth covers, and the jobs on several devices
+    in this part."""
 
     jobs: int
     known_jobs: int
@@ -40,21 +40,21 @@ class Coverage:
 
     @property
     def job_share(self) -> float:
-        """Known jobs, of all."""
+        """The share of the jobs that the truth covers."""
         return self.known_jobs / max(self.jobs, 1)
 
     @property
     def gpu_h_share(self) -> float:
-        """Known GPU hours, of all."""
+        """The share of the GPU hours that the truth covers."""
         return self.known_gpu_h / max(self.gpu_h, 1e-12)
 
     @property
     def has_gangs(self) -> bool:
-        """May jobs on several devices share?"""
+        """Whether the truth covers jobs on several devices, which may then share."""
         return self.known_gang_jobs > 0
 
     def facts(self) -> dict[str, float]:
-        """All figures, by name."""
+        """Return all figures by name."""
         return asdict(self) | {"job_share": self.job_share, "gpu_h_share": self.gpu_h_share}
 
     def note(self) -> str:
@@ -70,7 +70,7 @@ class Coverage:
 
 
 def coverage_of(truth: TruthTable, worlds: Sequence[World]) -> Coverage:
-    """The coverage of all jobs of these worlds."""
+    """Return how many jobs and GPU hours of these worlds the truth covers."""
     jobs = [job for world in worlds for job in world.jobs]
     present = [k for k, workload in enumerate(truth.workloads) if workload in {job.workload for job in jobs}]
     known = {truth.workloads[k] for k in present if np.isfinite(truth.table[k, present]).any()}
@@ -90,8 +90,11 @@ def coverage_of(truth: TruthTable, worlds: Sequence[World]) -> Coverage:
 
 
 def require_coverage(coverage: Coverage, truth: TruthTable, worlds: Sequence[World]) -> None:
-    """Raises InvalidInputError where the truth knows next to nothing of a trace, with names that may mean the same:
-    sharing would seem to do nothing."""
+    """Raise InvalidInputError where the truth covers next to nothing of a trace, because sharing would then seem
+    useless.
+
+    The error lists names of workloads that may mean the same.
+    """
     if coverage.job_share >= MIN_SHARE or coverage.gpu_h_share >= MIN_SHARE:
         return
     workloads = list(dict.fromkeys(job.workload or "(unnamed)" for world in worlds for job in world.jobs))
@@ -109,7 +112,7 @@ def require_coverage(coverage: Coverage, truth: TruthTable, worlds: Sequence[Wor
 
 
 def suggested_map(names: Iterable[str], workloads: Sequence[str]) -> list[str]:
-    """Rows `pattern,workload` for names that resemble a workload's name, in the order of the names."""
+    """Return rows `pattern,workload` for names that resemble the name of a workload, in the order of the names."""
     plain = {_plain(workload): workload for workload in workloads}
     rows = []
     for name in names:
@@ -176,7 +179,7 @@ class MissingPair:
 
     @property
     def text(self) -> str:
-        """The pair in words."""
+        """The names of the pair in words."""
         first, second = self.names
         return f"{first} beside a second copy of it" if first == second else f"{first} beside {second}"
 
@@ -218,8 +221,11 @@ def missing_truth(
 
 
 def _belief(truth: TruthTable, tried: Collection[frozenset[str]], names: Sequence[str]) -> PairBelief:
-    """Slowdowns of these workloads: additive effects of what is known, corrected by every measured pair; of a model
-    without measurements its predictions."""
+    """Return a belief about the slowdowns of these workloads: additive effects of the truth, corrected by every
+    measured pair.
+
+    Where nothing was measured, the truth is the predictions of a model, and these are the belief.
+    """
     logs = np.full((len(names), len(names)), np.nan)
     for i, j in np.ndindex(logs.shape):
         if names[i] in truth.index and names[j] in truth.index:

@@ -72,11 +72,11 @@ class Runner:
     _used: set[Path] = field(default_factory=set)  # folders that this runner and those inside it have kept results in
 
     def inside(self, name: str) -> "Runner":
-        """A runner that keeps its results in a folder of this name within this one's."""
+        """Return a runner that keeps its results in the folder of this name inside the folder of this runner."""
         return self if self.folder is None else replace(self, folder=self.folder / name)
 
     def say(self, text: str) -> None:
-        """Tell a line about the progress of the whole."""
+        """Report a line about the progress of all tasks."""
         if self.report is not None:
             self.report(text)
 
@@ -121,7 +121,7 @@ class Runner:
         return TaskResults(documents=in_order, tasks=len(wanted), resumed=resumed, interrupted=interrupted)
 
     def delete_results(self) -> None:
-        """Delete what was kept by this runner, once everything has succeeded."""
+        """Delete the saved results of this runner, once all tasks have succeeded."""
         folders = self._used if self.folder is None else {*self._used, self.folder}
         for folder in sorted(folders, reverse=True):  # inner ones first: their parent is empty then
             delete_results(folder)
@@ -137,13 +137,13 @@ def engine_of(workers: int) -> Engine:
 
 
 def in_this_process(work: Work[Inputs, Task], inputs: Inputs, tasks: Sequence[Task]) -> Iterator[tuple[Task, Document]]:
-    """An engine that runs one task after the other in this process."""
+    """Provide an engine that runs one task after the other in this process."""
     for task in tasks:
         yield task, work(inputs, task)
 
 
 def in_processes(workers: int) -> Engine:
-    """An engine of several new processes of this machine. Leaving the context early ends them.
+    """Provide an engine of several new processes of this machine, which end when the context is left.
 
     The processes get the inputs once. They are started afresh, not forked, because numerical libraries with threads do
     not survive a fork.
@@ -175,7 +175,8 @@ _received: list[tuple[Work[Any, Any], Any]] = []  # in a process of a pool: the 
 
 
 def _receive(work: Work[Any, Any], inputs: Any) -> None:
-    """Keep what all tasks share; an interrupt from the keyboard is left to the parent, which ends this process."""
+    """Store the inputs that all tasks share. An interrupt from the keyboard is left to the parent, which ends this
+    process."""
     _received[:] = [(work, inputs)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -187,7 +188,8 @@ def _run_received(task: Any) -> Document:
 
 @contextmanager
 def _interrupt_held_back() -> Iterator[None]:
-    """Let an interrupt from the keyboard wait until the block is over: a result is counted and kept, or neither."""
+    """Delay an interrupt from the keyboard until the end of the block, so that a result is counted and saved, or
+    neither."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # no interrupt is raised here
@@ -224,7 +226,7 @@ class _Progress:
         self._clock.finish(self._kind, f"{self._done} of {self._total}: {description}")
 
     def within(self, text: str) -> None:
-        """Report how far a task is, at most every `TELL_EVERY_S` seconds."""
+        """Report the progress inside a task, at most every `TELL_EVERY_S` seconds."""
         if time.monotonic() - self._told_s >= TELL_EVERY_S:
             self._told_s = time.monotonic()
             self._runner.say(text)
@@ -243,7 +245,7 @@ def _telling(report: Report) -> Iterator[None]:
 
 
 def tell(text: str) -> None:
-    """Say, from within a task, how far it is. It is told now and then, and never by a process of a pool."""
+    """Report the progress inside the running task. Reports are thinned out, and a process of a pool makes none."""
     if _tell:
         _tell[-1](text)
 
@@ -282,7 +284,8 @@ class SavedResults:
                 self._documents[entry["task"]] = entry["document"]
 
     def documents(self) -> Mapping[str, dict[str, Any]]:
-        """Task, as text -> its document; those of all processes that had saved any when this folder was opened."""
+        """Return the saved documents by the text of their tasks, from all processes that had saved any when the folder
+        was opened."""
         return self._documents
 
     def add(self, task: str, document: Mapping[str, Any]) -> None:
@@ -297,7 +300,7 @@ class SavedResults:
 
 
 def delete_results(folder: Path) -> None:
-    """Delete what all processes have saved in a folder, and the folder where nothing else is in it."""
+    """Delete the results that all processes have saved in a folder, and the folder where nothing else is in it."""
     for path in folder.glob(PATTERN):
         path.unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):

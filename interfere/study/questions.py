@@ -1,20 +1,53 @@
-"""Questions to traces: each resolves a study, plans its replays, and answers from what they came to.
+"""Questions to traces: each resolves a study, reads its inputs, plans its replays, and answers from their results.
 
-`ask` is the whole of a study. A question of one's own is a class with the four members of `Question`, named
-`package:Class` in the study.
+`ask` is the whole of a study. A question of one's own is a class with the members of `Question`, named `package:Class`
+in the study. The inputs are the trace, the slowdowns with the share of the trace that they cover, and what schedulers
+believe.
+Law: where sharing is asked about and the slowdowns cover next to nothing of the trace, there is no answer, but an error
+that says what to do about that.
 """
 
 import importlib
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from interfere.config import load_settings
+from interfere.data.importers.site_traces import read_workload_map
+from interfere.data.tables import Table, read_table
+from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
 from interfere.reports.document import Document
+from interfere.sharing_modes import OptionalSharingMode
+from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
+from interfere.sim.edge_world import (
+    FAMILIES,
+    DeadlineDraws,
+    EdgeSetting,
+    draw_deadlines,
+    edge_beliefs,
+    edge_truth,
+    read_draws,
+    with_deadlines,
+)
+from interfere.sim.schedulers.sharing import SchedulerOptions
+from interfere.sim.trace_worlds import TraceWorlds, shuffle_ties, worlds_of
+from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
+from interfere.sim.world import World
+from interfere.study.coverage import Coverage, UnknownWorkload, coverage_of, require_coverage, unknown_workloads
 from interfere.study.engine import Runner
-from interfere.study.inputs import StudyInputs, StudyModels
-from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, results_of, run_replays
-from interfere.study.study import Study
+from interfere.study.replays import (
+    MeasuredPairs,
+    ReplayInputs,
+    ReplayResult,
+    ReplayTask,
+    Scenario,
+    results_of,
+    run_replays,
+)
+from interfere.study.study import COUNTED_CAP, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study
 
 QUESTIONS = {
     "replay": "interfere.study.replay_question:ReplayQuestion",
@@ -43,26 +76,28 @@ class Question(Protocol):
     """A question about a trace."""
 
     def resolved(self, study: Study) -> Study:
-        """The study with every default filled in. Raises InvalidInputError for a field that would change nothing."""
+        """Return the study with every default filled in. Raises InvalidInputError for a field that would change
+        nothing."""
 
-    def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
+    def inputs(self, study: Study, models: "StudyModels") -> "StudyInputs":
         """Return the inputs of the study."""
 
-    def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
+    def plan(self, study: Study, inputs: "StudyInputs") -> tuple[ReplayInputs, list[ReplayTask]]:
         """Return the replays, in order of their value to an interrupted study."""
 
     def answer(
-        self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult], *, planned: int, interrupted: bool
+        self, study: Study, inputs: "StudyInputs", results: Sequence[ReplayResult], *, planned: int, interrupted: bool
     ) -> Answer:
-        """The answer from the results that there are, in the order of the plan."""
+        """Return the answer from the results that were computed, in the order of the plan."""
 
 
-def ask(study: Study, models: StudyModels, runner: Runner | None = None) -> Answer:
-    """Read, replay and answer. Results are kept where the runner keeps them: an interrupted study goes on there.
+def ask(study: Study, models: "StudyModels", runner: Runner | None = None) -> Answer:
+    """Answer a study: read its inputs, replay its tasks, and compare. An interrupted study goes on from the kept
+    results.
 
-    Raises TableError and ModelError for files that break their format, InvalidInputError for fields that make no sense
-    together or would change nothing, UnfitError for jobs that could never run, and KeyboardInterrupt where nothing was
-    done before it.
+    Raises TableError and ModelError for files that break their format, InvalidInputError for fields that contradict
+    each other or would change nothing, UnfitError for jobs that could never run, and KeyboardInterrupt where nothing
+    was done before it.
     """
     runner = runner or Runner()
     question = find_question(study.question)
@@ -77,7 +112,8 @@ def ask(study: Study, models: StudyModels, runner: Runner | None = None) -> Answ
 
 
 def find_question(name: str) -> Question:
-    """The question of this name, or the class that `package:Class` names. Raises InvalidInputError for another."""
+    """Return the question of this name, or of the class `package:Class`. Raises InvalidInputError for an unknown
+    name."""
     module, _, attribute = QUESTIONS.get(name, name).partition(":")
     try:
         question: Question = getattr(importlib.import_module(module), attribute)()
@@ -86,3 +122,217 @@ def find_question(name: str) -> Question:
             "no such question", value=f"{name}: {error}", remedy=f"{', '.join(QUESTIONS)}, or package:Class"
         ) from None
     return question
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedBeliefs:
+    """Beliefs of a scheduler that never saw the hidden pairs."""
+
+    predictor: MatrixPredictor
+    hidden: frozenset[tuple[str, str]]  # unordered
+    error: float  # mean |measured speed - predicted speed| over the hidden rows
+    measured: MeasuredPairs  # the seen pairs
+
+
+class StudyModels(Protocol):
+    """The functions of models that studies need. A caller that can fit models passes an implementation."""
+
+    def fit_beliefs(self, table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
+        """Return the beliefs of a model that never saw a share of the pairs of a table."""
+
+    def fill_truth(self, table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
+        """Return the truth, with a model's predictions for pairs that nobody measured."""
+
+    def predicted_truth(self, folder: Path, device_type: str, mode: OptionalSharingMode) -> TruthTable:
+        """Return a model's predictions for the workloads whose profiles its folder contains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyInputs:
+    """The inputs of the replays, the requested scenario first, with notes on them."""
+
+    trace: str
+    replays: ReplayInputs
+    measured: TruthTable  # without assumptions about workloads that it lacks
+    is_predicted: bool  # are slowdowns predictions of a model?
+    coverage: Coverage
+    unknown: tuple[UnknownWorkload, ...]  # most GPU hours first
+    tried: frozenset[frozenset[str]]  # unordered pairs with a row of measurements; none of a model's predictions
+    left_out: tuple[tuple[str, int], ...]  # jobs that cannot be replayed: reason, number
+    notes: tuple[str, ...]  # on changes to the trace, the truth and the beliefs, one line each
+    deadline_draws: tuple[DeadlineDraws, ...] = field(default=())  # one a world; empty without deadlines
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        """The worlds of the traces as recorded."""
+        return self.replays.worlds
+
+
+def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = False) -> StudyInputs:
+    """Read everything that a study replays.
+
+    `other_scenarios`: also return the other assumptions about workloads without truth. Raises TableError and ModelError
+    for files that break their format, InvalidInputError where the slowdowns cover next to nothing of the trace, several
+    device types match, or devices are not known.
+    """
+    # 1. The trace, the slowdowns, and the worlds that they make.
+    trace, map_note = _mapped(read_trace(study.trace), study.name_map)
+    table = None if study.table is None else read_table(study.table)
+    truth, tried = _truth(study, table, models)
+    trace_worlds = _worlds(study, trace, truth)
+    worlds = trace_worlds.worlds
+    if study.shuffle_ties:
+        worlds = tuple(shuffle_ties(world, study.seed) for world in worlds)
+    # 2. How much of the trace the slowdowns cover.
+    coverage = coverage_of(truth, worlds)
+    if other_scenarios or any(record.sharing for record in study.schedulers):
+        require_coverage(coverage, truth, worlds)
+    # 3. What is believed, in each scenario about workloads without truth.
+    names = [job.workload for world in worlds for job in world.jobs]
+    has_unknown = bool(set(filter(None, names)) - set(truth.workloads)) and study.model is None
+    wanted = [study.unknown, *(UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST) * (other_scenarios and has_unknown)]
+    scenarios, beliefs_note = list[Scenario](), ""
+    for name in dict.fromkeys(wanted):
+        assumed = truth if name == UNKNOWN_ALONE else assume_unknown(truth, names, name)
+        beliefs, measured, beliefs_note = _beliefs(study, table, assumed, models)
+        scenarios.append(Scenario(name=name, truth=assumed, beliefs=beliefs, measured=measured))
+    notes = [map_note, scenarios[0].truth.note(), trace_worlds.note(), beliefs_note]
+    # 4. Deadlines and edge devices.
+    edge: EdgeSetting | None = None
+    draws: tuple[DeadlineDraws, ...] = ()
+    if study.deadlines is not None:
+        draws = _deadline_draws(worlds, study.deadlines, study.seed)
+        worlds = tuple(with_deadlines(world, draw) for world, draw in zip(worlds, draws, strict=True))
+        edge = EdgeSetting(added=study.added, revoked=study.taken, seed=study.seed)
+        scenarios = [_with_edge(scenario, worlds) for scenario in scenarios]
+        if math.isnan(trace.start_s):
+            notes.append("the trace does not say when it began: it begins at midnight")
+        if too_large := sum(len(world.jobs) - len(edge.apply(world).jobs) for world in worlds):
+            notes.append(f"left out: {too_large} larger than the cloud of their virtual cluster")
+    finite_caps = [cap for cap in study.caps if math.isfinite(cap)]
+    return StudyInputs(
+        trace=trace.name,
+        replays=ReplayInputs(
+            worlds=worlds,
+            scenarios=tuple(scenarios),
+            counted_cap=finite_caps[0] if len(finite_caps) == 1 else COUNTED_CAP,
+            seed=study.seed,
+            edge=edge,
+            options=SchedulerOptions(
+                max_shared_gpus=study.most_shared_gpus,
+                guest_ends_first=study.guest_may_stay is False,
+                whole_nodes=study.whole_nodes is not False,
+                slice_s=study.slice_s,
+                duration_error=study.duration_error,
+                seed=study.seed,
+            ),
+            online=study.online,
+        ),
+        measured=truth,
+        is_predicted=study.model is not None,
+        coverage=coverage,
+        unknown=unknown_workloads(truth, worlds),
+        tried=tried,
+        left_out=trace_worlds.left_out,
+        notes=tuple(filter(None, notes)),
+        deadline_draws=draws,
+    )
+
+
+def _mapped(trace: JobTrace, name_map: Path | None) -> tuple[JobTrace, str]:
+    """Return the trace with its workloads renamed by the patterns of a file, and a note on how many jobs matched."""
+    if name_map is None:
+        return trace, ""
+    patterns = read_workload_map(name_map)
+    renamed = [replace(job, workload=patterns.workload(job.workload) or job.workload) for job in trace.jobs]
+    matched = sum(bool(patterns.workload(job.workload)) for job in trace.jobs)
+    return replace(trace, jobs=tuple(renamed)), f"names: {matched} of {len(renamed)} jobs mapped by {name_map.name}"
+
+
+def _truth(study: Study, table: Table | None, models: StudyModels) -> tuple[TruthTable, frozenset[frozenset[str]]]:
+    """Return the true slowdowns, and the unordered pairs that have a row of measurements in the table."""
+    if table is None:
+        folder = load_settings(model=study.model).served_folder
+        return models.predicted_truth(folder, study.device_type, study.mode or ""), frozenset()
+    truth = truth_of(table, device_type=study.device_type, mode=study.mode or "")
+    if study.fill:
+        truth = models.fill_truth(table, truth, seed=study.seed)
+    rows = [row for row in table.pairs if (row.device_type, row.mode) == (truth.device_type, truth.mode)]
+    return truth, frozenset(frozenset((row.victim, row.neighbour)) for row in rows)
+
+
+def _worlds(study: Study, trace: JobTrace, truth: TruthTable) -> TraceWorlds:
+    """Return one world for each virtual cluster of the trace."""
+    return worlds_of(
+        trace,
+        device_type=truth.device_type,
+        mode=truth.mode,
+        clusters=given_clusters(trace, study.gpus, study.per_node or NODE_GPUS),
+        checkpoint_s=TIRESIAS_CHECKPOINT_S if study.checkpoint_s is None else study.checkpoint_s,
+    )
+
+
+def given_clusters(trace: JobTrace, gpus: int | None, per_node: int) -> tuple[VirtualCluster, ...]:
+    """Return one virtual cluster of `gpus` devices in nodes of `per_node` devices; none where no number is given.
+
+    Raises InvalidInputError where the trace has virtual clusters of its own, or where the devices do not fill whole
+    nodes.
+    """
+    if gpus is None:
+        return ()
+    if trace.clusters:
+        raise InvalidInputError(
+            "the trace says which devices there are", value=f"--gpus {gpus}", remedy="leave --gpus out"
+        )
+    per_node = min(per_node, gpus)
+    if gpus % per_node:
+        raise InvalidInputError(
+            "devices do not fill their nodes", value=f"gpus {gpus}, per_node {per_node}", remedy="give a multiple"
+        )
+    return (VirtualCluster(vc="all", nodes=gpus // per_node, gpus_per_node=per_node),)
+
+
+def _beliefs(
+    study: Study, table: Table | None, truth: TruthTable, models: StudyModels
+) -> tuple[MatrixPredictor, MeasuredPairs, str]:
+    """Return the predictor that decides about sharing, the pairs for which it answers with measurements, and a note."""
+    if study.predict == "mean":
+        return mean_beliefs(truth), (), "predictions: the mean of all pairs, for every pair"
+    if study.predict == "truth":
+        return (noisy_beliefs(truth, study.error, study.seed) if study.error else true_beliefs(truth)), (), ""
+    assert table is not None
+    assert study.hide is not None
+    fitted = models.fit_beliefs(table, truth, hide=study.hide, seed=study.seed)
+    note = (
+        f"predictions: {len(fitted.hidden)} pairs hidden ({study.hide:.0%}), on these the model's mean error of "
+        f"speed is {fitted.error:.3f}; the others by their measurement"
+    )
+    return fitted.predictor, fitted.measured, note
+
+
+def _deadline_draws(worlds: Sequence[World], deadlines: str, seed: int) -> tuple[DeadlineDraws, ...]:
+    """Return deadlines in the order of the worlds, drawn from a family or read from a file of draws."""
+    if deadlines in FAMILIES or not Path(deadlines).exists():
+        return tuple(draw_deadlines(world, deadlines, seed) for world in worlds)
+    draws = {draw.world: draw for draw in read_draws(Path(deadlines))}
+    missing = [world.name for world in worlds if world.name not in draws]
+    if missing:
+        raise InvalidInputError(
+            f"no deadlines of world {missing[0]} in the file",
+            value=deadlines,
+            remedy=f"it has {', '.join(draws) or 'none'}; draw anew with one of {', '.join(FAMILIES)}",
+        )
+    return tuple(draws[world.name] for world in worlds)
+
+
+def _with_edge(scenario: Scenario, worlds: Sequence[World]) -> Scenario:
+    """Return the scenario extended by the edge, where slowdowns are the same."""
+    truth, *further = edge_truth(scenario.truth)
+    beliefs = edge_beliefs(scenario.beliefs, [job.workload for world in worlds for job in world.jobs])
+    measured = tuple(
+        (*pair[:2], device_type, pair[3]) for pair in scenario.measured for device_type in beliefs.device_types
+    )
+    return replace(scenario, truth=truth, further_truths=tuple(further), beliefs=beliefs, measured=measured)

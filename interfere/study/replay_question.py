@@ -1,20 +1,27 @@
 """The question `replay`: which scheduler is best on a trace, and what sharing changes under each."""
 
+import csv
+import io
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from interfere.errors import InvalidInputError
+from interfere.file_writing import write_atomically
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.sim.edge_world import CHECKPOINT_S
+from interfere.reports.document import Document
+from interfere.reports.html_page import write_html_page
+from interfere.sim.edge_world import CHECKPOINT_S, DeadlineDraws, save_draws
 from interfere.sim.schedulers.records import DEADLINE_DEFAULT, DEFAULT, SchedulerRecord
 from interfere.sim.trace_worlds import days_spanned, has_ties
 from interfere.sim.truth import Composition
 from interfere.sim.world import World
-from interfere.study.comparison import compare, on_whole_traces, trace_tasks, with_references
+from interfere.study.comparison import Comparison, compare, on_whole_traces, trace_tasks, with_references
 from interfere.study.coverage import Coverage
-from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
-from interfere.study.replay_report import ReplayAnswer
+from interfere.study.questions import StudyInputs, StudyModels, read_inputs
+from interfere.study.replay_report import replay_document, verdicts
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import HIDDEN_SHARE, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study, require_acting
 from interfere.study.tuned_constants import tuned_here, tuned_note
@@ -26,10 +33,110 @@ COMPOSED_GROUPS = (
     "seats: a group that the truth did not measure slows each job down by the sum of its pairs, 1 + Σ (s - 1), unless "
     "the title of a table says by their product; the scheduler composes groups as the server does"
 )
+DRAWS_FILE = "deadlines.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayAnswer:
+    """The comparison of schedulers in a study, with the facts that a reader needs to judge the comparison."""
+
+    study: Study  # resolved, with the schedulers that were replayed
+    coverage: Coverage
+    cap: float  # slowdown past which pairs are counted
+    comparison: Comparison  # groups that nobody measured are the sum of their pairs
+    product: Comparison | None  # the same where they are the product; None where two jobs at most share a device
+    notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
+    interrupted: bool
+    deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
+    tuned: Mapping[str, str] = field(default_factory=dict)  # policy -> what of it was chosen on this very trace
+
+    def document(self) -> Document:
+        """Return the report for people."""
+        return replay_document(self)
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Return all results except those of single jobs, for programs. `files`: the files of the report."""
+        comparison = self.comparison
+        content: dict[str, Any] = {
+            "question": self.study,
+            "coverage": self.coverage,
+            "notes": self.notes,
+            "verdicts": verdicts(self),
+            "tuned_on_this_trace": self.tuned,
+            "cap": self.cap,
+            "stable": comparison.stable,
+            "overloaded": comparison.overloaded,
+            "runs": [_run_facts(run) for run in comparison.runs],
+            "files": files,
+        }
+        if self.product is not None:
+            content["groups_by_product"] = {"stable": self.product.stable, "overloaded": self.product.overloaded}
+        if self.deadline_draws:
+            recorded = [run for run in comparison.runs if run.task.is_recorded]
+            content["deadlines"] = comparison.deadlines
+            content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
+            content["draws_file"] = next((path for path in files if path.name == DRAWS_FILE), "")
+            content["schedulers"] = {
+                scheduler.label: [run.score for run in recorded if run.task.scheduler == scheduler]
+                for scheduler in self.study.schedulers
+            }
+        return content
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `report.html`, `runs.csv`, `jobs.parquet`, and with deadlines `deadlines.json`, each whole or not at
+        all.
+
+        Raises UnfitError where the folder cannot be written.
+        """
+        runs = self.comparison.runs
+        rows = [_run_facts(run) for run in runs]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        saves: dict[str, Callable[[str], object]] = {
+            "runs.csv": lambda path: Path(path).write_text(text.getvalue(), encoding="utf-8", newline=""),
+            "jobs.parquet": lambda path: _write_jobs(path, runs),
+        }
+        if self.deadline_draws:
+            saves[DRAWS_FILE] = lambda path: save_draws(Path(path), self.deadline_draws)
+        for name, save in saves.items():
+            write_atomically(folder / name, save)
+        return [write_html_page(folder / "report.html", self.document()), *(folder / name for name in saves)]
+
+
+def _run_facts(run: ReplayResult) -> dict[str, Any]:
+    """Return the figures of one replay by name."""
+    task = run.task
+    head = {"policy": run.policy, "world": run.world, "draw": task.draw, "tie": task.tie}
+    return head | {"load": run.load, "seconds": run.seconds} | run.score.facts()
+
+
+def _write_jobs(path: str, runs: Sequence[ReplayResult]) -> None:
+    """Write one row per job, world and policy, of the trace as recorded. No deadline and no promise are null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = []
+    for run in runs:
+        if (replayed := run.replayed) is None:
+            continue
+        jobs = replayed.world.jobs
+        columns = {
+            "policy": [run.policy] * len(jobs),
+            "world": [run.world] * len(jobs),
+            "job_id": [job.id for job in jobs],
+            **{name: [getattr(job, name) for job in jobs] for name in ("workload", "gpus", "arrival_s", "duration_s")},
+            **{name: getattr(replayed, name) for name in ("started_s", "ended_s", "stops")},
+            "deadline_s": pa.array([job.deadline_s if job.has_deadline else None for job in jobs], pa.float64()),
+            "promised_s": pa.array(replayed.promised_s, pa.float64(), from_pandas=True),
+        }
+        parts.append(pa.table(columns))
+    pq.write_table(pa.concat_tables(parts), path, compression="zstd")
 
 
 class ReplayQuestion:
-    """A comparison of every scheduler with its references, on every trace."""
+    """The question which scheduler is best on every trace, and what sharing changes under each."""
 
     def resolved(self, study: Study) -> Study:
         """Return the study with its defaults filled in.
@@ -56,11 +163,11 @@ class ReplayQuestion:
         return resolved
 
     def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
-        """The trace, the truth, and deadlines where they are asked for."""
+        """Return the trace, the truth, and deadlines where the study asks for deadlines."""
         return read_inputs(study, models)
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """Return the tasks: trace by trace, every scheduler. Groups of more than two jobs are also composed by the
+        """Return the tasks of every scheduler, trace by trace. Groups of three and more are also composed by the
         product."""
         _check_draws(study, inputs.worlds)
         usual = TIE_DRAWS if study.deadlines is None else 0
@@ -151,7 +258,7 @@ def _replayed(study: Study, coverage: Coverage) -> tuple[SchedulerRecord, ...]:
 
 
 def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
-    """Raises InvalidInputError for a field that would change nothing."""
+    """Raise InvalidInputError for a field that would change nothing."""
 
     def any_that(member: str) -> bool:
         return any(getattr(one, member) for one in schedulers)
@@ -188,8 +295,7 @@ def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
 
 
 def _check_draws(study: Study, worlds: Sequence[World]) -> None:
-    """Raises InvalidInputError where redrawn days would be the day that was recorded, or ties that are asked for are
-    none."""
+    """Raise InvalidInputError where redrawn days would equal the recorded day, or where no jobs tie for their order."""
     if study.tie_draws and not any(has_ties(world) for world in worlds):
         raise InvalidInputError(
             "tie_draws would change nothing: no two jobs of a world arrive together",

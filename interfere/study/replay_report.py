@@ -1,15 +1,10 @@
-"""The answer of a replay: verdicts, a table and figures for each group of traces, and its files."""
+"""The report of a replay: verdicts, and a table and figures for each group of traces."""
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interfere.file_writing import write_atomically
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.reports.document import (
     Axis,
@@ -34,135 +29,38 @@ from interfere.reports.document import (
     Tone,
     table_of,
 )
-from interfere.reports.html_page import write_html_page
 from interfere.reports.numbers import COUNT, PLAIN, fixed, hours, percent
-from interfere.sim.edge_world import DeadlineDraws, save_draws
 from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.records import DEADLINE_BASELINE
 from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
 from interfere.sim.world import HOUR_S
 from interfere.study.comparison import Comparison, Line, TraceGroup
-from interfere.study.coverage import Coverage
 from interfere.study.replays import ReplayResult
-from interfere.study.study import Study
 
-DRAWS_FILE = "deadlines.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayAnswer:
-    """The comparison of schedulers, with the facts that a reader needs to judge it."""
-
-    study: Study  # resolved, with the schedulers that were replayed
-    coverage: Coverage
-    cap: float  # slowdown past which pairs are counted
-    comparison: Comparison  # groups that nobody measured are the sum of their pairs
-    product: Comparison | None  # the same where they are the product; None where two jobs at most share a device
-    notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
-    interrupted: bool
-    deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
-    tuned: Mapping[str, str] = field(default_factory=dict)  # policy -> what of it was chosen on this very trace
-
-    def document(self) -> Document:
-        """Return the report: how much the truth covers, the verdicts, and the policies on each group of traces."""
-        parts: list[Part] = [
-            Sentence("What sharing devices would have done to this trace, by policy.", tone=Tone.LEAD),
-            *(Sentence(verdict, tone=Tone.GOOD) for verdict in verdicts(self)),
-            Items(tuple(self.notes)),
-        ]
-        told: set[str] = set()
-        for table, legend in policy_tables(self.comparison, self.product):
-            inside: list[Part] = [table]
-            if legend not in told:
-                inside.append(Sentence(legend, tone=Tone.NOTE))
-                told.add(legend)
-            if table.title == TraceGroup.STABLE:
-                inside += _completion_figures(self.comparison)
-            if table.title == TraceGroup.DEADLINES:
-                inside += _deadline_figures(self.comparison)
-            parts.append(Section(table.title, tuple(inside)))
-        parts += [Sentence(text, tone=Tone.NOTE) for text in _populations(self.comparison)]
-        return Document(f"Replay of {self.study.trace.name}", tuple(parts))
-
-    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Return all results except those of single jobs, for programs. `files`: the files of the report."""
-        comparison = self.comparison
-        content: dict[str, Any] = {
-            "question": self.study,
-            "coverage": self.coverage,
-            "notes": self.notes,
-            "verdicts": verdicts(self),
-            "tuned_on_this_trace": self.tuned,
-            "cap": self.cap,
-            "stable": comparison.stable,
-            "overloaded": comparison.overloaded,
-            "runs": [_run_facts(run) for run in comparison.runs],
-            "files": files,
-        }
-        if self.product is not None:
-            content["groups_by_product"] = {"stable": self.product.stable, "overloaded": self.product.overloaded}
-        if self.deadline_draws:
-            recorded = [run for run in comparison.runs if run.task.is_recorded]
-            content["deadlines"] = comparison.deadlines
-            content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
-            content["draws_file"] = next((path for path in files if path.name == DRAWS_FILE), "")
-            content["schedulers"] = {
-                scheduler.label: [run.score for run in recorded if run.task.scheduler == scheduler]
-                for scheduler in self.study.schedulers
-            }
-        return content
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write `report.html`, `runs.csv`, `jobs.parquet`, and with deadlines `deadlines.json`, each whole or not at
-        all.
-
-        Raises UnfitError where the folder cannot be written.
-        """
-        runs = self.comparison.runs
-        rows = [_run_facts(run) for run in runs]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-        saves: dict[str, Callable[[str], object]] = {
-            "runs.csv": lambda path: Path(path).write_text(text.getvalue(), encoding="utf-8", newline=""),
-            "jobs.parquet": lambda path: _write_jobs(path, runs),
-        }
-        if self.deadline_draws:
-            saves[DRAWS_FILE] = lambda path: save_draws(Path(path), self.deadline_draws)
-        for name, save in saves.items():
-            write_atomically(folder / name, save)
-        return [write_html_page(folder / "report.html", self.document()), *(folder / name for name in saves)]
+if TYPE_CHECKING:
+    from interfere.study.replay_question import ReplayAnswer
 
 
-def _run_facts(run: ReplayResult) -> dict[str, Any]:
-    """Return the figures of one replay by name."""
-    task = run.task
-    head = {"policy": run.policy, "world": run.world, "draw": task.draw, "tie": task.tie}
-    return head | {"load": run.load, "seconds": run.seconds} | run.score.facts()
-
-
-def _write_jobs(path: str, runs: Sequence[ReplayResult]) -> None:
-    """Write one row per job, world and policy, of the trace as recorded. No deadline and no promise are null."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    parts = []
-    for run in runs:
-        if (replayed := run.replayed) is None:
-            continue
-        jobs = replayed.world.jobs
-        columns = {
-            "policy": [run.policy] * len(jobs),
-            "world": [run.world] * len(jobs),
-            "job_id": [job.id for job in jobs],
-            **{name: [getattr(job, name) for job in jobs] for name in ("workload", "gpus", "arrival_s", "duration_s")},
-            **{name: getattr(replayed, name) for name in ("started_s", "ended_s", "stops")},
-            "deadline_s": pa.array([job.deadline_s if job.has_deadline else None for job in jobs], pa.float64()),
-            "promised_s": pa.array(replayed.promised_s, pa.float64(), from_pandas=True),
-        }
-        parts.append(pa.table(columns))
-    pq.write_table(pa.concat_tables(parts), path, compression="zstd")
+def replay_document(answer: "ReplayAnswer") -> Document:
+    """Return the report: how much the truth covers, the verdicts, and the policies on each group of traces."""
+    parts: list[Part] = [
+        Sentence("What sharing devices would have done to this trace, by policy.", tone=Tone.LEAD),
+        *(Sentence(verdict, tone=Tone.GOOD) for verdict in verdicts(answer)),
+        Items(tuple(answer.notes)),
+    ]
+    told: set[str] = set()
+    for table, legend in policy_tables(answer.comparison, answer.product):
+        inside: list[Part] = [table]
+        if legend not in told:
+            inside.append(Sentence(legend, tone=Tone.NOTE))
+            told.add(legend)
+        if table.title == TraceGroup.STABLE:
+            inside += _completion_figures(answer.comparison)
+        if table.title == TraceGroup.DEADLINES:
+            inside += _deadline_figures(answer.comparison)
+        parts.append(Section(table.title, tuple(inside)))
+    parts += [Sentence(text, tone=Tone.NOTE) for text in _populations(answer.comparison)]
+    return Document(f"Replay of {answer.study.trace.name}", tuple(parts))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -296,7 +194,7 @@ def _populations(comparison: Comparison) -> list[str]:
     return texts
 
 
-def verdicts(answer: ReplayAnswer) -> list[str]:
+def verdicts(answer: "ReplayAnswer") -> list[str]:
     """Return sentences that name the best policy by mean completion time and by deadlines met.
 
     Each is given among all policies, and among policies that could run in practice. Policies with a constant chosen on
@@ -344,7 +242,8 @@ UNSHARED = Series(name="without sharing", mark=Mark.BAR, colour=Colour.GREY)
 
 
 def _completion_figures(comparison: Comparison) -> list[Figure]:
-    """Mean and distribution of completion times, what sharing changes, and the devices of the busiest world."""
+    """Return figures of completion times (mean and distribution), of the changes by sharing, and of devices over
+    time."""
     lines = comparison.stable
     recorded = [run for run in comparison.runs if run.task.is_recorded and run.load < 1]
     best = min(
@@ -368,7 +267,7 @@ def _completion_figures(comparison: Comparison) -> list[Figure]:
 
 
 def _deadline_figures(comparison: Comparison) -> list[Figure]:
-    """Deadlines met, more or fewer than by the baseline, and the devices of the world with the highest load."""
+    """Return figures of the deadlines met, of the differences to the baseline, and of devices over time."""
     lines = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
     recorded = [run for run in comparison.runs if run.task.is_recorded]
     world = max(recorded, key=lambda run: run.load).world
@@ -416,7 +315,7 @@ def _bars(title: str, axis: Axis, values: Sequence[tuple[Line, Estimate]]) -> Ro
 
 
 def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean | None]]) -> list[Figure]:
-    """One point and interval for each policy that was compared; no figure where none was."""
+    """Return a figure of the change of each policy with its interval; no figure where no policy was compared."""
     known = [(line, change) for line, change in changes if change is not None]
     if not known:
         return []
@@ -428,7 +327,7 @@ def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean
 
 
 def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
-    """Share of jobs that have ended within a time after their arrival, of the traces as recorded."""
+    """Return a figure of the share of jobs that ended within a time after their arrival, of the traces as recorded."""
     policies = list(dict.fromkeys(run.policy for run in runs))[-MAX_CURVES:]
     shares = np.linspace(0.0, 1.0, CURVE_POINTS + 1)[1:]
     curves = []
@@ -448,7 +347,10 @@ def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
 
 
 def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str, title: str) -> LinePlot:
-    """Devices in use and shared over time, one panel a policy; means of an hour, or of 1/400 of a longer trace."""
+    """Return a figure of devices in use and shared over time, with one panel for each policy.
+
+    A point is the mean of an hour, or of 1/400 of a longer trace.
+    """
     by_name = {run.policy: run.replayed for run in recorded if run.world == world}
     replays = [(name, replayed) for name in names if name and (replayed := by_name[name]) is not None]
     last_s = max(float(replayed.at_s[-1]) for _, replayed in replays)
@@ -469,7 +371,7 @@ def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str,
 
 
 def _means(replayed: Replayed, kind: str, edges_s: np.ndarray) -> tuple[Point, ...]:
-    """Share of devices between consecutive edges: means of a step function that takes its values from `at_s` on."""
+    """Return the mean share of devices between consecutive edges, of a step function that changes at `at_s`."""
     values = getattr(replayed, kind) / len(replayed.world.devices)
     integral = np.concatenate([[0.0], np.cumsum(np.diff(replayed.at_s) * values[:-1])])
     means = np.diff(np.interp(edges_s, replayed.at_s, integral)) / np.diff(edges_s)

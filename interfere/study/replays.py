@@ -56,7 +56,7 @@ class ReplayInputs:
     keep_jobs: bool = False  # keep the fate of every job of the traces as recorded
 
     def digest(self) -> str:
-        """A checksum of everything that results depend on, the version of this package included."""
+        """Return a checksum of everything that results depend on, the version of this package included."""
         drawn = (self.counted_cap, self.seed, self.edge, self.options)
         rest = (__version__, drawn, self.online, self.days_as_recorded, self.keep_jobs)
         content = hashlib.sha256(repr(rest).encode())
@@ -74,7 +74,7 @@ class ReplayInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """One scheduler on one trace at one load."""
+    """One replay of a study: a scheduler on one trace at one load."""
 
     scheduler: SchedulerRecord
     world: int = 0  # index in `ReplayInputs.worlds`
@@ -116,7 +116,7 @@ def run_replays(inputs: ReplayInputs, tasks: list[ReplayTask], runner: Runner) -
 
 
 def results_of(inputs: ReplayInputs, done: TaskResults[ReplayTask]) -> tuple[ReplayResult, ...]:
-    """The results in the order of the tasks."""
+    """Return the results in the order of the tasks."""
     return tuple(_result(inputs, task, document) for task, document in done.documents.items())
 
 
@@ -168,7 +168,7 @@ def _result(inputs: ReplayInputs, task: ReplayTask, document: Document) -> Repla
 
 
 def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
-    """The trace that a task replays."""
+    """Return the trace that a task replays."""
     drawn = _drawn(inputs, task)
     prepared = drawn if inputs.edge is None else inputs.edge.apply(drawn)
     return shuffle_ties(prepared, inputs.seed * 1000 + task.tie) if task.tie else prepared

@@ -114,7 +114,7 @@ class Study:
                 )
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields by name; the schedulers by theirs."""
+        """Return all fields by name, with schedulers by their labels."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {"schedulers": [record.label for record in self.schedulers]}
 
@@ -170,7 +170,7 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 def study_of(entries: Mapping[str, object]) -> Study:
-    """The study with these entries. Raises InvalidInputError for one that is no field, or of another type."""
+    """Return the study with these entries. Raises InvalidInputError for an unknown field or a value of another type."""
     if "trace" not in entries:
         raise InvalidInputError("a study needs a trace", value="none", remedy="trace = FOLDER")
     return Study(**_values("study", Study, entries))
@@ -225,9 +225,9 @@ def scheduler_of(entry: object) -> SchedulerRecord:
 
 
 def with_sources(study: Study, work: Path) -> Study:
-    """The study with its table found by name: a folder, or a table of the workspace or shipped.
+    """Return the study with its table found: a folder, or the name of a table of the workspace or shipped.
 
-    Raises NotFoundError that lists the tables there are.
+    Raises NotFoundError, which lists the tables that exist.
     """
     from interfere.data.loading import table_folder
 

@@ -11,35 +11,194 @@ gangs. Scenarios about workloads without truth are replayed at the trace's own l
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
+from interfere.reports.document import Document
+from interfere.reports.html_page import write_html_page
 from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
 from interfere.sim.truth import Composition
-from interfere.study.comparison import compare
-from interfere.study.coverage import gpu_hours, missing_truth
-from interfere.study.inputs import StudyInputs, StudyModels, read_inputs
+from interfere.study.comparison import Line, TraceGroup, compare
+from interfere.study.coverage import MissingTruth, gpu_hours, missing_truth
+from interfere.study.questions import StudyInputs, StudyModels, read_inputs
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import Study, require_acting
 from interfere.study.tuned_constants import tuned_here
-from interfere.study.whatif_report import WhatIfAnswer
+from interfere.study.whatif_report import (
+    coverage_text,
+    placement_text,
+    population_text,
+    scenario_text,
+    verdict,
+    warnings,
+    whatif_document,
+)
 
 QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit"))
 LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
 CAPS = (1.25, 1.5)  # beside none
 SUGGESTED_PAIRS = 5
+PAGE = "whatif.html"
 USED = {
     *("question", "trace", "name_map", "gpus", "per_node", "checkpoint_s", "table", "model", "device_type", "mode"),
     *("fill", "unknown", "schedulers", "seats", "caps", "loads", "draws", "pairs", "seed"),
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementComparison:
+    """The results of matching and of greedy placement under one queue at one load."""
+
+    greedy: Line
+    matching: Line
+
+    @property
+    def difference(self) -> float:
+        """The mean completion time under matching relative to greedy placement, as a share. Negative: matching ends
+        jobs sooner."""
+        return self.matching.score.mean_completion_s / self.greedy.score.mean_completion_s - 1
+
+    def facts(self) -> dict[str, Any]:
+        """Return both mean completion times and costs for programs."""
+        return {
+            "queue": self.matching.against,
+            "target_load": self.matching.task.load,
+            "load": self.matching.load,
+            "greedy_s": self.greedy.score.mean_completion_s,
+            "matching_s": self.matching.score.mean_completion_s,
+            "greedy_cpu_s": self.greedy.cpu_s,
+            "matching_cpu_s": self.matching.cpu_s,
+            "difference": self.difference,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """The answer of a what-if question: effects of sharing, the inputs they rest on, and pairs worth measuring."""
+
+    study: Study
+    inputs: StudyInputs
+    effects: tuple[Line, ...]  # schedulers that share, beside the same queue without sharing
+    missing: MissingTruth
+    tuned: str  # a note on constants that were chosen on this trace; empty where none were
+    replays: int
+    planned: int
+    interrupted: bool
+    cpu_s: float
+
+    @property
+    def load(self) -> float:
+        """The offered load, mean over worlds weighted by jobs."""
+        worlds = self.inputs.worlds
+        return sum(world.load * len(world.jobs) for world in worlds) / sum(len(world.jobs) for world in worlds)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return notes on what was changed in the inputs, and on constants that were chosen on this trace."""
+        return (*self.inputs.notes, *([self.tuned] if self.tuned else []))
+
+    @property
+    def comparisons(self) -> tuple[PlacementComparison, ...]:
+        """The comparisons of matching and greedy placement at each queue and load with replays of both, on stable
+        worlds."""
+        plain = [line for line in self.effects if self.is_plain(line) and line.group is TraceGroup.STABLE]
+        greedy = {(line.against, line.task.load): line for line in plain if line.scheduler.sharing is Sharing.GREEDY}
+        pairs = [
+            (greedy.get((line.against, line.task.load)), line)
+            for line in plain
+            if line.scheduler.sharing is Sharing.MATCHING
+        ]
+        return tuple(
+            PlacementComparison(greedy=one, matching=other)
+            for one, other in pairs
+            if one is not None and one.score.jobs == other.score.jobs
+        )
+
+    def gangs_share(self, line: Line) -> bool:
+        """Return whether jobs on several devices share too in this effect, by an assumption."""
+        return self.inputs.coverage.has_gangs and not line.scheduler.one_gpu
+
+    def is_plain(self, line: Line) -> bool:
+        """Return whether an effect has no assumptions, no cap, and two jobs a device."""
+        measured = not self.gangs_share(line) and not line.task.scenario
+        return measured and math.isinf(line.task.max_slowdown) and line.scheduler.seats == DEFAULT_SEATS
+
+    def document(self) -> Document:
+        """Return the report for people."""
+        return whatif_document(self)
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Return everything that was found, for programs. A cap of null is none; a target load of null is the trace's
+        own."""
+        text, tone = verdict(self)
+        inputs = self.inputs
+        coverage = {
+            "left_out": dict(inputs.left_out),
+            "is_predicted": inputs.is_predicted,
+            "text": coverage_text(inputs),
+        }
+        return {
+            "question": self.study,
+            "trace": inputs.trace,
+            "load": self.load,
+            "coverage": inputs.coverage.facts() | coverage,
+            "verdict": text,
+            "tone": tone.value,
+            "placement": placement_text(self.comparisons),
+            "scenarios": scenario_text(self),
+            "populations": population_text(self),
+            "effects": [self._effect_facts(line) for line in self.effects],
+            "comparisons": self.comparisons,
+            "unknown": inputs.unknown,
+            "missing": self.missing,
+            "notes": warnings(self),
+            "replays": self.replays,
+            "planned": self.planned,
+            "interrupted": self.interrupted,
+            "page": next(iter(files), None),
+        }
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report as a page."""
+        return [write_html_page(folder / PAGE, self.document())]
+
+    def _effect_facts(self, line: Line) -> dict[str, Any]:
+        task, reference = line.task, line.reference
+        assert reference is not None
+        return {
+            "queue": line.against,
+            "sharing": line.scheduler.sharing,
+            "gangs_share": self.gangs_share(line),
+            "scenario": self.inputs.replays.scenarios[task.scenario].name,
+            "is_other_scenario": task.scenario > 0,
+            "max_slowdown": task.max_slowdown,
+            "seats": line.scheduler.seats,
+            "composition": task.composition,
+            "target_load": task.load,
+            "overloaded": line.group is TraceGroup.OVERLOADED,
+            "load": line.load,
+            "jobs": line.score.jobs,
+            "change": line.change,
+            "change_to_pairs": line.change_to_pairs,
+            "mean_completion_s": line.score.mean_completion_s,
+            "reference_completion_s": reference.mean_completion_s,
+            "p99_completion_s": line.score.p99_completion_s,
+            "reference_p99_s": reference.p99_completion_s,
+            "shared": line.score.shared,
+            "past_cap": line.score.past_cap,
+            "stops": line.score.stops,
+            "cpu_s": line.cpu_s,
+        }
+
+
 class WhatIfQuestion:
-    """Each queue with sharing, against the same queue without."""
+    """The question what sharing changes under each queue, compared with the same queue without sharing."""
 
     def resolved(self, study: Study) -> Study:
-        """The study with the usual queues, loads and caps, which stand in order."""
+        """Return the study with the usual queues, loads and caps filled in and sorted."""
         unused = [each.name for each in fields(study) if each.name not in USED]
         require_acting(study, [(name, False, "question replay") for name in unused])
         resolved = replace(
@@ -54,11 +213,11 @@ class WhatIfQuestion:
         return resolved
 
     def inputs(self, study: Study, models: StudyModels) -> StudyInputs:
-        """The trace and the truth, with all scenarios about workloads that it lacks."""
+        """Return the trace and the truth, with all scenarios about workloads that the truth lacks."""
         return read_inputs(study, models, other_scenarios=True)
 
     def plan(self, study: Study, inputs: StudyInputs) -> tuple[ReplayInputs, list[ReplayTask]]:
-        """All tasks, in the order of how much their answer is worth when the study is interrupted."""
+        """Return all tasks, the most valuable for the answer first, in case the study is interrupted."""
         tasks: list[ReplayTask] = []
         for world in range(len(inputs.worlds)):
             tasks += _at_own_load(study, inputs, world)
@@ -94,7 +253,7 @@ class WhatIfQuestion:
 
 
 def _check(study: Study) -> None:
-    """Raises InvalidInputError for schedulers, loads, caps and seats that the question cannot compare."""
+    """Raise InvalidInputError for schedulers, loads, caps and seats that the question cannot compare."""
     for queue in study.schedulers:
         if queue.sharing or queue.drop or queue.is_policy or queue.queue is Queue.SLOTS:
             raise InvalidInputError(
@@ -128,7 +287,7 @@ def _check(study: Study) -> None:
 
 
 def _tuned_note(study: Study, inputs: StudyInputs) -> str:
-    """Which constants were chosen on this very trace."""
+    """Return a note on the constants that were chosen on this very trace; empty where there are none."""
     shared = [shares(queue, one_gpu=False) for queue in study.schedulers for shares in (_greedy, _matching)]
     tuned = tuned_here(inputs.worlds, shared)
     return f"not a held-out trace: chosen on it were {' and '.join(dict.fromkeys(tuned.values()))}" if tuned else ""
@@ -175,7 +334,7 @@ def _at_load(study: Study, inputs: StudyInputs, world: int, load: float) -> Iter
 
 
 def _by_matching(study: Study, pairs: ReplayTask) -> Iterator[ReplayTask]:
-    """The task with matching for two seats a device, and for more where the scheduler forms such groups."""
+    """Yield the task with matching for two seats a device, and for more seats where the scheduler forms such groups."""
     yield pairs
     for seated in filter(None, (pairs.scheduler.with_seats(seats) for seats in study.seats)):
         for composition in Composition:

@@ -1,13 +1,11 @@
-"""The answer of a what-if question: what sharing changes under each queue, what is not known, and what to measure.
+"""The report of a what-if question: what sharing changes under each queue, what is not known, and what to measure.
 
 Laws: how much of the trace is covered comes before any gain; a figure shows nothing that a table does not say.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.reports.document import (
@@ -32,18 +30,17 @@ from interfere.reports.document import (
     Tone,
     table_of,
 )
-from interfere.reports.html_page import write_html_page
 from interfere.reports.numbers import COUNT, DASH, PLAIN, fixed, hours, percent
 from interfere.sim.schedulers.records import Sharing
 from interfere.sim.truth import Composition
 from interfere.sim.uncertainty import CONFIDENCE
 from interfere.study.comparison import Line, TraceGroup
-from interfere.study.coverage import MissingTruth
-from interfere.study.inputs import StudyInputs
+from interfere.study.questions import StudyInputs
 from interfere.study.replay_report import CHANGE, HOURS, change_text, estimate, spread
-from interfere.study.study import Study
 
-PAGE = "whatif.html"
+if TYPE_CHECKING:
+    from interfere.study.whatif_question import PlacementComparison, WhatIfAnswer
+
 SAME_SHARE = 0.01  # greedy within this of matching: the cheaper one is recommended
 MAX_UNKNOWN = 10  # workloads without truth that are listed unfolded
 SURE_SHARE = 0.5  # of GPU hours: below, the coverage is shown as a doubt
@@ -75,176 +72,36 @@ SCENARIOS = {
 ASSUMED_GANGS = "gangs (assumed)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementComparison:
-    """Matching beside greedy placement, under one queue at one load."""
-
-    greedy: Line
-    matching: Line
-
-    @property
-    def difference(self) -> float:
-        """The mean completion time under matching relative to greedy placement, as a share. Negative: matching ends
-        jobs sooner."""
-        return self.matching.score.mean_completion_s / self.greedy.score.mean_completion_s - 1
-
-    def facts(self) -> dict[str, Any]:
-        """Return both mean completion times and costs for programs."""
-        return {
-            "queue": self.matching.against,
-            "target_load": self.matching.task.load,
-            "load": self.matching.load,
-            "greedy_s": self.greedy.score.mean_completion_s,
-            "matching_s": self.matching.score.mean_completion_s,
-            "greedy_cpu_s": self.greedy.cpu_s,
-            "matching_cpu_s": self.matching.cpu_s,
-            "difference": self.difference,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfAnswer:
-    """The answer of a what-if question: effects of sharing, the inputs they rest on, and pairs worth measuring."""
-
-    study: Study
-    inputs: StudyInputs
-    effects: tuple[Line, ...]  # schedulers that share, beside the same queue without sharing
-    missing: MissingTruth
-    tuned: str  # a note on constants that were chosen on this trace; empty where none were
-    replays: int
-    planned: int
-    interrupted: bool
-    cpu_s: float
-
-    @property
-    def load(self) -> float:
-        """The offered load, mean over worlds weighted by jobs."""
-        worlds = self.inputs.worlds
-        return sum(world.load * len(world.jobs) for world in worlds) / sum(len(world.jobs) for world in worlds)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return notes on what was changed in the inputs, and on constants that were chosen on this trace."""
-        return (*self.inputs.notes, *([self.tuned] if self.tuned else []))
-
-    @property
-    def comparisons(self) -> tuple[PlacementComparison, ...]:
-        """Matching beside greedy placement at each queue and load with replays of both, on worlds with stable load."""
-        plain = [line for line in self.effects if self.is_plain(line) and line.group is TraceGroup.STABLE]
-        greedy = {(line.against, line.task.load): line for line in plain if line.scheduler.sharing is Sharing.GREEDY}
-        pairs = [
-            (greedy.get((line.against, line.task.load)), line)
-            for line in plain
-            if line.scheduler.sharing is Sharing.MATCHING
-        ]
-        return tuple(
-            PlacementComparison(greedy=one, matching=other)
-            for one, other in pairs
-            if one is not None and one.score.jobs == other.score.jobs
-        )
-
-    def gangs_share(self, line: Line) -> bool:
-        """Do jobs on several devices share too, by an assumption?"""
-        return self.inputs.coverage.has_gangs and not line.scheduler.one_gpu
-
-    def is_plain(self, line: Line) -> bool:
-        """Is an effect without assumptions and caps, with two jobs a device?"""
-        measured = not self.gangs_share(line) and not line.task.scenario
-        return measured and math.isinf(line.task.max_slowdown) and line.scheduler.seats == DEFAULT_SEATS
-
-    def document(self) -> Document:
-        """Return the report: the known facts, the answer, its evidence, and the pairs to measure."""
-        text, tone = verdict(self)
-        inputs = self.inputs
-        is_sure = inputs.coverage.gpu_h_share >= SURE_SHARE and not inputs.is_predicted and not inputs.left_out
-        interrupted = Sentence(
-            "", lead=f"Interrupted: {self.replays} of {self.planned} replays were done.", tone=Tone.BAD
-        )
-        return Document(
-            f"What sharing GPUs would do to {inputs.trace}",
-            (
-                Sentence(f"{_coverage_text(inputs)}.", lead="Known.", tone=Tone.GOOD if is_sure else Tone.UNSURE),
-                *([interrupted] if self.interrupted else []),
-                Sentence(text, lead="Answer.", tone=tone),
-                _key_figures(self),
-                Sentence(_population_text(self), tone=Tone.NOTE),
-                *_by_load(self),
-                _by_queue(self),
-                *_by_seats(self),
-                _placement(self),
-                _missing(self),
-                Section("Know before you rely on it", (Items(tuple(_warnings(self))),)),
-            ),
-        )
-
-    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Return everything that was found, for programs. A cap of null is none; a target load of null is the trace's
-        own."""
-        text, tone = verdict(self)
-        inputs = self.inputs
-        coverage = {
-            "left_out": dict(inputs.left_out),
-            "is_predicted": inputs.is_predicted,
-            "text": _coverage_text(inputs),
-        }
-        return {
-            "question": self.study,
-            "trace": inputs.trace,
-            "load": self.load,
-            "coverage": inputs.coverage.facts() | coverage,
-            "verdict": text,
-            "tone": tone.value,
-            "placement": placement_text(self.comparisons),
-            "scenarios": scenario_text(self),
-            "populations": _population_text(self),
-            "effects": [self._effect_facts(line) for line in self.effects],
-            "comparisons": self.comparisons,
-            "unknown": inputs.unknown,
-            "missing": self.missing,
-            "notes": _warnings(self),
-            "replays": self.replays,
-            "planned": self.planned,
-            "interrupted": self.interrupted,
-            "page": next(iter(files), None),
-        }
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report as a page."""
-        return [write_html_page(folder / PAGE, self.document())]
-
-    def _effect_facts(self, line: Line) -> dict[str, Any]:
-        task, reference = line.task, line.reference
-        assert reference is not None
-        return {
-            "queue": line.against,
-            "sharing": line.scheduler.sharing,
-            "gangs_share": self.gangs_share(line),
-            "scenario": self.inputs.replays.scenarios[task.scenario].name,
-            "is_other_scenario": task.scenario > 0,
-            "max_slowdown": task.max_slowdown,
-            "seats": line.scheduler.seats,
-            "composition": task.composition,
-            "target_load": task.load,
-            "overloaded": line.group is TraceGroup.OVERLOADED,
-            "load": line.load,
-            "jobs": line.score.jobs,
-            "change": line.change,
-            "change_to_pairs": line.change_to_pairs,
-            "mean_completion_s": line.score.mean_completion_s,
-            "reference_completion_s": reference.mean_completion_s,
-            "p99_completion_s": line.score.p99_completion_s,
-            "reference_p99_s": reference.p99_completion_s,
-            "shared": line.score.shared,
-            "past_cap": line.score.past_cap,
-            "stops": line.score.stops,
-            "cpu_s": line.cpu_s,
-        }
+def whatif_document(answer: "WhatIfAnswer") -> Document:
+    """Return the report: the known facts, the answer, its evidence, and the pairs to measure."""
+    text, tone = verdict(answer)
+    inputs = answer.inputs
+    is_sure = inputs.coverage.gpu_h_share >= SURE_SHARE and not inputs.is_predicted and not inputs.left_out
+    interrupted = Sentence(
+        "", lead=f"Interrupted: {answer.replays} of {answer.planned} replays were done.", tone=Tone.BAD
+    )
+    return Document(
+        f"What sharing GPUs would do to {inputs.trace}",
+        (
+            Sentence(f"{coverage_text(inputs)}.", lead="Known.", tone=Tone.GOOD if is_sure else Tone.UNSURE),
+            *([interrupted] if answer.interrupted else []),
+            Sentence(text, lead="Answer.", tone=tone),
+            _key_figures(answer),
+            Sentence(population_text(answer), tone=Tone.NOTE),
+            *_by_load(answer),
+            _by_queue(answer),
+            *_by_seats(answer),
+            _placement(answer),
+            _missing(answer),
+            Section("Know before you rely on it", (Items(tuple(warnings(answer))),)),
+        ),
+    )
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _coverage_text(inputs: StudyInputs) -> str:
+def coverage_text(inputs: StudyInputs) -> str:
     """Return a sentence on the share of the trace that the slowdowns cover. A reader needs it before any gain."""
     coverage = inputs.coverage
     source = "The model predicts slowdowns of" if inputs.is_predicted else "Measured slowdowns cover"
@@ -261,7 +118,7 @@ def _coverage_text(inputs: StudyInputs) -> str:
     return f"{text}; jobs left out of all this: {left_out}" if left_out else text
 
 
-def _main_effects(answer: WhatIfAnswer) -> list[Line]:
+def _main_effects(answer: "WhatIfAnswer") -> list[Line]:
     """Return the effects of greedy placement in stable worlds, under each queue at the trace's own load.
 
     Where all worlds are overloaded, return the effects at the highest load of the study.
@@ -274,7 +131,7 @@ def _main_effects(answer: WhatIfAnswer) -> list[Line]:
     return [line for line in plain if loads and line.task.load == max(loads)]
 
 
-def verdict(answer: WhatIfAnswer) -> tuple[str, Tone]:
+def verdict(answer: "WhatIfAnswer") -> tuple[str, Tone]:
     """Return the first sentence, and its tone: good, bad or unsure."""
     effects = _main_effects(answer)
     if not effects or effects[0].change is None:
@@ -299,7 +156,7 @@ def verdict(answer: WhatIfAnswer) -> tuple[str, Tone]:
     return f"{text}. Under {first.against} the interval holds 0: no change can be told from none.", Tone.UNSURE
 
 
-def _population_text(answer: WhatIfAnswer) -> str:
+def population_text(answer: "WhatIfAnswer") -> str:
     """Return a sentence on the populations that the intervals and spreads describe."""
     changes = [line.change for line in _main_effects(answer) if line.change is not None]
     if not changes:
@@ -313,7 +170,7 @@ def _population_text(answer: WhatIfAnswer) -> str:
     )
 
 
-def placement_text(comparisons: Sequence[PlacementComparison]) -> str:
+def placement_text(comparisons: "Sequence[PlacementComparison]") -> str:
     """Return a sentence on which placement to choose, greedy or matching."""
     if not comparisons:
         return "Greedy placement and matching were not compared."
@@ -330,7 +187,7 @@ def placement_text(comparisons: Sequence[PlacementComparison]) -> str:
     )
 
 
-def scenario_text(answer: WhatIfAnswer) -> str:
+def scenario_text(answer: "WhatIfAnswer") -> str:
     """Return a sentence on how much the workloads without truth could change the answer."""
     inputs = answer.inputs
     if not inputs.unknown or inputs.is_predicted:
@@ -355,7 +212,7 @@ def _is_uncapped_greedy(line: Line) -> bool:
     return line.scheduler.sharing is Sharing.GREEDY and math.isinf(line.task.max_slowdown)
 
 
-def _warnings(answer: WhatIfAnswer) -> list[str]:
+def warnings(answer: "WhatIfAnswer") -> list[str]:
     """Return the warnings that a reader needs before relying on the report."""
     oracle = [record.label for record in answer.study.schedulers if record.knows_durations]
     more_seats = ", more only where a line says so" if answer.study.seats else ""
@@ -382,7 +239,7 @@ def _warnings(answer: WhatIfAnswer) -> list[str]:
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _key_figures(answer: WhatIfAnswer) -> Tiles:
+def _key_figures(answer: "WhatIfAnswer") -> Tiles:
     coverage = answer.inputs.coverage
     main = next(iter(_main_effects(answer)), None)
     change = main.change if main else None
@@ -416,8 +273,8 @@ def _key_figures(answer: WhatIfAnswer) -> Tiles:
     )
 
 
-def _by_load(answer: WhatIfAnswer) -> list[Section]:
-    """Greedy placement without a cap, of worlds with stable load: a plot and a table of the change by load."""
+def _by_load(answer: "WhatIfAnswer") -> list[Section]:
+    """Return a plot and a table of the change by load, for greedy placement without a cap on stable worlds."""
     shown = [
         line
         for line in answer.effects
@@ -448,8 +305,8 @@ def _by_load(answer: WhatIfAnswer) -> list[Section]:
     return [Section("What sharing would bring, by load", (Sentence(LOAD_LEGEND), _load_plot(answer, shown), table))]
 
 
-def _load_plot(answer: WhatIfAnswer, lines: Sequence[Line]) -> LinePlot:
-    """One panel for each queue, all on the same axes."""
+def _load_plot(answer: "WhatIfAnswer", lines: Sequence[Line]) -> LinePlot:
+    """Return a plot of the change by load with one panel for each queue."""
     loads = [line.load for line in lines]
     series = LOAD_SERIES if answer.inputs.coverage.has_gangs else LOAD_SERIES[:2]
 
@@ -487,8 +344,9 @@ P99 = Column("99 % of jobs within", hours(1), of="score.p99_completion_s", is_de
 CHANGE_OF_MEAN = Column("change of mean", CHANGE, of=lambda line: estimate(line.change))
 
 
-def _by_queue(answer: WhatIfAnswer) -> Section:
-    """The effects at the trace's own load and at the one at which caps were compared, overloaded worlds last."""
+def _by_queue(answer: "WhatIfAnswer") -> Section:
+    """Return the effects at the trace's own load and at the load at which caps were compared, overloaded worlds
+    last."""
 
     def placement(line: Line) -> str:
         words = (
@@ -526,7 +384,7 @@ def _place(line: Line) -> tuple[bool, float, str]:
     return line.group is TraceGroup.OVERLOADED, line.task.load or 0.0, line.against
 
 
-def _by_seats(answer: WhatIfAnswer) -> list[Section]:
+def _by_seats(answer: "WhatIfAnswer") -> list[Section]:
     """Return a section on more than two seats. In each queue and load the effect of two seats comes first.
 
     Empty where the study did not ask for more seats.
@@ -557,7 +415,7 @@ def _by_seats(answer: WhatIfAnswer) -> list[Section]:
     return [Section("More than two jobs a device", (Sentence(GROUPS), table))]
 
 
-def _placement(answer: WhatIfAnswer) -> Section:
+def _placement(answer: "WhatIfAnswer") -> Section:
     seconds = fixed(1, "s", quantity="s")
     columns = (
         Column("queue", of="matching.against"),
@@ -573,7 +431,7 @@ def _placement(answer: WhatIfAnswer) -> Section:
     return Section("Greedy placement or matching", (text, *([table] if table.rows else [])))
 
 
-def _missing(answer: WhatIfAnswer) -> Section:
+def _missing(answer: "WhatIfAnswer") -> Section:
     share = percent().text(answer.missing.unmeasured_share)
     text = (
         f"Of the hours in which jobs would meet if everybody shared with whoever is there, {share} are of pairs that "

@@ -47,7 +47,7 @@ def run_only(streams: Sequence[StreamState], index: int, until_s: float = math.i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveScheduler(KernelScheduler):
-    """Runs one stream after the other, by priority and then in the given order. Gaps stay empty."""
+    """Exclusive use: one stream runs after the other, by priority and then in the given order. Gaps stay empty."""
 
     name: str = "exclusive"
 
@@ -56,7 +56,7 @@ class ExclusiveScheduler(KernelScheduler):
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """The device belongs to the stream that has begun, else to the first by priority."""
+        """Return rates with which only the stream that has begun runs, else the first one by priority."""
         owner = min(
             (state for state in streams if state.active),
             key=lambda state: (state.completed == 0 and not state.head_started, -state.stream.priority, state.index),
@@ -67,10 +67,10 @@ class ExclusiveScheduler(KernelScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSliceScheduler(KernelScheduler):
-    """Round robin between contexts that have work, as on a GPU without MPS.
+    """Time slicing: round robin between contexts that have work, as on a GPU without MPS.
 
-    A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs `switch_s`. Its host
-    goes on launching while another context runs.
+    A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs `switch_s`. The host
+    of a context goes on launching while another context runs.
     """
 
     slice_s: float = GPU_SLICE_S
@@ -82,7 +82,7 @@ class TimeSliceScheduler(KernelScheduler):
         check(number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False))
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """A round robin in which no context has the device yet."""
+        """Return a round robin in which no context has the device yet."""
         return _RoundRobinArbiter(self)
 
 
@@ -110,10 +110,10 @@ class _RoundRobinArbiter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpatialScheduler(KernelScheduler):
-    """Kernels run at the same time, as under MPS or on CUDA streams: they divide multiprocessors, then bandwidth.
+    """Spatial sharing as with MPS or CUDA streams: concurrent kernels divide multiprocessors, then bandwidth.
 
     A kernel that fills share f of the multiprocessors runs at min(1, 1/Σf). The memory bandwidth that the kernels would
-    then draw is divided max-min fairly: one that draws less than an equal share is not slowed (Bertsekas, Gallager
+    then draw is divided max-min fairly: a kernel that draws less than an equal share is not slowed (Bertsekas, Gallager
     1992, 6.5).
     """
 
@@ -168,7 +168,8 @@ class SingleQueueScheduler(KernelScheduler):
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """The kernel that has started goes on, else the oldest launch runs; ties go in the order of the streams."""
+        """Return rates at which the kernel that has started runs, else the oldest launch; ties go by the order of the
+        streams."""
         ready = [state for state in streams if state.ready]
         oldest = min(ready, key=lambda state: (not state.head_started, state.launched_s[0], state.index), default=None)
         return run_only(streams, oldest.index if oldest is not None else -1)
@@ -192,8 +193,8 @@ class PriorityGapFillingScheduler(KernelScheduler):
         check(number_violations(self, "epsilon_s", "overhead_frac", nan=False))
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """A scheduler that reads the predicted timelines of the streams; what interception adds to a gap it measured
-        with the gap."""
+        """Return a scheduler that reads the predicted timelines of the streams. To every predicted gap it adds the time
+        that interception costs, which a measured gap contains too."""
         predicted = [(state.stream.predicted or state.stream.timeline).kernels for state in streams]
         return _GapFillingArbiter(
             self,
@@ -249,7 +250,7 @@ TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EevdfScheduler(KernelScheduler):
-    """Linux's scheduler of processes on one CPU core (EEVDF). No constant is fitted to measurements."""
+    """Linux's scheduler of processes on one CPU core (EEVDF). No constant of this model is fitted to measurements."""
 
     slice_s: float = BASE_SLICE_S
     name: str = "fair"
@@ -258,13 +259,13 @@ class EevdfScheduler(KernelScheduler):
         check(number_violations(self, "slice_s", low=1e-6, nan=False))
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """A run queue in which all streams sleep and have no lag."""
+        """Return a run queue in which all streams sleep and have no lag."""
         return _EevdfArbiter(self, tuple(_SchedulingEntity() for _ in streams))
 
 
 @dataclass(slots=True)
 class _SchedulingEntity:
-    """A stream as Linux sees it (struct sched_entity)."""
+    """The state of a stream in Linux's scheduler (struct sched_entity)."""
 
     virtual_runtime_s: float = 0.0
     deadline_s: float = 0.0
@@ -303,11 +304,11 @@ class _EevdfArbiter:
         return run_only(streams, self.current, self.slice_end_s if self._is_contended() else math.inf)
 
     def _is_contended(self) -> bool:
-        """hrtick_start_fair: the timer runs only while another entity is queued."""
+        """Return whether another entity is queued; only then does the timer run (Linux's hrtick_start_fair)."""
         return sum(entity.queued for entity in self.entities) > 1
 
     def _charge_current(self, ran_s: float) -> None:
-        """Linux's update_curr: add the time that the running entity ran to its virtual runtime."""
+        """Add the time that the running entity ran to its virtual runtime (Linux's update_curr)."""
         if self.current < 0:
             return
         entity = self.entities[self.current]
@@ -316,22 +317,22 @@ class _EevdfArbiter:
             entity.deadline_s = entity.virtual_runtime_s + self.mode.slice_s
 
     def _mean_runtime_s(self) -> float:
-        """V, the mean virtual runtime of all queued entities."""
+        """Return V, the mean virtual runtime of all queued entities."""
         queued = [entity.virtual_runtime_s for entity in self.entities if entity.queued]
         return sum(queued) / len(queued)
 
     def _bounded_lag_s(self, entity: _SchedulingEntity) -> float:
-        """Linux's update_entity_lag: return the lag of an entity, within its limits."""
+        """Return the lag of an entity, within its limits (Linux's update_entity_lag)."""
         limit_s = max(2 * self.mode.slice_s, TICK_S)
         return min(limit_s, max(-limit_s, self._mean_runtime_s() - entity.virtual_runtime_s))
 
     def _sleep(self, entity: _SchedulingEntity) -> None:
-        """dequeue_entity: at once, or delayed until a negative lag is paid."""
+        """Remove an entity from the queue, at once or after it has paid a negative lag (Linux's dequeue_entity)."""
         entity.lag_s, entity.asleep = self._bounded_lag_s(entity), True
         entity.queued = entity.lag_s < -ROUNDING_S
 
     def _wake(self, entity: _SchedulingEntity) -> None:
-        """place_entity and requeue_delayed_entity."""
+        """Put an entity back into the queue (Linux's place_entity and requeue_delayed_entity)."""
         entity.asleep = False
         if entity.queued:
             entity.lag_s = self._bounded_lag_s(entity)
@@ -345,7 +346,7 @@ class _EevdfArbiter:
         entity.deadline_s, entity.queued = entity.virtual_runtime_s + self.mode.slice_s, True
 
     def _pick(self) -> int:
-        """__pick_eevdf; sleeping entities that have paid leave the queue."""
+        """Return the entity to run, and remove sleeping entities that have paid their lag (Linux's __pick_eevdf)."""
         while any(entity.queued for entity in self.entities):
             mean_s = self._mean_runtime_s()
             eligible = [
@@ -366,7 +367,7 @@ class _EevdfArbiter:
         return -1
 
     def _set_current(self, index: int, now_s: float) -> None:
-        """Linux's set_next_entity: run an entity; a newly picked one is protected until its deadline."""
+        """Run an entity; a newly picked entity is protected until its deadline (Linux's set_next_entity)."""
         if index >= 0 and index != self.current:
             self.entities[index].protected_until_s = self.entities[index].deadline_s
         self.slice_end_s = now_s + self.mode.slice_s
@@ -390,10 +391,8 @@ KERNEL_SCHEDULERS: dict[str, KernelScheduler] = {
 
 
 def select_kernel_schedulers(names: Sequence[str], device_type: str) -> tuple[KernelScheduler, ...]:
-    """The modes of these names, or without names those that the device type supports.
-
-    Raises InvalidInputError for an unknown name.
-    """
+    """Return the schedulers of these names, by default all of the device type. Raises InvalidInputError for another
+    name."""
     for name in names:
         if name not in KERNEL_SCHEDULERS:
             raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(KERNEL_SCHEDULERS)}")

@@ -69,7 +69,7 @@ class ModeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairScenario:
-    """Two jobs that share a device. Tuples hold the value of high first."""
+    """A high and a low job, by priority, that share a device. Tuples hold the value of the high job first."""
 
     high: Timeline
     low: Timeline
@@ -80,20 +80,23 @@ class PairScenario:
 
     @property
     def measurement_s(self) -> float:
-        """The time for which both jobs run alone, one after the other, until a scheduler knows their means."""
+        """The time for which both jobs run alone, one after the other, until a scheduler knows the means of their
+        kernels."""
         return MEASURED_ROUNDS * (1 + FIKIT_OVERHEAD_FRAC) * (self.high.solo_s + self.low.solo_s)
 
     @property
     def oversized_low_kernels(self) -> int:
-        """Number of low kernels that are longer than every gap of high.
+        """Number of kernels of the low job that are longer than every gap of the high job.
 
-        Kernels keep their launch order, so with exact predictions such a kernel blocks low until high has finished.
+        Kernels keep their launch order, so with exact predictions such a kernel blocks the low job until the high job
+        has finished.
         """
         longest_gap_s = max(kernel.gap_s for kernel in self.high.kernels)
         return sum(kernel.duration_s > longest_gap_s for kernel in self.low.kernels)
 
     def streams(self, *, low_ends: bool) -> tuple[KernelStream, KernelStream]:
-        """Both jobs, started together; low has as much work alone as high where `low_ends`, else it is endless."""
+        """Return both jobs as streams; the low job has as much work alone as the high job if `low_ends`, else it is
+        endless."""
         rounds = self.rounds or _default_rounds(self.high, self.low)
         low_rounds = max(1, round(rounds * self.high.solo_s / self.low.solo_s)) if low_ends else None
         high = KernelStream(
@@ -114,7 +117,7 @@ class PairScenario:
 
 
 class Planner(StrEnum):
-    """The knowledge that the gap-filling scheduler has of future kernels and gaps."""
+    """The source of what the gap-filling scheduler knows about future kernels and gaps."""
 
     IDENTITY = "identity"  # means by kernel identity over measured rounds, as FIKIT
     PLACE = "place"  # means by identity and place in the round: rounds repeat their launches
@@ -122,22 +125,21 @@ class Planner(StrEnum):
 
 
 def select_planner(name: str) -> Planner:
-    """The planner of this name. Raises InvalidInputError for an unknown one."""
+    """Return the planner of this name. Raises InvalidInputError for an unknown name."""
     if name not in list(Planner):
         raise InvalidInputError("no such planner", value=name, remedy=f"one of {', '.join(Planner)}")
     return Planner(name)
 
 
 def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: Planner) -> Timeline:
-    """The timeline as the planner predicts it, after the `measured` rounds of the same job alone."""
+    """Return the timeline as the planner predicts it, after the `measured` rounds of the same job alone."""
     if planner == Planner.EXACT:
         return timeline
     return predicted_by_means(timeline, measured, by_place=planner == Planner.PLACE)
 
 
 def synthetic_rounds(timeline: Timeline, gap_frac: float, seed: int, *, every: int) -> list[Timeline]:
-    """Return the rounds of a measurement stage. The gaps of each round are an independent draw; none is the draw of
-    `seed`."""
+    """Return the rounds of a measurement stage, each with its own draw of gaps, different from the draw of `seed`."""
     seeds = np.random.SeedSequence(seed).generate_state(MEASURED_ROUNDS)
     return [with_synthetic_gaps(timeline, gap_frac, int(draw), every=every) for draw in seeds]
 
@@ -152,7 +154,8 @@ def scenario_from_profiles(
     error_frac: float = 0.0,
     seed: int = 0,
 ) -> PairScenario:
-    """The scenario of two profiled jobs, with synthetic gaps of high and errors of the scheduler where asked for."""
+    """Return the scenario of two profiled jobs, with synthetic gaps of the high job and scheduler errors if asked
+    for."""
     high_timeline, low_timeline = timeline_from_profile(high), timeline_from_profile(low)
     measured = [high_timeline]
     if gap_frac is not None:
@@ -175,10 +178,8 @@ def scenario_from_profiles(
 def compare_sharing_modes(
     scenario: PairScenario, modes: Sequence[KernelScheduler], *, record_spans_until_s: float = 0.0
 ) -> tuple[ModeResult, ...]:
-    """The result of each mode, in order, with its spans that begin before `record_spans_until_s`.
-
-    Pure: equal input gives equal output.
-    """
+    """Return the result of each mode, with the spans that begin before `record_spans_until_s`. Pure: no clock, no
+    state."""
     # 1. Replay the baseline, a single queue: with an endless low job, and with one of as much work as high.
     endless_low, bounded_low = scenario.streams(low_ends=False), scenario.streams(low_ends=True)
     single_queue = SingleQueueScheduler()
@@ -209,7 +210,7 @@ def compare_sharing_modes(
 
 
 def _default_rounds(high: Timeline, low: Timeline) -> int:
-    """Rounds of high: enough launches of it and a whole round of low, but not too many launches of both."""
+    """Return rounds of the high job: enough of its launches and a whole low round, but not too many launches in all."""
     low_launches = high.solo_s / low.solo_s * len(low.kernels)  # in one round of high, if neither job waited
     wanted = max(math.ceil(MIN_HIGH_LAUNCHES / len(high.kernels)), math.ceil(low.solo_s / high.solo_s))
     max_by_launches = int(MAX_LAUNCHES / (len(high.kernels) + low_launches))
@@ -256,7 +257,7 @@ COLUMN_MEANINGS = (
 
 
 def shown_window_s(high: Timeline) -> float:
-    """The time that the charts show: `SHOWN_KERNELS` kernels of the high job alone."""
+    """Return the time that the charts show: `SHOWN_KERNELS` kernels of the high job alone."""
     shown = high.kernels[:SHOWN_KERNELS]
     return max(1e-6, math.fsum(kernel.duration_s + kernel.gap_s for kernel in shown))
 
@@ -274,7 +275,8 @@ def explanatory_notes(scenario: PairScenario) -> tuple[str, ...]:
 
 
 def comparison_document(scenario: PairScenario, results: Sequence[ModeResult]) -> Document:
-    """The figures of each mode, its first kernels where spans were recorded, and what the columns mean."""
+    """Return the report: figures of each mode, its first kernels where spans were recorded, and the columns'
+    meaning."""
     high, low, window_s = scenario.high, scenario.low, shown_window_s(scenario.high)
     charts = tuple(kernel_lanes(result, scenario, window_s) for result in results)
     return Document(
@@ -291,7 +293,7 @@ def comparison_document(scenario: PairScenario, results: Sequence[ModeResult]) -
 
 
 def kernel_lanes(result: ModeResult, scenario: PairScenario, window_s: float) -> Lanes:
-    """The kernels of both jobs over time, a lane each."""
+    """Return the kernels of both jobs over time, with one lane for each job."""
     names = (scenario.high.name, scenario.low.name)
 
     def boxes(stream: int) -> tuple[Box, ...]:

@@ -169,7 +169,8 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class RateAllocation:
-    """The rate of each stream in [0, 1], 0 for one that is not ready; valid until the next event or `until_s`."""
+    """The rate of each stream in [0, 1], valid until the next event or `until_s`. A stream that is not ready has rate
+    0."""
 
     rates: tuple[float, ...]
     until_s: float = math.inf
@@ -179,7 +180,7 @@ class Arbiter(Protocol):
     """Decides which streams run, and how fast, during one replay."""
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """The rates from now on. Asked at every event."""
+        """Return the rates from now on. The replay calls this at every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ GAPS_UNKNOWN = "unknown, taken as none"
 
 
 def timeline_from_profile(profile: JobProfile) -> Timeline:
-    """The timeline of a profile, from its busy stretches on a CPU core, else from its kernel table.
+    """Return the timeline of a profile, from its busy stretches on a CPU core, else from its kernel table.
 
     Raises UnfitError where the profile has neither.
     """
@@ -113,7 +113,8 @@ def timeline_from_profile(profile: JobProfile) -> Timeline:
 
 
 def timeline_from_stretches(profile: JobProfile) -> Timeline:
-    """The timeline of busy and idle stretches, as recorded on a CPU core; one of several steps is cut into steps."""
+    """Return the timeline of recorded busy and idle stretches of a CPU core; a record of several steps is cut into
+    steps."""
     kernels: list[TimelineKernel] = []
     for busy_s, idle_s in zip(profile.busy_s, profile.idle_s, strict=True):
         if busy_s < MIN_KERNEL_S:
@@ -125,12 +126,12 @@ def timeline_from_stretches(profile: JobProfile) -> Timeline:
 
 
 def timeline_from_kernel_table(profile: JobProfile) -> Timeline:
-    """The timeline of one step of a kernel table, in which every launch takes the mean time of its identity.
+    """Return the timeline of one step of a kernel table, in which every launch takes the mean time of its identity.
 
     A table has no launch order: launch j of an identity with c launches is placed at (j + 1/2)/c of the step, ties in
     table order, which spreads the launches of one identity evenly. Counts are rounded; an identity launched in fewer
-    than half of the steps is left out. What the kernels leave of the step time is spread evenly over the gaps that the
-    table lacks.
+    than half of the steps is left out. The part of the step time that the kernels do not fill is spread evenly over the
+    unknown gaps.
     """
     placed: list[tuple[float, int, KernelStat]] = []
     for row, kernel in enumerate(profile.kernels):
@@ -202,7 +203,7 @@ def _timeline_kernel(kernel: KernelStat, gap_s: float, device_type: str) -> Time
 
 
 def _sm_frac(kernel: KernelStat, device_type: str) -> float:
-    """Multiprocessors used, or blocks launched, over the multiprocessors of the device; 1 where either is unknown."""
+    """Return multiprocessors used, or blocks launched, over those of the device; 1 where either is unknown."""
     used = (
         kernel.sm_used if not math.isnan(kernel.sm_used) else float(math.prod(kernel.grid)) if kernel.grid else math.nan
     )
@@ -211,7 +212,7 @@ def _sm_frac(kernel: KernelStat, device_type: str) -> float:
 
 
 def _bandwidth_frac(kernel: KernelStat, device_type: str) -> float:
-    """Measured memory throughput, else bytes over time, else a typical value of the kernel's class."""
+    """Return the share of peak bandwidth: as measured, else bytes over time, else typical of the kernel's class."""
     bandwidth_frac = kernel.memory_frac
     if math.isnan(bandwidth_frac):
         bandwidth_frac = kernel.bytes / kernel.mean_s / find_device_type(device_type).memory_bandwidth_bytes_s
@@ -248,7 +249,7 @@ def predicted_by_means(timeline: Timeline, rounds: Sequence[Timeline], *, by_pla
 
 
 def with_prediction_errors(timeline: Timeline, error_frac: float, seed: int) -> Timeline:
-    """The timeline as a scheduler with errors predicts it.
+    """Return the timeline as a scheduler with errors predicts it.
 
     Each run time and gap is multiplied by an independent log-normal factor of median 1 and coefficient of variation
     `error_frac`.
@@ -271,7 +272,8 @@ def with_prediction_errors(timeline: Timeline, error_frac: float, seed: int) -> 
 
 
 def _keys(timeline: Timeline, by_place: bool) -> list[tuple[KernelIdentity, int]]:
-    """(identity, number of its launches before in the round) of each launch; the number is 0 unless `by_place`."""
+    """Return (identity, number of its earlier launches in the round) of each launch; the number is 0 unless
+    `by_place`."""
     launches = Counter[KernelIdentity]()
     keys = []
     for kernel in timeline.kernels:

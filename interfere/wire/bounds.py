@@ -178,7 +178,7 @@ def _number_check(bound: float) -> Check:
 
 
 def _check_granules(device: Any, path: str, violations: list[Violation]) -> None:
-    """Check the granules that a device can grant. Where the sizes are valid, both are positive."""
+    """Add a violation where a device would have too many granules. Where the sizes are valid, both are positive."""
     granules = device.memory_bytes * max(device.oversubscription_ratio, 1.0) / (device.granule_bytes or math.inf)
     if granules > MAX_GRANULES:
         what, remedy = f"makes more than {MAX_GRANULES:,} granules", "choose a larger granule: 64 MiB is a usual one"

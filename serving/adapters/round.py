@@ -68,7 +68,7 @@ class SchedulerPort(Protocol[J, P, C]):
         """Read jobs and devices. The next calls are about what was read now."""
 
     def problem(self, scope: str) -> P:
-        """Return the decision problem of one scope. Seats that changes of an earlier scope took are taken."""
+        """Return the decision problem of one scope. Seats that earlier scopes of the same round filled are taken."""
 
     def planned_changes(self, problem: P, plan: Plan | None) -> PlannedChanges[J, C]:
         """Return the changes that carry out a plan, without applying them. The plan is None where no decision was

@@ -36,11 +36,11 @@ class AdvisedJob(Protocol):
 
     @property
     def run_id(self) -> str:
-        """The prefix of the ids of its windows. It differs after each restart."""
+        """The prefix of the ids of the job's windows. It differs after each restart of the job."""
 
     @property
     def history_id(self) -> str:
-        """The prefix of the ids of its outcomes."""
+        """The prefix of the ids of the job's outcomes."""
 
 
 J = TypeVar("J", bound=AdvisedJob)

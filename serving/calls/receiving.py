@@ -1,15 +1,15 @@
-"""Receives the request of a call before the call gets a thread: whoever sends slowly, or nothing, holds none.
+"""Receives the request of a call before the call gets a thread, so that slow and silent senders hold no threads.
 
-gRPC's server for Python gives every call a thread at once, and the call waits there for its request. A few clients that
-stall can so take all threads from everybody. Here the server begins to receive the request, and hands the call to its
-executor once the request has arrived, which also saves two changes of threads a call. The arguments that gRPC hands to
-an executor are an internal of gRPC: `SUPPORTED` tells whether this release of grpcio hands over the expected ones.
+gRPC's server for Python gives every call a thread at once, and the call waits there for its request. A few stalled
+clients can so take all threads. Here the server begins to receive the request, and hands the call to its executor once
+the request has arrived, which also saves two changes of threads for each call. The arguments that gRPC hands to an
+executor are an internal of gRPC: `SUPPORTED` states whether this release of grpcio hands over the expected ones.
 Otherwise calls wait in threads.
 
 Law 1: the server gives up a request that has not arrived after `LIMIT_S`. Of the requests that take longer than
 `SLOW_S` it keeps the newest `MAX_SLOW`, and of all requests the newest `MAX_RECEIVING`. A waiting request holds no
-memory besides the part of it that has arrived.
-Law 2: a call whose request is given up is answered with a status. A call either runs or is given up, never both.
+memory besides the part that has arrived. Law 2: a call whose request is given up is answered with a status. A call
+either runs or is given up, never both.
 """
 
 import inspect

@@ -27,7 +27,7 @@ class _Scope:
 
 
 class DecisionTurns:
-    """Grants turns to decisions. Thread-safe."""
+    """Lets decisions begin in turn, one at a time in a scope and few at once in total. Thread-safe."""
 
     def __init__(self, *, at_once: int = 2, max_waiting: int = 48) -> None:
         """Limit decisions. `at_once`: decisions computed at the same time. `max_waiting`: requests of one scope,

@@ -121,10 +121,10 @@ class RecentStates:
             self._states = (*self._states[-MAX_STATES + 1 :], (sequence, state.copy()))
 
     def find(self, up_to: int, rewrites: Sequence[tuple[int, int]]) -> tuple[int, BeliefState] | None:
-        """Return the newest valid state at or before a log entry, with the state's own entry; None where there is none.
+        """Return (entry, state) of the newest valid state at or before a log entry; None where there is none.
 
-        `rewrites`: (entry, last entry that stays valid) of each rollback and each undoing of one, as the store lists
-        them.
+        `rewrites`: (entry, last entry that stays valid) of each rollback and each undoing of a rollback, as the store
+        lists them.
         """
         for sequence, state in reversed(self._states):
             if sequence <= up_to and all(at <= sequence or sequence <= to for at, to in rewrites):
@@ -271,10 +271,8 @@ class LogFold:
         return f"{online_state.FORMAT} {self._untaught().version}"
 
     def store(self, model: OnlineModel, sequence: int, profiles: ProfileCatalogue) -> None:
-        """Store the state after an entry of the log, which was learned with these profiles.
-
-        Raises UnavailableError where the store takes nothing.
-        """
+        """Store a state that was learned up to a log entry with these profiles. Raises UnavailableError where the store
+        cannot be written."""
         content = online_state.dump_state(model, facts=_facts(model, profiles))
         self._checkpoints.put(StateCheckpoint(sequence=sequence, key=self._key(), content=content))
 

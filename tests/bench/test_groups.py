@@ -21,9 +21,16 @@ from interfere.predict.copies.measurements import read_measurements
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.training.dataset import build_dataset
 from interfere.training.evaluation.cross_validation import evaluate_models
-from interfere.training.groups.cases import GroupCases, group_cases, measured_groups, measured_pairs
 from interfere.training.groups.evaluation import fit_domain_compositions
-from interfere.training.groups.fit import calibrate, covered, fit_composition
+from interfere.training.groups.fit import (
+    GroupCases,
+    calibrate,
+    covered,
+    fit_composition,
+    group_cases,
+    measured_groups,
+    measured_pairs,
+)
 from interfere.training.models.catalogue import MODELS
 from tests.data.importers.public_files import public
 

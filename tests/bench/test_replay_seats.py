@@ -20,7 +20,7 @@ from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.schedulers.records import PRESETS
 from interfere.study.comparison import Line
 from interfere.study.questions import ask
-from interfere.study.replay_report import ReplayAnswer
+from interfere.study.replay_question import ReplayAnswer
 from interfere.study.study import Study
 from interfere.training.study_models import TrainedModels
 from tests.bench.history import record

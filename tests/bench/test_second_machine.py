@@ -21,9 +21,16 @@ from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch, PairMeasurement, Progress, Source
 from interfere.serving.state import load_served_model
 from interfere.training.dataset import build_dataset, speed
-from interfere.training.groups.cases import FindPair, PairSlowdown, group_cases, measured_groups, measured_pairs
-from interfere.training.groups.choice import group_folds
-from interfere.training.groups.fit import covered, fit_composition
+from interfere.training.groups.fit import (
+    FindPair,
+    PairSlowdown,
+    covered,
+    fit_composition,
+    group_cases,
+    group_folds,
+    measured_groups,
+    measured_pairs,
+)
 from tests.bench.history import record
 
 pytestmark = pytest.mark.bench

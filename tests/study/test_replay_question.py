@@ -14,7 +14,7 @@ from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trac
 from interfere.errors import InvalidInputError
 from interfere.sim.schedulers.records import PRESETS, preset
 from interfere.study.questions import ask
-from interfere.study.replay_report import ReplayAnswer
+from interfere.study.replay_question import ReplayAnswer
 from interfere.study.study import Study
 from interfere.training.commands.replay import app
 from interfere.training.study_models import TrainedModels

@@ -20,7 +20,8 @@ from interfere.study.coverage import suggested_map
 from interfere.study.engine import Document, Runner, in_this_process
 from interfere.study.questions import ask
 from interfere.study.study import Study
-from interfere.study.whatif_report import WhatIfAnswer, placement_text, scenario_text, verdict
+from interfere.study.whatif_question import WhatIfAnswer
+from interfere.study.whatif_report import placement_text, scenario_text, verdict
 from interfere.training.commands.whatif import app
 from interfere.training.study_models import TrainedModels
 

@@ -327,7 +327,7 @@ def test_promotion_moves_the_alias_and_publishes_that_version(
     assert (made["registered_version"], made["before"], made["version"]) == (2, 1, second["version"])
     assert read_manifest(champion, encoder.fingerprint).version == second["version"]
     back = promote(trained.work, encoder.fingerprint, number=1)
-    assert (back.before, back.version) == (2, trained.result.version)
+    assert (back.before, back.version.folder_version) == (2, trained.result.version)
     with pytest.raises(NotFoundError, match="one of 1, 2"):
         promote(trained.work, encoder.fingerprint, number=9)
 

@@ -38,7 +38,7 @@ def test_the_named_model_is_published_registered_and_kept_through_retraining(
     )
 
     promoted = promote(work, encoder.fingerprint, number=named.registered, force="it was asked for")
-    assert promoted.model == "mean"
+    assert promoted.version.model == "mean"
     manifest = read_manifest(champion_folder(work), encoder.fingerprint)
     assert (manifest.model, manifest.selected_by) == ("mean", "request")
     assert "requested by name" in (champion_folder(work) / "card.md").read_text()

@@ -89,7 +89,7 @@ def evaluate(
         write_leaderboard_pages,
     )
     from interfere.training.evaluation.splits import SELECTION_SPLITS
-    from interfere.training.groups.leaderboard import evaluate_groups, groups_parts
+    from interfere.training.groups.evaluation import evaluate_groups, groups_parts
 
     if plots is not None:
         make_figure_folder(plots)
@@ -111,7 +111,7 @@ def evaluate(
         parts += groups_parts(groups)
         for document in documents:
             of_document = (each for each in groups if each.data == document["data"])
-            document["groups"] = [each.document() for each in of_document if each.split in ("group", document["split"])]
+            document["groups"] = [asdict(each) for each in of_document if each.split in ("group", document["split"])]
     if poor_profiles:
         scored = score_published_on_poor_profiles(leaderboards, folds, runner)
         parts += [poor_profiles_section(title, scores) for _, title, scores in scored]

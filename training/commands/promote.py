@@ -37,26 +37,27 @@ def promote(
         _list(work, tracking, as_json=as_json)
         return
     fingerprint = FeatureEncoder().fingerprint
-    champion = promote_version(work, fingerprint, number=version, force=force.strip(), tracking=tracking)
+    promoted = promote_version(work, fingerprint, number=version, force=force.strip(), tracking=tracking)
+    champion = promoted.version
     document = {
         "registered_version": champion.number,
-        "before": champion.before,
+        "before": promoted.before,
         "model": champion.model,
-        "version": champion.version,
-        "folder": str(champion.folder),
-        "verdict": champion.verdict,
+        "version": champion.folder_version,
+        "folder": str(promoted.folder),
+        "verdict": champion.reason,
         "judged_against": champion.judged_against,
         "forced": champion.forced,
     }
-    before = "none" if champion.before is None else f"version {champion.before}"
-    progress_note(f"gate {champion.verdict}")
+    before = "none" if promoted.before is None else f"version {promoted.before}"
+    progress_note(f"gate {champion.reason}")
     if champion.forced:
         progress_note(f"forced: {champion.forced}")
-    elif champion.before not in (None, champion.number, champion.judged_against):
+    elif promoted.before not in (None, champion.number, champion.judged_against):
         judged = "the baselines alone" if champion.judged_against is None else f"version {champion.judged_against}"
         progress_note(f"that verdict was against {judged}, not against the champion it replaces now")
-    text = f"champion: version {champion.number} ({champion.model}), before: {before}\n{champion.folder}"
-    document["server"] = served_note(load_settings().target, champion.version, champion.folder)
+    text = f"champion: version {champion.number} ({champion.model}), before: {before}\n{promoted.folder}"
+    document["server"] = served_note(load_settings().target, champion.folder_version, promoted.folder)
     progress_note(str(document["server"]))
     emit(document, text, as_json=as_json)
 

@@ -77,7 +77,7 @@ def ask_study(
     work: Path,
     as_json: bool,
 ) -> None:
-    """Ask the study that these entries and then these settings make, write its report, and print the answer."""
+    """Run the study that these entries and settings describe, write its report, and print the answer."""
     from interfere.study.engine import Runner, engine_of
     from interfere.study.questions import ask
     from interfere.study.study import parse_setting, study_of, with_sources

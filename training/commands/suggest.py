@@ -65,7 +65,7 @@ def suggest(
 
 
 def _from_other_device_types(mine: str, sources: list[str], device: str, work: Path) -> "tuple[PairBelief, str]":
-    """Return the belief that other device types' tables give, and the device type."""
+    """Return the belief from tables of other device types, and the device type."""
     from interfere.commands.data.transfer import transfer_inputs
     from interfere.predict.transfer.device_transfer import fit_transfer
 
@@ -76,7 +76,7 @@ def _from_other_device_types(mine: str, sources: list[str], device: str, work: P
 def _from_model(
     mine: str, device: str, mode: SharingMode, jobs: list[str], model: Path | None, work: Path
 ) -> "tuple[PairBelief, str]":
-    """Return the belief that the served model gives, and the device type."""
+    """Return the belief from the served model, and the device type."""
     from interfere.config import load_settings
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table

@@ -1,9 +1,7 @@
-"""The registry's champion beside a challenger: what it was fitted on, what contradicts it, and the gate's tests.
+"""The registry's champion beside a challenger: what it was fitted on, and the tests on which the gate compares both.
 
-The champion is read as the server reads it: its published folder, its graph. No score on new labels can tell wrong
-labels from right ones, so labels are compared with trusted values: with the measurements in the champion's folder where
-a pair was measured before, else with its predictions. A software upgrade contradicts them too: whoever knows of one
-promotes the model by force, with that reason. `gate` states which rows are compared and by which rule.
+The champion is read as the server reads it: its published folder, its graph. `gate` states which rows are compared and
+by which rule, and `drift` which labels contradict the champion.
 """
 
 import math
@@ -21,15 +19,17 @@ from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import PairKey, read_measured_table
 from interfere.protocols import PairEncoder
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import NOISE_FLOOR, Dataset, Pair, PairRows, unordered_pair
+from interfere.training.dataset import Dataset, Pair, PairRows, pair_keys, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
+from interfere.training.evaluation.drift import label_contradiction
 from interfere.training.evaluation.gate import (
     MIN_ROWS,
     MIN_WORKLOADS,
     PairedPredictions,
-    SideTests,
+    SideComparison,
     UnseenPredictions,
     Verdict,
+    compare_side,
     judge,
     paired,
     read_unseen_predictions,
@@ -40,13 +40,6 @@ from interfere.training.evaluation.scores import Side
 from interfere.training.models.completed import complete_rows
 from interfere.training.models.onnx_session import open_session, run_pair_graph
 from interfere.training.models.protocols import FittedModel
-
-TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
-MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
-MAX_SHARE_OFF = 0.25  # of all rows that were measured before
-MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
-MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
-REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
 
 GATE_BASELINES = ("mean", "additive")
 FIRST_MODEL = "first model of this registry"
@@ -105,25 +98,10 @@ class PublishedChampion:
         return np.array([pair in self.fitted for pair in dataset.unordered_pairs], dtype=bool)[dataset.group]
 
 
-def pair_keys(dataset: Dataset) -> list[PairKey]:
-    """Return victim, neighbour, device type and sharing mode of each row."""
-    return [
-        PairKey(
-            dataset.workloads[victim - 1],
-            dataset.workloads[neighbour - 1],
-            dataset.domains[domain].device_type,
-            dataset.domains[domain].mode,
-        )
-        for victim, neighbour, domain in zip(
-            dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), dataset.domain.tolist(), strict=True
-        )
-    ]
-
-
 def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -> PublishedChampion:
-    """Return the champion that a folder holds; it has no graph where the folder must not be served.
+    """Return the champion in a folder; without a graph where the folder must not be served.
 
-    `number` is its version in the registry, and `model` the kind of model where the folder does not tell it.
+    `number` is its version in the registry, and `model` the kind of model where the folder does not say it.
     """
     try:
         manifest = read_manifest(folder, encoder.fingerprint)
@@ -143,64 +121,6 @@ def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -
         place={key: k for k, key in enumerate(table)},
         unseen=unseen,
         completion=completion,
-    )
-
-
-def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> str:
-    """Return the reason why the labels cannot be trusted, with figures.
-
-    "" where they can be trusted, or where there is nothing to compare them with.
-    """
-    rows = training_set.latest_rows()
-    if champion.graph is None:
-        return ""
-    trusted = np.array([champion.measured.get(key, np.nan) for key in pair_keys(rows)])
-    deviation = rows.log_slowdown - trusted
-    known = np.isfinite(deviation)
-    if (known & rows.aligned).sum() >= MIN_KNOWN_ROWS:
-        return _translated(rows, deviation, known & rows.aligned)
-    before = deviation[known]
-    repeated = before[np.abs(before) > 1e-4]
-    for name, values, max_share in (
-        ("measured before", before, MAX_SHARE_OFF),
-        ("measured again", repeated, MAX_SHARE_OFF_REPEATED),
-    ):
-        off = float((np.abs(values) > TOLERANCE).mean()) if len(values) >= MIN_KNOWN_ROWS else 0.0
-        if off > max_share:
-            return (
-                f"{off:.0%} of {len(values)} pairs {name} differ by more than {math.expm1(TOLERANCE):.0%}, "
-                f"new ÷ old {math.exp(float(np.median(values))):.3f} in the median: {REMEDY}"
-            )
-    predicted, is_known = champion.predict(rows)
-    is_new = is_known & ~champion.was_fitted_on(rows)
-    return _one_sided(rows.take(is_new), (rows.log_slowdown - predicted)[is_new])
-
-
-def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
-    """Return a sentence, with figures, that the champion's measurements were translated to another software stack."""
-    names = ", ".join(sorted({rows.campaigns[k] for k in rows.campaign[~rows.aligned].tolist()} - {""}))
-    return (
-        f"{int(translated.sum())} pairs measured before were translated to another software stack (campaign {names}), "
-        f"new ÷ old {math.exp(float(np.median(deviation[translated]))):.3f} in the median: {REMEDY}"
-    )
-
-
-def _one_sided(rows: Dataset, deviation: Floats) -> str:
-    """Return that nearly all victims lie on one side of the champion's predictions, with figures; "" where they do not.
-
-    `rows` are pairs that the champion was not fitted on; `deviation` is log label - log prediction, float64[p].
-    """
-    victims = np.unique(rows.rows.victim)
-    if len(rows) < MIN_KNOWN_ROWS or len(victims) < MIN_VICTIMS:
-        return ""
-    by_victim = np.array([np.median(deviation[rows.rows.victim == victim]) for victim in victims])
-    side = max(float((by_victim > 0).mean()), float((by_victim < 0).mean()))
-    bias = float(np.median(by_victim))
-    if side < MIN_SHARE_ONE_SIDED or abs(bias) <= TOLERANCE:
-        return ""
-    return (
-        f"the {len(rows)} pairs new to the champion are {math.exp(bias):.3f} × what it predicts in the median, "
-        f"on one side for {side:.0%} of {len(victims)} jobs: {REMEDY}"
     )
 
 
@@ -245,7 +165,7 @@ def gate_verdict(
         return refused_labels(label, contradiction)
     # 4. Compare both on the trusted rows, each row predicted by folds that hid it.
     own_evaluations = [evaluation for evaluation in evaluations if evaluation.model == challenger.name]
-    trusted, sides = _trusted_tests(champion, training_set, own_evaluations)
+    trusted, sides = _trusted_tests(champion, training_set, own_evaluations, seed)
     if _is_enough(trusted):
         baselines.append((f"{label} on {len(trusted)} trusted rows, each hidden from both", trusted))
     # 5. Prefer rows that neither model was fitted on.
@@ -271,12 +191,10 @@ def _is_enough(tests: PairedPredictions) -> bool:
 
 
 def _trusted_tests(
-    champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation]
-) -> tuple[PairedPredictions, tuple[SideTests, ...]]:
-    """Return out-of-fold predictions of champion and challenger for the measured rows that both were fitted on.
-
-    The first result holds all pairs; the second holds the two sides, own slowdown and neighbours' slowdown.
-    """
+    champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation], seed: int
+) -> tuple[PairedPredictions, tuple[SideComparison, ...]]:
+    """Return the out-of-fold tests of both models on the measured rows that both were fitted on, and the comparison of
+    each side of new jobs that has enough of these rows."""
     own, published = unseen_predictions(training_set, evaluations), champion.unseen_predictions(training_set)
 
     def tests(field: str) -> PairedPredictions:
@@ -285,16 +203,18 @@ def _trusted_tests(
         return paired(training_set, rows, challenger_log[rows], champion_log[rows])
 
     coverage = {e.split: asdict(e.scores) for e in evaluations}.get("job", {})
-    sides = (
-        SideTests(
-            side=side,
-            tests=tests(side),
+    sides = tuple(
+        compare_side(
+            side,
+            tests_of_side,
             coverage=coverage.get(f"coverage_{side}", math.nan),
             champion_coverage=champion.score("job", f"coverage_{side}"),
+            seed=seed,
         )
         for side in Side
+        if _is_enough(tests_of_side := tests(side))
     )
-    return tests("pair"), tuple(side for side in sides if _is_enough(side.tests))
+    return tests("pair"), sides
 
 
 def _tests_unseen_by_both(
@@ -316,7 +236,4 @@ def _tests_unseen_by_both(
     is_new = ~champion.was_fitted_on(training_set)[index]
     own = tests(held_out, challenger.predict(held_out.rows))
     out_of_fold = tests(training_set.take(index[is_new]), pair_evaluation.predicted_log[is_new])
-    columns = [column.name for column in fields(PairedPredictions)]
-    return PairedPredictions(
-        **{name: np.concatenate([getattr(own, name), getattr(out_of_fold, name)]) for name in columns}
-    )
+    return PairedPredictions.concatenated([own, out_of_fold])

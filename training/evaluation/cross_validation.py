@@ -207,7 +207,7 @@ class CrossValidation:
         return f"{about}{self.split} split, seed {self.seed}"
 
     def fold_text(self, fold: int) -> str:
-        """Describe one fold in words."""
+        """Return a description of one fold in words."""
         return f"{self.text()}, fold {fold + 1} of {len(self.folds)}"
 
     def digest(self) -> str:
@@ -227,7 +227,8 @@ class CrossValidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldTask:
-    """One fold of one cross-validation: all models are fitted on its training rows."""
+    """A task of a cross-validation: all models are fitted on the training rows of one fold and predict its test
+    rows."""
 
     validation: int  # index among the validations of a run
     fold: int
@@ -284,8 +285,10 @@ def evaluate_models(
 
 
 def predict_fold(validations: Sequence[CrossValidation], task: FoldTask) -> Document:
-    """Fit the models on the training rows of one fold. Model -> its predictions for the test rows, as arrays; where
-    the rows do not suffice for a model, why."""
+    """Return the predictions of every model for the test rows of one fold, as arrays by model name.
+
+    Where the training rows do not suffice for a model, return the reason under `UNFIT`.
+    """
     validation = validations[task.validation]
     fold, dataset = validation.folds[task.fold], validation.dataset
     try:
@@ -296,7 +299,7 @@ def predict_fold(validations: Sequence[CrossValidation], task: FoldTask) -> Docu
 
 
 def _fold_tests(document: Document) -> dict[str, "_FoldTests"]:
-    """Return the predictions in a document of `predict_fold`. Raises the UnfitError that the document tells of."""
+    """Return the predictions in a document of `predict_fold`. Raises the UnfitError that the document describes."""
     if UNFIT in document:
         what, value, remedy = document[UNFIT]
         raise UnfitError(what, value=value, remedy=remedy)
@@ -306,7 +309,8 @@ def _fold_tests(document: Document) -> dict[str, "_FoldTests"]:
 def fit_all(
     models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
 ) -> Mapping[str, FittedModel | FittedRule]:
-    """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already."""
+    """Return every model fitted on the dataset, by name. An ensemble reuses a Gaussian process that is fitted here
+    already."""
     fitted: dict[str, FittedModel | FittedRule] = {}
     settings = {model.name: model for model in models}
     for model in models:
@@ -335,7 +339,7 @@ def _with_fitted_gp(
 
 
 def assemble_evaluation(validation: CrossValidation, name: str, tests: Sequence["_FoldTests"]) -> Evaluation:
-    """Score the out-of-fold predictions of one model."""
+    """Return the scored evaluation of one model from its predictions for the tests of every fold."""
     # 1. Pool the predictions for the test rows of each fold.
     dataset, split, split_folds = validation.dataset, validation.split, validation.folds
     index = np.concatenate([fold.test for fold in split_folds])

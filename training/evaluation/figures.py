@@ -107,7 +107,7 @@ def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> RowPlot
 
 
 def slowdown_map(dataset: Dataset, domain: int) -> HeatMap:
-    """Measured slowdowns of one domain: victims are rows, neighbours are columns."""
+    """Return the measured slowdowns of one domain as a heat map: victims are rows, neighbours are columns."""
     rows = dataset.latest_rows()
     rows = rows.take(rows.domain == domain)
     pairs = zip(rows.rows.victim, rows.rows.neighbour, np.exp(rows.log_slowdown), strict=True)
@@ -163,7 +163,7 @@ def row_contributions(trees: FittedGbdt, dataset: Dataset) -> NDArray[np.float64
 
 
 def contributions_figure(name: str, contributions: Contributions) -> RowPlot:
-    """Return bars of the largest contributions to the model `name`."""
+    """Return a bar plot of the largest contributions of features to the model `name`."""
     shown = contributions[:MAX_BARS]
     return RowPlot(
         title=f"Largest contributions to the trees of {name} ({len(shown)} of {len(contributions)} features)",

@@ -62,7 +62,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnseenPredictions(RowColumns):
-    """Log slowdowns, float64[p] each; NaN for a row that was not tested so."""
+    """Out-of-fold predictions: log slowdowns, float64[p] each; NaN for a row that was not tested in this way."""
 
     pair: Floats  # both jobs were seen, their pair was not
     own: Floats  # no training row showed the victim
@@ -187,20 +187,6 @@ def compare(tests: Sequence[PairedPredictions], seed: int = 0) -> tuple[Differen
     return _bootstrap_difference(errors, weights), _bootstrap_difference(regrets, weights)
 
 
-def compare_side(side: Side, rows: PairedPredictions, seed: int = 0) -> tuple[Difference, Difference]:
-    """Return the differences in error and in regret on one side of new jobs; the bootstrap draws those jobs."""
-    if not len(rows):
-        return Difference(), Difference()
-    job = rows.victim if side is Side.OWN else rows.neighbour
-    jobs, place = np.unique(job, return_inverse=True)
-    errors = _sums_by(place, rows.speed_errors, len(jobs))
-    costs = choice_costs(rows.measured, np.stack([rows.challenger, rows.champion]), job, rows.domain)
-    extra = 100.0 * (costs.chosen - costs.best)
-    regrets = _sums_by(np.searchsorted(jobs, costs.job), (*extra, costs.best), len(jobs))
-    weights = _resample_weights(len(jobs), seed)
-    return _bootstrap_difference(errors, weights), _bootstrap_difference(regrets, weights)
-
-
 def _sums_by(place: Ints, terms: Sequence[Floats], places: int) -> Floats:
     """Return the sums of each term over the tests of each place, float64[terms, places]."""
     return np.stack([np.bincount(place, weights=term, minlength=places) for term in terms])
@@ -243,11 +229,11 @@ def _queues(count: int) -> list[Ints]:
 def _matching_costs(cost_tables: Sequence[Floats], allowed: NDArray[np.bool_]) -> Floats:
     """Return float64[4, n]: the measured cost of each job above its dual price under three matchings, and that price.
 
-    The matchings are by the challenger's predictions, by the champion's, and by the measurements. `cost_tables` are
-    those of the measurements, the challenger and the champion. The dual prices prove the matching by the measurements
-    to be the best. A pair's cost above its two prices is split evenly between its jobs; it is close to 0 for every good
-    pair, so that resampling jobs does not count as regret which jobs are paired. Prices add up to the same sum for all
-    three matchings.
+    The matchings are by the challenger's predictions, by the champion's, and by the measurements. `cost_tables` are the
+    cost tables of the measurements, the challenger and the champion. The dual prices prove the matching by the
+    measurements to be the best. The cost of a pair above its two prices is split evenly between its jobs. This
+    difference is close to 0 for every good pair, so that the bootstrap over jobs does not count as regret which jobs
+    are paired. Prices add up to the same sum for all three matchings.
     """
     measured, jobs = cost_tables[0], np.arange(len(allowed))
     matchings = []
@@ -289,16 +275,6 @@ def _bootstrap_difference(sums: Floats, weights: Floats) -> Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideTests:
-    """The tests of one side of new jobs, and the coverage that each model reached on that side out of fold."""
-
-    side: Side
-    tests: PairedPredictions
-    coverage: float  # of the challenger; NaN where unknown
-    champion_coverage: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SideComparison:
     """Both models on one side of new jobs."""
 
@@ -324,6 +300,34 @@ class SideComparison:
         if self.coverage < MIN_COVERAGE and self.coverage < self.champion_coverage - tolerance:
             worse.append(f"coverage of {of_side} {self.coverage:.3f} against {self.champion_coverage:.3f}")
         return worse
+
+
+def compare_side(
+    side: Side, rows: PairedPredictions, *, coverage: float, champion_coverage: float, seed: int = 0
+) -> SideComparison:
+    """Return the comparison of both models on the tests of one side of new jobs.
+
+    The bootstrap draws the new jobs. `coverage` and `champion_coverage` are those that each model reached on that side
+    out of fold; NaN where unknown.
+    """
+    error = regret = Difference()
+    if len(rows):
+        job = rows.victim if side is Side.OWN else rows.neighbour
+        jobs, place = np.unique(job, return_inverse=True)
+        costs = choice_costs(rows.measured, np.stack([rows.challenger, rows.champion]), job, rows.domain)
+        extra = 100.0 * (costs.chosen - costs.best)
+        weights = _resample_weights(len(jobs), seed)
+        error = _bootstrap_difference(_sums_by(place, rows.speed_errors, len(jobs)), weights)
+        regrets = _sums_by(np.searchsorted(jobs, costs.job), (*extra, costs.best), len(jobs))
+        regret = _bootstrap_difference(regrets, weights)
+    return SideComparison(
+        side=side,
+        error=error,
+        regret=regret,
+        rows=len(rows),
+        coverage=coverage,
+        champion_coverage=champion_coverage,
+    )
 
 
 def _worse(error: Difference, regret: Difference, factor: float = 1.0) -> list[tuple[str, str]]:
@@ -356,7 +360,7 @@ def judge(
     against: str,
     *,
     baselines: Sequence[tuple[str, PairedPredictions]] = (),
-    sides: Sequence[SideTests] = (),
+    sides: Sequence[SideComparison] = (),
     seed: int = 0,
 ) -> Verdict:
     """Return the verdict on all tests together.
@@ -366,10 +370,9 @@ def judge(
     """
     # 1. Compare with the champion.
     error, regret = compare(tests, seed)
-    compared = tuple(_compare_side(side, seed) for side in sides)
     figures = f"error of speed {error.text('.4f')}; regret {regret.text('.2f', ' %')}"
     worse_scores = " and ".join(name for name, _ in _worse(error, regret))
-    worse_sides = "; ".join(text for side in compared for text in side.worse_scores())
+    worse_sides = "; ".join(text for side in sides for text in side.worse_scores())
     # 2. Compare with the baselines, until one is better.
     by_baseline = ((name, compare([baseline_tests], seed)[0]) for name, baseline_tests in baselines)
     better = next(((name, difference) for name, difference in by_baseline if difference.worse(ERROR_TOLERANCE)), None)
@@ -385,22 +388,10 @@ def judge(
     else:
         reason = f"passed: {against}, not worse than mean and additive"
     passed = better is None and not (worse_scores or worse_sides)
-    return Verdict(passed=passed, reason=reason, against=against, error=error, regret=regret, sides=compared)
+    return Verdict(passed=passed, reason=reason, against=against, error=error, regret=regret, sides=tuple(sides))
 
 
 def refused_labels(against: str, contradiction: str) -> Verdict:
     """Return the refusal of a model whose training labels contradict the labels of an earlier training."""
     reason = f"refused: the labels contradict what {against} was trained on: {contradiction}"
     return Verdict(passed=False, reason=reason, against=against, error=Difference(), regret=Difference())
-
-
-def _compare_side(side: SideTests, seed: int) -> SideComparison:
-    error, regret = compare_side(side.side, side.tests, seed)
-    return SideComparison(
-        side=side.side,
-        error=error,
-        regret=regret,
-        rows=len(side.tests),
-        coverage=side.coverage,
-        champion_coverage=side.champion_coverage,
-    )

@@ -57,9 +57,8 @@ class LeaderboardRow:
 
     @property
     def selectivity(self) -> float:
-        """Return how many times the error of the rest the tenth with the largest abstention scores has; NaN without
-        novelty.
-        """
+        """Return the error of the tenth with the largest abstention scores ÷ that of the other tests; NaN without
+        novelty."""
         known = [e.selectivity for e in self.evaluations if not math.isnan(e.selectivity)]
         return float(np.mean(known)) if known else math.nan
 
@@ -100,7 +99,7 @@ class Leaderboard:
         }
 
     def section(self) -> Section:
-        """Return the leaderboard for people: baselines first, the published model named as such.
+        """Return the leaderboard as a section of a report: baselines first, the published model named as such.
 
         † marks a baseline that lacks its inputs for some rows.
         """
@@ -136,7 +135,7 @@ def evaluate_tables(
     count: int | None = None,
     runner: Runner = IN_THIS_PROCESS,
 ) -> tuple[Leaderboard, ...]:
-    """Score all baselines and the named models on the tables, read as one: a leaderboard per split and fact set.
+    """Return a leaderboard per split and fact set, with all baselines and the named models, on the tables read as one.
 
     Writes nothing, and fits nothing before every split is known to be possible. `count` as in `folds`. Raises
     TableError, UnfitError or InvalidInputError.
@@ -388,7 +387,7 @@ def make_figure_folder(folder: Path) -> None:
 
 
 def write_leaderboard_pages(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
-    """Write a page for each leaderboard. Returns the files."""
+    """Write a page for each leaderboard, and return the files."""
     files = []
     for leaderboard in leaderboards:
         title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}.html"

@@ -1,33 +1,65 @@
-"""Fits the group composition that is published for each domain, and evaluates it with whole jobs held out."""
+"""Fits the group composition that is published for each domain, and scores compositions on held-out groups.
+
+Scores are of two splits: `group` holds out whole groups, with every pair measured; `job` holds out whole jobs, whose
+pairs are predicted by the model that training would publish.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.tables import Table
+from interfere.data.tables import Table, read_table
+from interfere.errors import UnfitError
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
+from interfere.protocols import PairEncoder
+from interfere.reports.document import Column, Part, Section, Sentence, Tone, table_of
+from interfere.reports.numbers import COUNT, fixed
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import Dataset
-from interfere.training.evaluation.cross_validation import Evaluation
-from interfere.training.groups.cases import (
+from interfere.training.campaigns import align_campaigns
+from interfere.training.dataset import Dataset, SourceTables, build_dataset, read_source_tables
+from interfere.training.evaluation.candidates import Candidates
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
+from interfere.training.evaluation.leaderboard import Leaderboard
+from interfere.training.groups.fit import (
+    CompositionChoice,
     DomainKey,
     GroupCases,
+    calibrate,
+    choose_composition,
+    covered,
     group_cases,
+    group_folds,
     hidden_jobs,
     measured_groups,
     measured_pairs,
+    predict_held_out,
     translated_campaigns,
 )
-from interfere.training.groups.choice import CompositionChoice, choose_composition
-from interfere.training.groups.fit import calibrate, covered
 
 Floats = NDArray[np.float64]
 NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
+ERROR = fixed(4)
+COLUMNS = (
+    Column("jobs", of=lambda score: str(score.size or "all")),
+    Column("cases", COUNT, of="cases"),
+    Column("fitted", ERROR, of="mae"),
+    Column("default", ERROR, of="mae_default"),
+    Column("sum", ERROR, of="mae_sum"),
+    Column("product", ERROR, of="mae_product"),
+    Column("known pairs", ERROR, of="mae_known_pairs"),
+    Column("coverage", fixed(3), of="coverage"),
+)
+LEGEND = (
+    "MAE of speed of the victims in groups held out, composed from pairs by parameters that are fitted to the other "
+    "groups, by the default ones, as 1 + Σ(s - 1) and as Π s; the same composition of measured pairs; coverage of the "
+    "90 % interval"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +96,56 @@ class DomainComposition:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object for the manifest."""
         return asdict(self)
+
+
+def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
+    """Return the tables of which only the groups are learned; None without such tables.
+
+    Raises UnfitError for a table without groups, and the errors of `read_source_tables`.
+    """
+    source = read_source_tables(paths)
+    for table in source.tables:
+        if not table.ok_groups:
+            raise UnfitError(
+                "this table holds no group of three or more to learn from",
+                value=table.name,
+                remedy="measure some, `interfere profile campaign --group-size 3`, or leave --group-data out",
+            )
+    return source if source.tables else None
+
+
+def published_compositions(
+    candidates: Candidates,
+    source: SourceTables,
+    encoder: PairEncoder,
+    *,
+    present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
+    beside: SourceTables | None = None,
+) -> tuple[DomainComposition, ...]:
+    """Return the composition of groups for each domain of the training that has one. `present`: the champion's
+    compositions.
+
+    `beside` are tables of which only the groups are learned. They are used for domains without groups in the training's
+    tables, and with the pairs of `beside` itself. From them the composition learns how the slowdowns of pairs combine
+    in a group. It does not learn the pairs, and it does not recalibrate intervals, because the model's pairs were
+    measured elsewhere.
+    """
+    job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
+    own = fit_domain_compositions(candidates.dataset, source.tables, job_split, present)
+    if beside is None:
+        return own
+    measured_here = {(each.device_type, each.mode) for each in own if each.cases}
+    trained = {(each.device_type, each.mode) for each in candidates.dataset.domains}
+    dataset, _ = align_campaigns(build_dataset(beside.tables, encoder))
+    champion = candidates.settings[candidates.champion]
+    (other_split,) = evaluate_models(dataset, [champion], splits=("job",), seed=candidates.seed)
+    name = ", ".join(table.name for table in beside.tables)
+    found = {
+        (each.device_type, each.mode): replace(each, table=name)
+        for each in fit_domain_compositions(dataset, beside.tables, other_split, present, recalibrate=False)
+        if each.cases and (each.device_type, each.mode) in trained - measured_here
+    }
+    return (*(each for each in own if (each.device_type, each.mode) not in found), *found.values())
 
 
 def fit_domain_compositions(
@@ -146,20 +228,7 @@ def _without(hidden: frozenset[str], cases: GroupCases, predicted: Floats) -> tu
 
 def _pooled(tests: Sequence[tuple[GroupCases, Floats]]) -> tuple[GroupCases, Floats]:
     """Return all cases with their predictions, concatenated."""
-    return concatenated([cases for cases, _ in tests]), np.concatenate([predicted for _, predicted in tests])
-
-
-def concatenated(parts: Sequence[GroupCases]) -> GroupCases:
-    """Return the cases of all parts in one record."""
-    arrays = ("neighbours", "slowdown", "product", "excess", "below", "above", "observed")
-    first = parts[0]
-    return replace(
-        first,
-        members=tuple(each for part in parts for each in part.members),
-        domain=tuple(each for part in parts for each in part.domain),
-        copies=type(first.copies)(*(np.concatenate(each) for each in zip(*(p.copies for p in parts), strict=True))),
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
-    )
+    return GroupCases.concatenated([cases for cases, _ in tests]), np.concatenate([predicted for _, predicted in tests])
 
 
 def score_by_size(
@@ -196,3 +265,82 @@ def _score(
         mae_known_pairs=float(of_known_error.mean()) if len(of_known_error) else math.nan,
         coverage=float(inside[chosen].mean()),
     )
+
+
+# --- leaderboards of groups -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScores:
+    """The scores of one domain of one table on one split."""
+
+    data: str
+    split: str  # `group` or `job`
+    device_type: str
+    mode: SharingMode
+    scores: tuple[SizeScore, ...]
+    model: str = ""  # that predicts the pairs of a hidden job; "" on the split `group`
+    mae_pairs: float = math.nan  # of that model, on the pairs of the same split; NaN on the split `group`
+
+
+def evaluate_groups(
+    leaderboards: Sequence[Leaderboard], folders: Mapping[str, Sequence[Path]]
+) -> tuple[GroupScores, ...]:
+    """Return the scores of all groups of the tables; `folders` are keyed by the name of their leaderboards.
+
+    The split `job` is scored where a leaderboard has it, with its first seed and first set of facts.
+    """
+    found: list[GroupScores] = []
+    for name, paths in folders.items():
+        tables = [read_table(path) for path in paths]
+        of_name = [leaderboard for leaderboard in leaderboards if leaderboard.data == name]
+        dataset = of_name[0].dataset
+        cases = group_cases(measured_groups(tables, translated_campaigns(dataset)), tables, measured_pairs(dataset))
+        for device_type, mode in dict.fromkeys(cases.domain.tolist()):
+            if scores := _scores_of_held_out_groups(cases.of_domain((device_type, mode))):
+                found.append(GroupScores(data=name, split="group", device_type=device_type, mode=mode, scores=scores))
+        job_split = next((leaderboard for leaderboard in of_name if leaderboard.split == "job"), None)
+        if job_split is not None and len(cases):
+            row = job_split.row(job_split.published)
+            found += [
+                GroupScores(
+                    data=name,
+                    split="job",
+                    device_type=each.device_type,
+                    mode=each.mode,
+                    scores=each.scores,
+                    model=row.name,
+                    mae_pairs=row.scores.mae,
+                )
+                for each in fit_domain_compositions(job_split.dataset, tables, row.evaluations[0])
+                if each.scores
+            ]
+    return tuple(found)
+
+
+def _scores_of_held_out_groups(cases: GroupCases) -> tuple[SizeScore, ...]:
+    """Return the scores of one domain's cases with whole groups held out; empty where too few groups were measured."""
+    predicted, fold = predict_held_out(cases), group_folds(cases)
+    if predicted is None or fold is None:
+        return ()
+    inside = np.zeros(len(cases), dtype=bool)
+    for k in np.unique(fold).tolist():
+        others, held_out = fold != k, fold == k
+        told = calibrate(DEFAULT_COMPOSITION, cases.take(others), predicted[others], with_pairs=None)
+        inside[held_out] = covered(cases.take(held_out), predicted[held_out], told)
+    return score_by_size((cases, predicted), (cases, predicted), inside)
+
+
+def groups_parts(groups: Sequence[GroupScores]) -> list[Part]:
+    """Return a report section with one table per score; empty without measured groups."""
+    parts: list[Part] = []
+    for each in groups:
+        what = (
+            "whole groups held out, their pairs measured"
+            if each.split == "group"
+            else f"whole jobs held out, their pairs predicted by {each.model} (MAE of pairs on this split "
+            f"{each.mae_pairs:.4f})"
+        )
+        title = f"{each.data}, groups of three and more on {each.device_type}, {each.mode}: {what}"
+        parts.append(Section(title, (table_of(title, COLUMNS, each.scores),)))
+    return [*parts, Sentence(f"{LEGEND}.", tone=Tone.NOTE)] if parts else []

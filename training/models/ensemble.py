@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from interfere.predict.novelty import JobSpace
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.models.ensemble_weight import gp_weight
 from interfere.training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
 from interfere.training.models.gp.model import FittedGp, GpModel
+from interfere.training.models.gp.posterior import gp_weight
 from interfere.training.models.onnx_graph import join_graphs
 
 Floats = NDArray[np.float64]
@@ -54,11 +54,11 @@ class FittedEnsemble:
         """Return the serialised `pair.onnx`: both members' graphs on the same inputs, and their weighted sum."""
         import onnx.helper as h
 
-        from interfere.training.models.gp.graph import WeightedGpPairGraph
+        from interfere.training.models.gp.graph import GpPairGraph
         from interfere.training.models.torch_export import pair_module_to_onnx
 
         weighted_gp = pair_module_to_onnx(
-            WeightedGpPairGraph(self.gp.posterior), self.gp.posterior.pair_columns, ["weighted", "gbdt_weight"]
+            GpPairGraph(self.gp.posterior, weighted=True), self.gp.posterior.pair_columns, ["weighted", "gbdt_weight"]
         )
         nodes = [
             h.make_node("Mul", ["gbdt/log_slowdown", "gp/gbdt_weight"], ["gbdt/weighted"]),
@@ -70,12 +70,12 @@ class FittedEnsemble:
         """Return the serialised `matrix.onnx`: both members' matrix graphs and their weighted sums, both ways."""
         import onnx.helper as h
 
-        from interfere.training.models.gp.graph import WeightedGpMatrixGraph
+        from interfere.training.models.gp.graph import GpMatrixGraph
         from interfere.training.models.torch_export import MATRIX_OUTPUTS, matrix_module_to_onnx
 
         posterior = self.gp.posterior
         weighted_gp = matrix_module_to_onnx(
-            WeightedGpMatrixGraph(posterior),
+            GpMatrixGraph(posterior, weighted=True),
             posterior.job_columns,
             [*(f"weighted_{name}" for name in MATRIX_OUTPUTS), "gbdt_weight"],
         )

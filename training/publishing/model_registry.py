@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,25 +61,11 @@ class ListedVersion(ModelVersion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChampionVersion:
-    """The present champion, with its folder downloaded for the duration of the block."""
+    """A champion, and a folder that holds its published files."""
 
-    number: int
-    model: str
+    version: ModelVersion
     folder: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
-    """A version that became champion."""
-
-    number: int
-    model: str
-    version: str  # of the folder
-    folder: Path
-    before: int | None  # the champion that it replaced
-    verdict: str  # the gate's reason for it
-    judged_against: int | None  # the champion that it was judged against
-    forced: str  # the reason for promoting it in spite of the verdict; "" for one that passed
+    before: int | None = None  # the champion that a promotion replaced
 
 
 @contextmanager
@@ -93,7 +79,7 @@ def fetch_champion(mlflow: Any) -> Iterator[ChampionVersion | None]:
         yield None
         return
     with _downloaded(mlflow, version) as folder:
-        yield ChampionVersion(number=version.number, model=version.model, folder=folder)
+        yield ChampionVersion(version=version, folder=folder)
 
 
 def register(
@@ -130,7 +116,7 @@ def register(
 
 def promote(
     work: Path, fingerprint: str, *, number: int | None = None, force: str = "", tracking: str | None = None
-) -> Promotion:
+) -> ChampionVersion:
     """Make a version (the challenger, unless `number` is given) champion, and publish it.
 
     Raises NotFoundError for an unknown version, UnfitError for one that the gate refused (unless `force` gives the
@@ -156,21 +142,16 @@ def promote(
         # 3. Download, check and publish its folder.
         folder = champion_folder(work)
         with _downloaded(mlflow, selected) as downloaded:
-            manifest = read_manifest(downloaded, fingerprint)
+            read_manifest(downloaded, fingerprint)  # refuses a folder that must not be served
             copy_folder(downloaded, folder)
         # 4. Move the alias.
         if force:
             client.set_model_version_tag(MODEL, str(selected.number), "forced", force[:MAX_TAG_LENGTH])
         client.set_registered_model_alias(MODEL, CHAMPION, str(selected.number))
-    return Promotion(
-        number=selected.number,
-        model=manifest.model,
-        version=manifest.version,
+    return ChampionVersion(
+        version=replace(selected, forced=force or selected.forced),
         folder=folder,
         before=next((each.number for each in versions if each.champion), None),
-        verdict=selected.reason,
-        judged_against=selected.judged_against,
-        forced=force,
     )
 
 

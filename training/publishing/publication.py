@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from interfere.errors import ModelError, UnfitError
 from interfere.predict.completion import ARRAYS, FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
-from interfere.predict.groups import GroupComposition
 from interfere.predict.intervals import Intervals
 from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
 from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
@@ -42,23 +41,19 @@ from interfere.records import JobProfile
 from interfere.reports.markdown import markdown
 from interfere.strict_json import json_value
 from interfere.training.beliefs.publish import BeliefComparison
-from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import (
     METRIC,
     Dataset,
     PairRows,
     SourceTables,
-    build_dataset,
     known_profiles,
-    read_source_tables,
 )
 from interfere.training.evaluation.candidates import Candidates
-from interfere.training.evaluation.cross_validation import calibrate_intervals, evaluate_models, partner_counts
+from interfere.training.evaluation.cross_validation import calibrate_intervals, partner_counts
 from interfere.training.evaluation.figures import trees_of
 from interfere.training.evaluation.gate import unseen_predictions
 from interfere.training.evaluation.scores import scores_document
-from interfere.training.groups.cases import DomainKey
-from interfere.training.groups.evaluation import NONE_PRESENT, DomainComposition, fit_domain_compositions
+from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.completed import completion_of_model, encoded_workloads, exported_form
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
 from interfere.training.models.onnx_graph import share_equal_constants, stamp_fingerprint
@@ -88,56 +83,6 @@ def pair_cost_us(model: FittedModel) -> float:
     """Return the estimated CPU time of one pair among many, in microseconds."""
     trees = trees_of(model)
     return UNKNOWN_KIND_US if trees is None else ENCODING_US + TREE_US * trees.model_text.count("\nTree=")
-
-
-def read_group_tables(paths: Sequence[Path]) -> SourceTables | None:
-    """Return the tables of which only the groups are learned; None without such tables.
-
-    Raises UnfitError for a table without groups, and the errors of `read_source_tables`.
-    """
-    source = read_source_tables(paths)
-    for table in source.tables:
-        if not table.ok_groups:
-            raise UnfitError(
-                "this table holds no group of three or more to learn from",
-                value=table.name,
-                remedy="measure some, `interfere profile campaign --group-size 3`, or leave --group-data out",
-            )
-    return source if source.tables else None
-
-
-def published_compositions(
-    candidates: Candidates,
-    source: SourceTables,
-    encoder: PairEncoder,
-    *,
-    present: Mapping[DomainKey, GroupComposition] = NONE_PRESENT,
-    beside: SourceTables | None = None,
-) -> tuple[DomainComposition, ...]:
-    """Return the composition of groups for each domain of the training that has one. `present`: the champion's
-    compositions.
-
-    `beside` are tables of which only the groups are learned. They are used for domains without groups in the training's
-    tables, and with the pairs of `beside` itself. From them the composition learns how the slowdowns of pairs combine
-    in a group. It does not learn the pairs, and it does not recalibrate intervals, because the model's pairs were
-    measured elsewhere.
-    """
-    job_split = next(each for each in candidates.champion_evaluations if each.split == "job")
-    own = fit_domain_compositions(candidates.dataset, source.tables, job_split, present)
-    if beside is None:
-        return own
-    measured_here = {(each.device_type, each.mode) for each in own if each.cases}
-    trained = {(each.device_type, each.mode) for each in candidates.dataset.domains}
-    dataset, _ = align_campaigns(build_dataset(beside.tables, encoder))
-    champion = candidates.settings[candidates.champion]
-    (other_split,) = evaluate_models(dataset, [champion], splits=("job",), seed=candidates.seed)
-    name = ", ".join(table.name for table in beside.tables)
-    found = {
-        (each.device_type, each.mode): replace(each, table=name)
-        for each in fit_domain_compositions(dataset, beside.tables, other_split, present, recalibrate=False)
-        if each.cases and (each.device_type, each.mode) in trained - measured_here
-    }
-    return (*(each for each in own if (each.device_type, each.mode) not in found), *found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +303,7 @@ def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
 
 
 def require_replaceable(target: Path) -> None:
-    """Raises UnfitError where `target` holds something that is not a model folder."""
+    """Raise UnfitError where `target` holds something that is not a model folder."""
     if target.exists() and not (target / "manifest.json").is_file() and (not target.is_dir() or any(target.iterdir())):
         raise UnfitError(
             "will not replace what is not a model folder", value=target, remedy="choose an empty or new folder"
@@ -366,7 +311,7 @@ def require_replaceable(target: Path) -> None:
 
 
 def replace_folder(target: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new folder, then put it in the place of `target`.
+    """Replace the folder `target` by a new one that `write` fills.
 
     The old folder is put back where that fails. Raises UnfitError as `publish`.
     """

@@ -69,7 +69,8 @@ def artifact_root(work: Path) -> str:
 
 
 def adopt_artifacts(work: Path, experiment: str) -> str:
-    """Rewrite addresses that still name the place from which the workspace came; that place, "" where nothing moved.
+    """Rewrite the artifact addresses of a workspace that was moved, and return its former address; "" where nothing
+    moved.
 
     Raises UnavailableError where the database cannot be written.
     """
@@ -126,7 +127,7 @@ LIBRARIES = ("interfere-gpu", "numpy", "lightgbm", "torch", "onnx", "onnxruntime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """An open MLflow run; everything is logged to its id, whichever run is active in MLflow."""
+    """An open MLflow run. Everything is logged to its id, whichever run is active in MLflow."""
 
     id: str
     name: str
@@ -138,7 +139,7 @@ class Run:
         self.mlflow.log_params(dict(values), run_id=self.id)
 
     def log_metrics(self, values: Mapping[str, float]) -> None:
-        """Log numbers; NaN is left out."""
+        """Log numbers. NaN is left out."""
         self.mlflow.log_metrics({k: float(v) for k, v in values.items() if not math.isnan(v)}, run_id=self.id)
 
     def log_text(self, name: str, content: str) -> None:
@@ -303,7 +304,7 @@ def input_example(model: FittedModel, dataset: Dataset) -> Example:
 
 
 def log_pair_graph(run: Run, graph: bytes, example: Example) -> Any:
-    """Log `pair.onnx` as the MLflow model of a run; returns MLflow's description of it."""
+    """Log `pair.onnx` as the MLflow model of a run, and return MLflow's description of that model."""
     import onnx
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
@@ -336,9 +337,22 @@ def log_training(
     The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
     scores, feature contributions, folds, and the model itself as an MLflow model.
     """
-    _log_parameters(run, candidates, publication)
+    dataset = candidates.dataset
+    run.log_parameters(
+        {
+            "seed": candidates.seed,
+            "champion": candidates.champion,
+            "selected_by": candidates.selected_by,
+            "rows": len(dataset),
+            "workloads": len(dataset.workloads),
+            "fingerprint": dataset.fingerprint,
+            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
+        }
+    )
     _log_models(run, candidates, publication, encoder, report)
-    _log_comparison(run, candidates)
+    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
+    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
+    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
     run.log_text("card.md", publication.card)
     run.log_text("environment.txt", library_versions())
     run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
@@ -359,21 +373,6 @@ def log_contributions(
         run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
     for k, each in enumerate(contributions):
         run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
-
-
-def _log_parameters(run: Run, candidates: Candidates, publication: Publication) -> None:
-    dataset = candidates.dataset
-    run.log_parameters(
-        {
-            "seed": candidates.seed,
-            "champion": candidates.champion,
-            "selected_by": candidates.selected_by,
-            "rows": len(dataset),
-            "workloads": len(dataset.workloads),
-            "fingerprint": dataset.fingerprint,
-            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
-        }
-    )
 
 
 def _log_models(
@@ -405,9 +404,9 @@ def _log_models(
 def _log_graph(
     run: Run, candidates: Candidates, graph: bytes | None, encoder: PairEncoder, report: Callable[[str], None]
 ) -> None:
-    """Log the model that a run is named after. An unpublished model is exported and checked here.
+    """Log the MLflow model of the model that the run is named after. An unpublished model is exported and checked here.
 
-    Where its export differs from the model, the run gets no model, and the publication continues.
+    Where its export differs from the model, the run gets no MLflow model, and the publication continues.
     """
     model, dataset = candidates.fitted[run.name], candidates.dataset
     try:
@@ -416,12 +415,6 @@ def _log_graph(
         report(f"warning: {run.name} is not logged as a model: {error.what}, {error.value}")
         return
     log_pair_graph(run, graph, input_example(model, dataset))
-
-
-def _log_comparison(run: Run, candidates: Candidates) -> None:
-    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
-    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
-    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
 
 
 def _log_figures(run: Run, candidates: Candidates) -> None:

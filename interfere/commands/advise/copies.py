@@ -29,6 +29,7 @@ def advise_copies(
     whole_gpu: Annotated[
         bool, typer.Option("--whole-gpu/--slice", help="Throughput of a GPU divided into such slices, or of one slice.")
     ] = False,
+    risk: Annotated[float, typer.Option(help="Highest accepted probability that the target is missed.")] = 0.05,
     as_json: JsonFlag = False,
 ) -> None:
     """Say which MIG slice a model should have and how many copies of it, and what to measure to be surer."""
@@ -42,6 +43,7 @@ def advise_copies(
         batch=batch,
         target_s=latency_target,
         throughput_of=ThroughputOf.GPU if whole_gpu else ThroughputOf.SLICE,
+        risk=risk,
     )
     document = asdict(advice)
     document["configuration"] = advice.configuration._asdict()

@@ -1,8 +1,9 @@
 """Which slice to take and how many copies to put into it, and what to measure to be surer.
 
 A configuration is good where it keeps the latency target and has at least (1 - TOLERANCE) of the highest throughput of
-all that keep it. Advised is the one that is good with the highest probability: one that might break the target counts
-for what it might lose, and a safe one for what it leaves unused.
+all that keep it. Of the configurations that miss the target with a probability of at most the caller's risk, the advice
+is the one that is good with the highest probability. Where every configuration exceeds the risk, the advice is the one
+that misses the target least probably.
 """
 
 import math
@@ -20,6 +21,7 @@ from interfere.predict.copies.measurements import Configuration, ModelMeasuremen
 
 Floats = NDArray[np.float64]
 TOLERANCE = 0.05
+RISK = 0.05  # default of the probability that the latency target may be missed with
 SCENARIOS = 1_000  # standard error of a probability below 1.6 %
 _SEED = 0
 _Z90 = NormalDist().inv_cdf(0.95)  # standard deviations from the median to either end of a 90 % interval
@@ -58,25 +60,34 @@ class CopiesAdvice:
 
 
 def advise_copies(
-    belief: CopiesBelief, target_s: float, throughput_of: ThroughputOf = ThroughputOf.SLICE
+    belief: CopiesBelief,
+    target_s: float,
+    throughput_of: ThroughputOf = ThroughputOf.SLICE,
+    *,
+    risk: float = RISK,
 ) -> CopiesAdvice:
-    """The advice for a latency target of one batch. Where nothing can keep it, the least latency is advised."""
+    """Return the advice for a latency target of one batch.
+
+    `risk`: highest accepted probability that the target is missed. Where no configuration can keep the target, the one
+    with the least latency is advised.
+    """
     latencies = belief.scenarios_s(SCENARIOS, np.random.default_rng(_SEED))
     for configuration in belief.does_not_fit:
         latencies[belief.configurations.index(configuration)] = np.inf
     work = np.array([_requests(each, throughput_of) for each in belief.configurations])[:, None]
     throughput = np.where(latencies <= target_s, work / latencies, 0.0)
     good = (throughput > 0) & (throughput >= (1 - TOLERANCE) * throughput.max(axis=0))
-    probability = good.mean(axis=1)
-    k = int(np.argmax(probability)) if probability.any() else int(np.argmin(np.median(latencies, axis=1)))
+    probability, miss = good.mean(axis=1), (latencies > target_s).mean(axis=1)
+    # In this order: as little over the risk as possible, good with the highest probability, the least latency.
+    k = int(np.lexsort((np.median(latencies, axis=1), -probability, np.maximum(miss, risk)))[0])
     chosen, latency_s = belief.configurations[k], float(np.median(latencies[k]))
     return CopiesAdvice(
         configuration=chosen,
         throughput=float(work[k, 0]) / latency_s,
         latency_s=latency_s,
-        miss_probability=float(np.mean(latencies[k] > target_s)),
+        miss_probability=float(miss[k]),
         good_probability=float(probability[k]),
-        measure=_most_useful(belief, probability, k),
+        measure=_most_useful(belief, probability),
         outlooks=_outlooks(belief, probability),
     )
 
@@ -88,19 +99,22 @@ def advise_measured_model(
     batch: int,
     target_s: float,
     throughput_of: ThroughputOf = ThroughputOf.SLICE,
+    risk: float = RISK,
 ) -> CopiesAdvice:
-    """The advice for a model from its rows of one copy, and of several where some were measured already.
+    """Return the advice for a model from its rows of one copy, and of several copies where some were measured already.
 
     `others`: models that say what copies do; the model itself is left out by its name. Raises TableError where rows
-    are missing, InvalidInputError for a latency target that is no time.
+    are missing, InvalidInputError for a latency target that is no time or a risk that is no probability.
     """
     if not 0.0 < target_s < math.inf:
         raise InvalidInputError("latency target: must be above 0 and finite", value=target_s, remedy="give seconds")
+    if not 0.0 <= risk <= 1.0:
+        raise InvalidInputError("risk: must be a probability", value=risk, remedy="give a number from 0 to 1")
     belief = CopiesModel([each for each in others if each.name != model.name]).belief(model, batch)
     for configuration in model.throughput:
         if configuration.copies > 1 and configuration in belief.configurations:
             belief = belief.given(configuration, model.latency_s(configuration))
-    return advise_copies(belief, target_s, throughput_of)
+    return advise_copies(belief, target_s, throughput_of, risk=risk)
 
 
 def _outlooks(belief: CopiesBelief, good: Floats) -> tuple[ConfigurationOutlook, ...]:
@@ -131,13 +145,11 @@ def _requests(configuration: Configuration, throughput_of: ThroughputOf) -> int:
     return of_slice * (instances(configuration.slice_size) if throughput_of is ThroughputOf.GPU else 1)
 
 
-def _most_useful(belief: CopiesBelief, probability: Floats, chosen: int) -> Configuration | None:
-    """The advised configuration where it was not measured, else the likeliest good one of those that were not."""
+def _most_useful(belief: CopiesBelief, probability: Floats) -> Configuration | None:
+    """Return the unmeasured configuration that is good with the highest probability; None where none may be good."""
     unknown = [
         k
         for k, each in enumerate(belief.configurations)
         if belief.covariance[k, k] > 0 and each not in belief.does_not_fit and probability[k] > 0
     ]
-    if chosen in unknown:
-        return belief.configurations[chosen]
     return belief.configurations[max(unknown, key=lambda k: probability[k])] if unknown else None

@@ -5,19 +5,27 @@ each a Gaussian process over the other models of a table says how much more the 
 queueing network expects; how far the views differ is part of the covariance.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from interfere.errors import TableError
-from interfere.predict.copies.gaussian_process import StandardisedProcess, fit_process
 from interfere.predict.copies.measurements import COPIES, Configuration, ModelMeasurements
 from interfere.predict.copies.one_copy_facts import Fact, facts_of
 
 Floats = NDArray[np.float64]
 _SEVERAL = COPIES[1:]
+FITTED_ROWS = 300  # kernel parameters of more rows, which are less alike than those of one model, fit single models
+_SEED = 0  # of the choice of these rows
+_VARIANCES, _LENGTHS = (np.exp(-12.0), np.exp(9.0)), (np.exp(-2.5), np.exp(4.6))  # bounds, in standard units
 _RATIOS = (
     Fact.COPIES,
     Fact.SLICE,
@@ -118,7 +126,7 @@ class CopiesModel:
                 remedy="give a folder of ParvaGPU's CSV files of other models (interfere data fetch parvagpu)",
             )
         facts, log_slowdown = np.array(rows), np.array(values)
-        self._processes: tuple[StandardisedProcess, ...] = tuple(
+        self._processes: tuple[Pipeline, ...] = tuple(
             fit_process(facts[:, view.facts], log_slowdown - facts[:, view.expected]) for view in VIEWS
         )
 
@@ -145,8 +153,27 @@ class CopiesModel:
         """Mean float64[c] and covariance float64[c, c] of log slowdowns: the views as equally likely."""
         means, covariances = [], []
         for view, process in zip(VIEWS, self._processes, strict=True):
-            mean, covariance = process.predict(facts[:, view.facts])
+            mean, covariance = process.predict(facts[:, view.facts], return_cov=True)
             means.append(mean + facts[:, view.expected])
             covariances.append(covariance)
         between = np.cov(np.array(means).T, bias=True)
         return np.mean(means, axis=0), np.mean(covariances, axis=0) + between
+
+
+def fit_process(rows: Floats, values: Floats) -> Pipeline:
+    """Return a Gaussian process fitted to float64[m] values at float64[m, f] rows, both standardised.
+
+    Its kernel is Matérn 5/2 with a length for each column, and noise (Rasmussen & Williams 2006, equation 4.17). The
+    kernel's parameters maximise the marginal likelihood of `FITTED_ROWS` rows; the prediction uses all rows, and its
+    covariance includes the noise.
+    """
+    columns = rows.shape[1]
+    matern = Matern(np.full(columns, 2.0), [_LENGTHS] * columns, nu=2.5)
+    kernel = ConstantKernel(1.0, _VARIANCES) * matern + WhiteKernel(0.05, _VARIANCES)
+    scaler = StandardScaler().fit(rows)
+    chosen = np.random.default_rng(_SEED).permutation(len(rows))[:FITTED_ROWS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a column that says nothing has a length at its bound
+        found = GaussianProcessRegressor(kernel, normalize_y=True).fit(scaler.transform(rows[chosen]), values[chosen])
+    process = GaussianProcessRegressor(found.kernel_, optimizer=None, normalize_y=True)
+    return make_pipeline(scaler, process.fit(scaler.transform(rows), values))

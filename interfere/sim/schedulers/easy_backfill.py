@@ -29,7 +29,7 @@ MAX_STALE = 64  # entries of jobs that ended or changed their rate, kept until t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillReservation:
-    """Devices that the head is expected to take at the shadow time."""
+    """The devices that the first waiting job (the head) is expected to take, and the time at which they are free."""
 
     shadow_s: float
     device_ids: frozenset[str]
@@ -87,7 +87,8 @@ class BackfillReservation:
 class ExpectedEnds:
     """The sorted times at which running jobs are expected to end at their present rates.
 
-    They are kept up to date between decisions: a job's expected end changes only with its rate, or once it has passed.
+    The times are kept up to date between decisions: the expected end of a job changes only with its rate, or once it
+    has passed.
     """
 
     def __init__(self, estimate: Estimate) -> None:
@@ -108,7 +109,8 @@ class ExpectedEnds:
             self._sorted = [entry for entry in self._sorted if self._is_current(entry, cluster)]
 
     def releases(self, cluster: Cluster) -> Iterator[tuple[float, int, tuple[SimDevice, ...]]]:
-        """(time, arrival rank, devices that come free then) in order; shared ones once all their jobs have ended."""
+        """Yield (time, arrival rank, devices that are free then) by time; shared devices are free once all their jobs
+        ended."""
         ended: set[str] = set()
         for entry in self._sorted:
             if self._is_current(entry, cluster):
@@ -137,9 +139,9 @@ def reserve(
     ends: ExpectedEnds,
     node_gpus: int,
 ) -> BackfillReservation | None:
-    """The reservation of the head; None where all present devices could not hold it.
+    """Return the reservation of the head of the queue; None where all present devices together are too few.
 
-    `starts`: of this decision, on devices that are no longer in `free`.
+    `starts`: starts of this decision, on devices that are no longer in `free`.
     """
     ends.update(cluster)
     starting = []

@@ -24,12 +24,12 @@ UNKNOWN_S = 3600.0  # where nothing is known at all: the order of magnitude of t
 
 
 class Estimate:
-    """Expected run time in seconds at speed 1."""
+    """An estimate of run times in seconds at speed 1."""
 
     error: float = 0.0  # standard error of the logarithm of the run time; 0 where it claims to be exact or knows none
 
     def total_s(self, state: JobState, cluster: Cluster) -> float:
-        """Return the expected run time of the whole job. The estimate of a job stays as it was when first requested."""
+        """Return the expected run time of the whole job. Later calls for the same job return the same value."""
         raise NotImplementedError
 
     def remaining_s(self, state: JobState, cluster: Cluster) -> float:
@@ -46,9 +46,10 @@ class Estimate:
 
 
 class ToldDurations(Estimate):
-    """The duration, which no real scheduler knows, times exp(error · z) with z standard normal.
+    """An estimate that is the true duration, which no real scheduler knows, times exp(error · z) with z standard
+    normal.
 
-    z is drawn once for each job by its id and a seed. Without an error this is an oracle.
+    z is drawn once for each job by its id and a seed. Without an error the estimate is exact.
     """
 
     def __init__(self, error: float = 0.0, seed: int = 0) -> None:
@@ -93,11 +94,11 @@ class ToldDurations(Estimate):
 
 
 class History(Estimate):
-    """Mean run time of ended jobs of the most similar group that has any.
+    """An estimate that is the mean run time of ended jobs of the most similar group that has any.
 
     Groups from the most similar on: same user, workload and size; same workload and size; same user and size; same
     size; all. This is the order of Helios' QSSF (Hu et al., SC 2021, section 4.2), which also falls back from a user's
-    similar jobs to all. Its own error is unknown, so it gives none, and no lower bound.
+    similar jobs to all. The error of the estimate is unknown, so there is no lower bound.
     """
 
     def __init__(self) -> None:
@@ -151,7 +152,7 @@ class History(Estimate):
 
 
 def is_infeasible(state: JobState, cluster: Cluster, estimate: Estimate) -> bool:
-    """Would a waiting job miss its deadline even if it started now on a device of speed 1?"""
+    """Return whether a waiting job would miss its deadline even if it started now on a device of speed 1."""
     return cluster.now_s + estimate.optimistic_s(state, cluster) > state.job.deadline_s + LATE_S
 
 

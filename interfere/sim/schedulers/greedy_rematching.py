@@ -21,12 +21,12 @@ MIN_GREEDY_GAIN = 1e-9  # of weighted speed: a smaller gain of one change is rou
 
 
 def rematch_greedily(problem: RematchingProblem) -> Rematching:
-    """The arrangement that greedy changes of the present one lead to; no bound is known.
+    """Return the arrangement that greedy changes of the present arrangement lead to, without an upper bound.
 
-    The single change that gains most is carried out, again and again, until none gains. A waiting job starts on a free
-    device, beside a job that is alone, or in the place of a running job, which stops; a running job joins one that is
-    alone, leaves its partner for a free device, or changes places with another. A job that leaves a device to itself
-    counts what the best waiting job is worth there. No job changes twice.
+    The single change that gains most is carried out, again and again, until no change gains. A waiting job starts on a
+    free device, beside a job that runs alone, or in the place of a running job, which stops. A running job joins a job
+    that runs alone, leaves its partner for a free device, or changes places with another job. Where a job leaves a
+    device empty, the gain includes the value of the best waiting job there. No job changes twice.
     """
     search = _GreedySearch(problem)
     while search.take_best_change():
@@ -37,7 +37,7 @@ def rematch_greedily(problem: RematchingProblem) -> Rematching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gains:
-    """What every single change of an arrangement gains; -inf where it is not possible."""
+    """The gain of every single change of an arrangement; -inf where the change is not possible."""
 
     start: Floats  # float64[n]: i starts on a free device, or leaves its partner for one
     join: Floats  # float64[n, n]: i joins k, which is alone
@@ -46,7 +46,7 @@ class _Gains:
 
 
 class _GreedySearch:
-    """An arrangement that changes step by step."""
+    """An arrangement to which greedy changes are applied one by one."""
 
     def __init__(self, problem: RematchingProblem) -> None:
         present = problem.current()
@@ -55,7 +55,7 @@ class _GreedySearch:
         self._changed = np.zeros(problem.n, dtype=bool)
 
     def take_best_change(self) -> bool:
-        """Carry out the change that gains most; False where none gains."""
+        """Carry out the change that gains most; return False where no change gains."""
         gains = self._gains()
         start = int(gains.start.argmax()) if self._problem.n else 0
         best = [("start", float(gains.start[start]), start, start)] if self._problem.n else []
@@ -71,7 +71,8 @@ class _GreedySearch:
         return True
 
     def arrangement(self) -> Arrangement:
-        """What it is now; a device that no member of its group comes from is one like any other."""
+        """Return the present arrangement. A device from which no job of its group comes is equivalent to any other
+        device."""
         home, partner = self._problem.home, np.where(self.mate == WAITS, self._jobs, self.mate)
         is_home = (self.place == home) | (self.place == home[partner])
         return Arrangement(mate=self.mate, place=np.where(is_home, self.place, ELSEWHERE))
@@ -136,7 +137,7 @@ class _GreedySearch:
             self.mate[k], self.place[k] = WAITS, ELSEWHERE
 
     def _seat(self, i: int, instead_of: int, partner: int, place: int) -> None:
-        """Put i where another job was, beside its partner if it had one."""
+        """Put job i in the place of another job, beside the partner of that job if there is one."""
         self.place[i] = place
         self.mate[i] = i if partner == instead_of else partner
         if partner != instead_of:

@@ -10,13 +10,13 @@ from interfere.sim.schedulers.estimates import Estimate, ToldDurations
 
 
 class Order:
-    """Says which job comes first."""
+    """An order of jobs: a key for each job, of which the smallest comes first."""
 
     max_key: ClassVar[float] = math.inf  # an upper bound of all keys
     jumps: ClassVar[bool] = False  # do keys of running jobs change in jumps, so that the order must be computed again?
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Sort keys of waiting or running jobs."""
+        """Return the sort keys of waiting or running jobs."""
         raise NotImplementedError
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
@@ -26,7 +26,7 @@ class Order:
 
 
 def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list[JobState]:
-    """Jobs by key, then by arrival."""
+    """Return the jobs sorted by key, then by arrival."""
     unsorted = list(states)
     keyed = zip(order.keys(unsorted, cluster), unsorted, strict=True)
     return [state for _, state in sorted(keyed, key=lambda entry: (entry[0], entry[1].arrival_rank))]

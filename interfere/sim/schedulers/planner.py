@@ -40,8 +40,8 @@ from interfere.sim.schedulers.sharing import (
     Host,
     SchedulerSettings,
     allowed_pairs,
-    ends_first,
     fitting_pair,
+    is_timely,
     running_hosts,
 )
 from interfere.sim.world import HOUR_S
@@ -138,7 +138,7 @@ class ServerPlanner:
         return all(self.settings.profile(state.job.workload, host.device_type) for state in host.residents)
 
     def job(self, state: JobState, cluster: Cluster, weight: float = 1.0) -> Job:
-        """A job as a scheduler sends it to the server, without its deadline."""
+        """Return a job as a scheduler sends it to the server, without its deadline."""
         return Job(
             id=state.job.id,
             workload=state.job.workload or UNNAMED,
@@ -156,7 +156,7 @@ class ServerPlanner:
 
 @dataclass(slots=True, kw_only=True)
 class PlannedSharing:
-    """The server decides which waiting job joins which host."""
+    """A placement in which the server decides which waiting job joins which host, with two seats a device."""
 
     planner: ServerPlanner
 
@@ -177,13 +177,7 @@ class PlannedSharing:
 
         def may_join(state: JobState, host: Host) -> bool:
             pair = fitting_pair(state, host, pairs, settings, cluster)
-            if pair is None:
-                return False
-            if reservation is not None and not reservation.allows_pair(
-                state, host.state, host.device_ids, pair, cluster
-            ):
-                return False
-            return not settings.guest_ends_first or ends_first(state, host, pair, planner.estimate, cluster)
+            return pair is not None and is_timely(state, host, pair, settings, planner.estimate, cluster, reservation)
 
         candidates = (state for state in waiting if any(may_join(state, host) for host in hosts))
         pending = list(islice(candidates, planner.max_pending))
@@ -211,7 +205,7 @@ class PlannedSharing:
 
 @dataclass(slots=True, kw_only=True)
 class PlannedGroups:
-    """The server decides which waiting jobs join which groups of running jobs, up to the seats of each device."""
+    """A placement in which the server decides which waiting jobs join which groups, up to the seats of each device."""
 
     planner: ServerPlanner
 
@@ -253,7 +247,8 @@ class PlannedGroups:
 
 @dataclass(slots=True, kw_only=True)
 class PlannedScheduler:
-    """The server decides every start, alone or shared; the order only says which jobs it considers first."""
+    """A scheduler in which the server decides every start. The order only says which jobs the server considers
+    first."""
 
     planner: ServerPlanner
     order: Order
@@ -279,10 +274,10 @@ class PlannedScheduler:
 
 @dataclass(slots=True, kw_only=True)
 class DeadlinePlanner:
-    """The server decides starts and declines by deadlines, and remembers the deadlines that it promised.
+    """A scheduler in which the server starts and declines jobs by deadlines, and remembers promised deadlines.
 
-    Jobs with deadlines weigh 1 and those without less, the shorter the more; only the latter may be stopped by a
-    device that leaves. Jobs that the plan declines are dropped.
+    Jobs with deadlines weigh 1. Jobs without a deadline weigh less, the shorter the more, and only they may be stopped
+    by a device that leaves. Jobs that the plan declines are dropped.
     """
 
     planner: ServerPlanner
@@ -342,7 +337,7 @@ class DeadlinePlanner:
         return [*with_deadline, *best_effort[:MAX_BEST_EFFORT]]
 
     def _job(self, state: JobState, cluster: Cluster) -> Job:
-        """A job as a scheduler sends it to the server, with its deadline."""
+        """Return a job as a scheduler sends it to the server, with its deadline."""
         error = self.planner.estimate.error
         job = self.planner.job(state, cluster)
         job = replace(job, remaining_s=max(0.0, job.remaining_s), checkpoint_s=state.job.checkpoint_s)

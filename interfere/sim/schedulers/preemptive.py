@@ -34,7 +34,7 @@ Rank = tuple[float, int]
 
 @dataclass(slots=True, kw_only=True)
 class PreemptiveScheduler:
-    """At every event, the order decides which jobs run."""
+    """A scheduler that starts jobs in order at every event, and stops later jobs in favour of earlier jobs."""
 
     order: Order
     backfill: bool = True  # may a later job start where an earlier one does not fit?
@@ -45,7 +45,7 @@ class PreemptiveScheduler:
     _rates_read: int = 0  # of `Cluster.changed_rates`
 
     def decide(self, cluster: Cluster) -> Decision:
-        """Return the starts and stops of this moment."""
+        """Return the jobs that start and stop now."""
         if not cluster.waiting and (self.sharing is None or not cluster.free or not cluster.shared):
             return Decision(wake_s=self._wake_s(cluster, ()))
         draft = _DraftDecision(cluster, self.order)
@@ -87,7 +87,7 @@ class PreemptiveScheduler:
                 separated |= {state.job.id, partner.job.id}
 
     def _separation_saves_s(self, state: JobState, partner: JobState, cluster: Cluster) -> float:
-        """Seconds by which the two end sooner in sum, less twice the checkpoint."""
+        """Return the seconds that two partners save in sum when they are separated, less twice the checkpoint."""
         shared_s = min(self.estimate.remaining_s(member, cluster) * member.slowdown for member in (state, partner))
         lost_speed = (1 - 1 / state.slowdown) + (1 - 1 / partner.slowdown)
         return shared_s * lost_speed - DEFAULT_MOVE_FACTOR * state.job.checkpoint_s
@@ -132,7 +132,7 @@ def _leads_pair(state: JobState) -> bool:
 
 
 class _DraftDecision:
-    """The starts and stops decided so far, and the state of the devices after them."""
+    """A decision under construction: its starts and stops so far, and the free devices after them."""
 
     def __init__(self, cluster: Cluster, order: Order) -> None:
         self.cluster, self._order = cluster, order
@@ -259,7 +259,7 @@ EARLIER_BONUS = 1e-3  # of its weight, for the first in the queue over the last:
 
 
 class _Class(NamedTuple):
-    """Devices among which jobs may move."""
+    """A pool and a device type: jobs may move among the devices of both."""
 
     pool: str
     device_type: str

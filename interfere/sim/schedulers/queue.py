@@ -29,7 +29,7 @@ from interfere.sim.world import LATE_S, SimDevice
 
 
 class Backfill(StrEnum):
-    """Which later jobs start where an earlier one does not fit."""
+    """The rule on which later jobs start where an earlier job does not fit."""
 
     NONE = ""  # none: head of line
     FIRST_FIT = "first-fit"  # any that fits: nothing is reserved, and a job on many devices may starve
@@ -38,7 +38,7 @@ class Backfill(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class QueueScheduler:
-    """Starts jobs in order, and stops none. With `slice_s`, sharing is decided at most that often."""
+    """A scheduler that starts jobs in order and stops none. With `slice_s`, sharing is decided at most that often."""
 
     order: Order
     backfill: Backfill = Backfill.FIRST_FIT
@@ -144,10 +144,10 @@ class QueueScheduler:
 
 @dataclass(slots=True, kw_only=True)
 class SlotAdmission:
-    """ElasticFlow's admission: promises the deadline of a new job if it and all promised jobs can be laid out in slots.
+    """ElasticFlow's admission: a new deadline is promised if the job and all promised jobs can be laid out in slots.
 
     A job whose deadline cannot be promised is dropped. A job without a deadline runs where the layout of the promised
-    jobs stays possible. The layout is `interfere.policy.deadlines.admission`, the server's.
+    jobs stays possible. The layout is the server's, `interfere.policy.deadlines.admission`.
     """
 
     sharing: GuestPlacement | None = None

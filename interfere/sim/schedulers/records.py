@@ -52,7 +52,7 @@ ALONE, DROP, REMATCH, ONE_GPU, SEATS = "alone", "drop", "rematch", "one-gpu", "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerRecord:
-    """A scheduler. Raises InvalidInputError for fields that do not go together."""
+    """A description from which a scheduler is made. Raises InvalidInputError for fields that contradict each other."""
 
     queue: Queue
     backfill: Backfill = Backfill.NONE  # of queues of an order; a preemptive one needs no reservations
@@ -91,7 +91,7 @@ class SchedulerRecord:
 
     @property
     def label(self) -> str:
-        """Its name in reports; with two seats, also in `PRESETS`."""
+        """The name of the scheduler in reports; with two seats, also its key in `PRESETS`."""
         words = [
             self.queue,
             "" if self.rematch else self.backfill,
@@ -189,7 +189,7 @@ class SchedulerRecord:
 
 
 def preset(name: str) -> SchedulerRecord:
-    """The record of this name. Raises InvalidInputError for another."""
+    """Return the scheduler record of this name. Raises InvalidInputError for an unknown name."""
     if name in PRESETS:
         return PRESETS[name]
     close = get_close_matches(name.replace("+", "-"), PRESETS, n=3, cutoff=0.5)
@@ -205,7 +205,7 @@ def preset(name: str) -> SchedulerRecord:
 
 
 def _all_records() -> Iterator[SchedulerRecord]:
-    """Every record of two seats."""
+    """Yield every scheduler record with two seats."""
     flags = (False, True)
     for queue, backfill, drop, rematch, sharing, one_gpu in product(Queue, Backfill, flags, flags, Sharing, flags):
         try:

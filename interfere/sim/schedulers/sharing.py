@@ -99,7 +99,7 @@ class Host:
 
 
 class GuestPlacement(Protocol):
-    """Chooses which waiting job joins which host."""
+    """A rule that chooses which waiting job joins which host."""
 
     def join(
         self,
@@ -208,6 +208,21 @@ def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estim
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
+def is_timely(
+    state: JobState,
+    host: Host,
+    pair: PairSlowdowns,
+    settings: SchedulerSettings,
+    estimate: Estimate,
+    cluster: Cluster,
+    reservation: BackfillReservation | None,
+) -> bool:
+    """Return whether a guest ends before its host, where that is the rule, and delays no reservation."""
+    if settings.guest_ends_first and not ends_first(state, host, pair, estimate, cluster):
+        return False
+    return reservation is None or reservation.allows_pair(state, host.state, host.device_ids, pair, cluster)
+
+
 def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
     """Return whether guest and host, sharing until the end, meet their deadlines before their devices leave.
 
@@ -229,7 +244,7 @@ def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estima
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreedySharing:
-    """Each waiting job in order joins the host beside which (s_ij - 1) + (s_ji - 1) is least, as predicted."""
+    """A placement in which each job in order joins the host with the least predicted (s_ij - 1) + (s_ji - 1)."""
 
     settings: SchedulerSettings
     estimate: Estimate = field(default_factory=ToldDurations)
@@ -242,18 +257,12 @@ class GreedySharing:
         cluster: Cluster,
         reservation: BackfillReservation | None = None,
     ) -> list[Start]:
-        """Return starts in order. A job that finds no host leaves all hosts to the next job."""
+        """Return the starts in the order of the waiting jobs. A job without a suitable host takes no host from the next
+        job."""
         starts: list[Start] = []
         pairs = allowed_pairs(waiting, hosts, self.settings)
         open_hosts = list(hosts)
         hostless: set[tuple[str, int, tuple[str, ...]]] = set()  # (workload, size, pools): hosts only get fewer
-
-        def is_timely(state: JobState, host: Host, pair: PairSlowdowns) -> bool:
-            if self.settings.guest_ends_first and not ends_first(state, host, pair, self.estimate, cluster):
-                return False
-            if self.meet_deadlines and not both_meet_deadlines(state, host, pair, self.estimate, cluster):
-                return False
-            return reservation is None or reservation.allows_pair(state, host.state, host.device_ids, pair, cluster)
 
         for state in waiting:
             request = (state.job.workload, state.job.gpus, state.job.pools)
@@ -263,7 +272,12 @@ class GreedySharing:
             options = [(pair, host) for pair, host in fitting if pair is not None]
             if not options:
                 hostless.add(request)
-            timely = [(pair, host) for pair, host in options if is_timely(state, host, pair)]
+            timely = [
+                (pair, host)
+                for pair, host in options
+                if is_timely(state, host, pair, self.settings, self.estimate, cluster, reservation)
+                and (not self.meet_deadlines or both_meet_deadlines(state, host, pair, self.estimate, cluster))
+            ]
             if timely:
                 _, cheapest = min(timely, key=lambda option: option[0].cost)
                 starts.append(Start(job_id=state.job.id, device_ids=cheapest.device_ids))

@@ -18,7 +18,7 @@ def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
     """Whether the labels and taints of a node allow a pod with these constraints to run there."""
     if not node.usable or any(labels.get(key) != value for key, value in wanted.node_selector):
         return False
-    if not all(_tolerated(taint.key, taint.value, taint.effect, wanted.tolerations) for taint in node.taints):
+    if not all(_tolerated(*taint, wanted.tolerations) for taint in node.taints):
         return False
     if not all(fulfils(node, terms) for terms in wanted.volume_terms):
         return False

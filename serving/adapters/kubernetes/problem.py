@@ -101,9 +101,9 @@ def build(
     pool_of, allowed = pools(
         ((pod.source, pod.constraints) for pod, _ in advised), state.nodes, (gpu for gpu, _ in devices), free
     )
-    fitting = [(pod, _in_pools(job, allowed[pod.source, pod.constraints])) for pod, job in advised]
-    left["no node admits it"] += sum(job is None for _, job in fitting)
-    able = [(pod, job) for pod, job in fitting if job is not None]
+    pooled = [(pod, replace(job, pools=allowed[pod.source, pod.constraints])) for pod, job in advised]
+    able = [(pod, job) for pod, job in pooled if job.pools]
+    left["no node admits it"] += len(pooled) - len(able)
     # 4. As many pods as may be decided at once.
     records = tuple(
         device_record(gpu, residents, pool_of.get((gpu.node, gpu.source), "none")) for gpu, residents in devices
@@ -116,7 +116,7 @@ def build(
     return ClusterProblem(
         snapshot=snapshot,
         candidates=tuple(pod for pod, _ in candidates),
-        behind=tuple(pod for pod, _ in behind) + tuple(pod for pod, job in fitting if job is None),
+        behind=tuple(pod for pod, _ in behind) + tuple(pod for pod, job in pooled if not job.pools),
         left_out=+left,
         gpus={gpu.id: gpu for gpu, _ in devices},
         free=free,
@@ -138,10 +138,6 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
         "window over": gating and pod.gated and now_s - pod.created_s >= settings.window_s,
     }
     return first_reason(checks)
-
-
-def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:
-    return replace(job, pools=allowed) if allowed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

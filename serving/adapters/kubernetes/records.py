@@ -69,21 +69,12 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """A taint that keeps new pods off a node."""
-
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A node: whether new pods may start there, and which resources it offers."""
 
     name: str
     labels: Labels = ()
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect of each that keeps new pods off the node
     usable: bool = True  # ready, and not cordoned
     cpu: float = NAN  # allocatable cores
     memory_bytes: float = NAN  # allocatable host memory
@@ -145,12 +136,12 @@ class Pod:
 
     @property
     def run_id(self) -> str:
-        """The prefix of the ids of its windows. It changes when a container restarts."""
+        """The prefix of the ids of the pod's windows. It changes when a container restarts."""
         return f"{self.uid}.{self.restarts}"
 
     @property
     def history_id(self) -> str:
-        """The prefix of the ids of its outcomes."""
+        """The prefix of the ids of the pod's outcomes."""
         return self.uid
 
     @property

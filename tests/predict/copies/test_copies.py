@@ -12,8 +12,7 @@ from interfere.commands.advise.copies import app
 from interfere.data.importers.parvagpu import COLUMNS
 from interfere.errors import InvalidInputError, TableError
 from interfere.predict.copies.advice import ThroughputOf, advise_copies, advise_measured_model
-from interfere.predict.copies.belief import CopiesModel
-from interfere.predict.copies.gaussian_process import fit_process
+from interfere.predict.copies.belief import CopiesModel, fit_process
 from interfere.predict.copies.measurements import COPIES, Configuration, ModelMeasurements, read_measurements
 
 SLICES, BATCHES = (1, 2, 3, 4, 7), (1, 4, 16, 64)
@@ -82,6 +81,19 @@ def test_what_is_advised_keeps_the_target_and_a_tighter_target_costs_throughput(
     assert (impossible.miss_probability, impossible.good_probability) == (1.0, 0.0)
 
 
+@pytest.mark.parametrize("risk", [0.0, 0.02, 0.3])
+def test_advice_keeps_to_the_risk_and_a_smaller_risk_never_brings_more_throughput(
+    copies: CopiesModel, risk: float
+) -> None:
+    belief = copies.belief(OWN.of_one_copy(), 4)
+    target_s = 1.7 * min(OWN.latency_s(each) for each in belief.configurations)
+    careful, careless = (advise_copies(belief, target_s, risk=each) for each in (risk, 1.0))
+    assert careful.miss_probability <= risk
+    assert careful.good_probability <= careless.good_probability
+    beyond = [advise_copies(belief, 0.9 * target_s / 1.7, risk=each).configuration for each in (0.0, risk)]
+    assert beyond[0] == beyond[1]  # nothing keeps either risk: the configuration that misses least probably
+
+
 def test_advising_measuring_and_advising_again_ends_at_the_best(copies: CopiesModel) -> None:
     belief = copies.belief(OWN.of_one_copy(), 16)
     target_s = 1.5 * min(OWN.latency_s(each) for each in belief.configurations)
@@ -124,7 +136,7 @@ def test_a_fitted_process_finds_a_smooth_function_and_knows_what_it_does_not_kno
     rows = rng.uniform(-1, 1, (80, 2))
     process = fit_process(rows, np.sin(3 * rows[:, 0]) + 0.01 * rng.standard_normal(80))
     at = np.array([[0.3, 0.0], [9.0, 9.0]])
-    mean, covariance = process.predict(at)
+    mean, covariance = process.predict(at, return_cov=True)
     assert mean[0] == pytest.approx(math.sin(0.9), abs=0.03)
     assert covariance[1, 1] > 20 * covariance[0, 0]
 
@@ -172,3 +184,5 @@ def test_a_target_that_nothing_keeps_is_said_and_one_that_is_no_time_refused(tmp
     for wrong in ("0", "-1", "nan", "inf"):
         with pytest.raises(InvalidInputError, match="latency target"):
             CliRunner().invoke(app, [*options, wrong], catch_exceptions=False)
+    with pytest.raises(InvalidInputError, match="risk"):
+        CliRunner().invoke(app, [*options, "1", "--risk", "1.5"], catch_exceptions=False)

@@ -10,7 +10,7 @@ import pytest
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.strict_json import json_value
-from interfere.training.retrain import TOLERANCE, Expectation, measure_drift
+from interfere.training.evaluation.drift import TOLERANCE, Expectation, measure_drift
 from tests.training.worlds import additive, world
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.training.evaluation.gate import PairedPredictions, SideTests, compare, compare_side, judge
+from interfere.training.evaluation.gate import PairedPredictions, SideComparison, compare, compare_side, judge
 from interfere.training.evaluation.scores import Side
 
 COUNT = 10
@@ -130,9 +130,9 @@ def test_the_verdict_does_not_depend_on_row_order(order: list[int], seed: int) -
         )
 
 
-def sides(coverage: float, champion_coverage: float, *, challenger: float = 0.1) -> list[SideTests]:
+def sides(coverage: float, champion_coverage: float, *, challenger: float = 0.1) -> list[SideComparison]:
     tests = contest(challenger=challenger, champion=0.1)
-    return [SideTests(side=side, tests=tests, coverage=coverage, champion_coverage=champion_coverage) for side in Side]
+    return [compare_side(side, tests, coverage=coverage, champion_coverage=champion_coverage) for side in Side]
 
 
 def test_each_side_of_new_jobs_counts() -> None:
@@ -157,7 +157,6 @@ def test_coverage_of_a_side_may_not_fall(coverage: float, champion: float, passe
 
 def test_regret_of_a_side_is_the_extra_cost_of_the_preferred_partner() -> None:
     misled = four({(1, 3): 0.7})
-    _, own = compare_side(Side.OWN, misled)
-    _, others = compare_side(Side.OTHERS, misled)
+    own, others = (compare_side(side, misled, coverage=0.9, champion_coverage=0.9).regret for side in Side)
     assert own.challenger == others.challenger == pytest.approx(100 * (1.5 - 1.2) / (4 * 1.2))
     assert own.champion == others.champion == 0

@@ -12,7 +12,8 @@ from interfere.data.tables import Table, write_table
 from interfere.features.pair import FeatureEncoder
 from interfere.records import PairMeasurement
 from interfere.training.dataset import build_dataset
-from interfere.training.evaluation.champion import PublishedChampion, label_contradiction, read_champion
+from interfere.training.evaluation.champion import PublishedChampion, read_champion
+from interfere.training.evaluation.drift import label_contradiction
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.retrain import RetrainOutcome, retrain

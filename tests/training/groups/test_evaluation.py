@@ -18,16 +18,23 @@ from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
 from interfere.training.campaigns import Relation, align_campaigns
 from interfere.training.dataset import SourceTables, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import train_candidates
-from interfere.training.groups.cases import PairSlowdown, group_cases, measured_groups, translated_campaigns
-from interfere.training.groups.choice import CompositionChoice, choose_composition
-from interfere.training.groups.evaluation import NONE_PRESENT
-from interfere.training.groups.fit import calibrate, covered, fit_composition, relative_error
+from interfere.training.groups.evaluation import NONE_PRESENT, published_compositions, read_group_tables
+from interfere.training.groups.fit import (
+    CompositionChoice,
+    PairSlowdown,
+    calibrate,
+    choose_composition,
+    covered,
+    fit_composition,
+    group_cases,
+    measured_groups,
+    relative_error,
+    translated_campaigns,
+)
 from interfere.training.publishing.publication import (
     Publication,
     build_publication,
     publish,
-    published_compositions,
-    read_group_tables,
 )
 from tests.training.cheap_models import CHEAP_MODELS
 

@@ -12,7 +12,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.leaderboard import evaluate_tables
-from interfere.training.groups.leaderboard import evaluate_groups, groups_parts
+from interfere.training.groups.evaluation import evaluate_groups, groups_parts
 from tests.training.groups.test_evaluation import table
 
 

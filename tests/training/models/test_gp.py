@@ -9,9 +9,9 @@ from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.models.additive import AdditiveModel, MeanModel
 from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
-from interfere.training.models.ensemble_weight import KNOWN, NOVEL, gp_weight
 from interfere.training.models.gbdt import GbdtModel
 from interfere.training.models.gp.model import FittedGp, GpModel
+from interfere.training.models.gp.posterior import KNOWN, NOVEL, gp_weight
 from tests.training.worlds import additive, crossed, world
 
 QUICK = GpModel(steps=15, sample=120)

@@ -87,4 +87,4 @@ def test_a_database_copied_without_its_artifacts_still_says_where_they_are(
     (tmp_path / "bare").mkdir()
     list_versions(work)
     shutil.copy(work / "mlflow.db", tmp_path / "bare" / "mlflow.db")
-    assert promote(tmp_path / "bare", encoder.fingerprint, number=1).number == 1
+    assert promote(tmp_path / "bare", encoder.fingerprint, number=1).version.number == 1

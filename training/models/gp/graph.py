@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from interfere.predict.novelty import JobSpace
-from interfere.training.models.ensemble_weight import gp_weight
-from interfere.training.models.gp.posterior import GpPosterior
+from interfere.training.models.gp.posterior import GpPosterior, gp_weight
 
 
 class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
@@ -32,54 +31,49 @@ class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the che
 
 
 class GpGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
-    """The arrays of the posterior, which all graphs below share."""
+    """The arrays of the posterior and the outputs of both graphs; `weighted` for the graph of the ensemble's member."""
 
-    def __init__(self, posterior: GpPosterior) -> None:
+    def __init__(self, posterior: GpPosterior, *, weighted: bool = False) -> None:
         super().__init__()
-        self.job_columns = posterior.job_columns
+        self.job_columns, self.weighted = posterior.job_columns, weighted
+        self.has_factors = posterior.u.shape[2] > 0
         self.main = JobSpaceGraph(posterior.main_space)
         self.interaction = JobSpaceGraph(posterior.interaction_space)
-        for name in ("level", "victim", "neighbour", "both", "own", "from_neighbour"):
+        for name in ("level", "victim", "neighbour", "both", "own", "from_neighbour", "u", "w"):
             self.register_buffer(name, torch.from_numpy(getattr(posterior, name)))
+
+    def outputs(self, familiarity: Tensor, *log_slowdowns: Tensor) -> tuple[Tensor, ...]:
+        """Return the log slowdowns as float32; weighted, the weight times each of them, and the weight of the trees."""
+        log_slowdowns = tuple(log_slowdown.float() for log_slowdown in log_slowdowns)
+        if not self.weighted:
+            return log_slowdowns
+        weight = gp_weight(1.0 - familiarity).float()
+        return *(weight * log_slowdown for log_slowdown in log_slowdowns), 1.0 - weight
 
 
 class GpPairGraph(GpGraph):
-    """`pair.onnx` of the Gaussian process."""
+    """`pair.onnx` of the Gaussian process, or of its term in the ensemble's weighted sum."""
 
-    def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> Tensor:
-        """log_slowdown float32[p]."""
-        return self.predict(pairs, victim, neighbour, domain)[0]
-
-    def predict(
-        self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """(log slowdown float32[p], interaction kernels of victims and of neighbours float64[p, m])."""
+    def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> tuple[Tensor, ...]:
+        """Return log_slowdown float32[p]; weighted, weight · log_slowdown and 1 - weight."""
         victims, neighbours = pairs[:, : self.job_columns], pairs[:, self.job_columns : 2 * self.job_columns]
         victim_kernel, neighbour_kernel = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
         interactions = ((victim_kernel @ self.both) * neighbour_kernel).sum(1)
         main_effects = self.main.kernel(victims) @ self.victim + self.main.kernel(neighbours) @ self.neighbour
         identities = self.own[domain, victim] + self.from_neighbour[domain, neighbour]
-        return (self.level[domain] + main_effects + interactions + identities).float(), victim_kernel, neighbour_kernel
+        if self.has_factors:
+            identities = identities + (self.u[domain, victim] * self.w[domain, neighbour]).sum(1)
+        familiarity = self.interaction.familiarity(victim_kernel) * self.interaction.familiarity(neighbour_kernel)
+        return self.outputs(familiarity, self.level[domain] + main_effects + interactions + identities)
 
 
-class WeightedGpPairGraph(GpPairGraph):
-    """The Gaussian process's term of the ensemble's weighted sum, and the weight of the trees."""
+class GpMatrixGraph(GpGraph):
+    """`matrix.onnx` of the Gaussian process, or of its term in the ensemble's weighted sum."""
 
-    def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:
-        """weight · log_slowdown and 1 - weight, float32[p] each."""
-        log_slowdown, victims, neighbours = self.predict(pairs, victim, neighbour, domain)
-        familiarity = self.interaction.familiarity(victims) * self.interaction.familiarity(neighbours)
-        weight = gp_weight(1.0 - familiarity).float()
-        return weight * log_slowdown, 1.0 - weight
-
-
-class GpMatrix(GpGraph):
-    """What both matrix graphs below compute."""
-
-    def predict(
+    def forward(
         self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(log_victim, log_neighbour, interaction kernels of victims float64[v, m] and of neighbours float64[n, m])."""
+    ) -> tuple[Tensor, ...]:
+        """Return log_victim and log_neighbour, float32[v, n] each; weighted, weight · each of them and 1 - weight."""
         rows, columns = self.main.kernel(victims), self.main.kernel(neighbours)
         row_interactions, column_interactions = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
         level = self.level[domain]
@@ -88,29 +82,12 @@ class GpMatrix(GpGraph):
         neighbour_main = (rows @ self.neighbour + effect[victim_id])[:, None] + (
             columns @ self.victim + own[neighbour_id]
         )
+        if self.has_factors:
+            u, w = self.u[domain][0], self.w[domain][0]
+            victim_main = victim_main + u[victim_id] @ w[neighbour_id].T
+            neighbour_main = neighbour_main + w[victim_id] @ u[neighbour_id].T
         log_victim = victim_main + row_interactions @ self.both @ column_interactions.T + level
         log_neighbour = neighbour_main + row_interactions @ self.both.T @ column_interactions.T + level
-        return log_victim.float(), log_neighbour.float(), row_interactions, column_interactions
-
-
-class GpMatrixGraph(GpMatrix):
-    """`matrix.onnx` of the Gaussian process."""
-
-    def forward(
-        self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """log_victim, log_neighbour: float32[v, n] each."""
-        return self.predict(victims, victim_id, neighbours, neighbour_id, domain)[:2]
-
-
-class WeightedGpMatrixGraph(GpMatrix):
-    """The same term of the ensemble's weighted sum as `WeightedGpPairGraph`, in both directions of a matrix."""
-
-    def forward(
-        self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """weight · log_victim, weight · log_neighbour and 1 - weight, float32[v, n] each."""
-        log_victim, log_neighbour, rows, columns = self.predict(victims, victim_id, neighbours, neighbour_id, domain)
-        familiarity = self.interaction.familiarity(rows)[:, None] * self.interaction.familiarity(columns)
-        weight = gp_weight(1.0 - familiarity).float()
-        return weight * log_victim, weight * log_neighbour, 1.0 - weight
+        familiarity = self.interaction.familiarity(row_interactions)[:, None]
+        familiarity = familiarity * self.interaction.familiarity(column_interactions)
+        return self.outputs(familiarity, log_victim, log_neighbour)

@@ -10,6 +10,8 @@ With M and P kernels over encoded jobs (two weightings of the columns), i beside
 
 Amplitudes and column weights maximise the marginal likelihood of a sample of rows (Rasmussen & Williams, Gaussian
 Processes for Machine Learning, ch. 5); the posterior mean itself is exact, in float64, also in the exported graphs.
+Where there are more rows than the posterior takes, it is that of a random sample, and `low_rank` corrects it by the
+other rows.
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from interfere.predict.completion import MIN_SPREAD, centre_and_spread
 from interfere.predict.novelty import CLIP, JITTER, JobSpace, gaussian
 from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.gp.low_rank import ResidualRows, fit_low_rank
 from interfere.training.models.gp.posterior import GpPosterior
 
 Floats = NDArray[np.float64]
@@ -95,10 +98,11 @@ class GpModel:
     name: ClassVar[str] = "gp"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedGp:
-        """Fit on at most `max_rows` rows; of a larger dataset on a random sample."""
+        """Fit on at most `max_rows` rows; of a larger dataset on a random sample, which the other rows correct."""
         # 1. Standardise the target and the distinct jobs of the rows.
         rng = np.random.default_rng([seed, 23])
-        kept = dataset.take(_sample_indices(len(dataset), self.max_rows, rng))
+        kept_index = _sample_indices(len(dataset), self.max_rows, rng)
+        kept = dataset.take(kept_index)
         mu = float(np.average(kept.log_slowdown, weights=kept.weight))
         sd = float(kept.log_slowdown.std()) or 1.0
         jobs, victim_job, neighbour_job = _distinct_jobs(kept)
@@ -116,9 +120,10 @@ class GpModel:
         # 2. Search the hyperparameters on a sample of the rows.
         hyperparameters = self._search(rows.take(_sample_indices(len(kept), self.sample, rng)))
         # 3. Solve for the posterior mean on all rows.
-        return FittedGp(
-            name=self.name, posterior=_posterior(rows, hyperparameters, space, mu=mu, sd=sd, dataset=dataset)
-        )
+        posterior = _posterior(rows, hyperparameters, space, mu=mu, sd=sd, dataset=dataset)
+        # 4. Let the other rows correct what it says of their workloads.
+        others = dataset.take(np.setdiff1d(np.arange(len(dataset)), kept_index))
+        return FittedGp(name=self.name, posterior=_corrected(posterior, others, rng) if len(others) else posterior)
 
     def _search(self, rows: "_TrainingRows") -> "_Hyperparameters":
         """The most likely amplitudes and column weights. One thread: the same sums in the same order."""
@@ -297,4 +302,25 @@ def _posterior(
         both=amplitude["both"] * summed_by(rows.victim_job, rows.neighbour_job, shape=(jobs, jobs)),
         own=identity_effects(rows.victim, amplitude["own"], amplitude["own_domain"]),
         from_neighbour=identity_effects(rows.neighbour, amplitude["from"], amplitude["from_domain"]),
+        u=np.zeros((domains, identities, 0)),
+        w=np.zeros((domains, identities, 0)),
+    )
+
+
+def _corrected(posterior: GpPosterior, rows: Dataset, rng: np.random.Generator) -> GpPosterior:
+    """Return the posterior with a low-rank correction, fitted on rows that the posterior was not."""
+    shape = posterior.own.shape
+    residual_rows = ResidualRows(
+        victim=rows.rows.domain * shape[1] + rows.rows.victim,
+        neighbour=rows.rows.domain * shape[1] + rows.rows.neighbour,
+        residual=rows.log_slowdown - posterior.predict(rows.rows),
+        weight=rows.weight,
+    )
+    victim, neighbour = (side.reshape(*shape, -1) for side in fit_low_rank(residual_rows, posterior.own.size, rng))
+    return replace(
+        posterior,
+        own=posterior.own + victim[..., 0],
+        from_neighbour=posterior.from_neighbour + neighbour[..., 0],
+        u=victim[..., 1:],
+        w=neighbour[..., 1:],
     )

@@ -30,7 +30,6 @@ from interfere.serving.adapters.kubernetes.records import (
     Node,
     Pod,
     SelectorTerms,
-    Taint,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.problem import first_reason
@@ -119,7 +118,7 @@ def read_node(row: JsonObject) -> Node:
         name=_name(row),
         labels=tuple(sorted((str(key), str(value)) for key, value in map_at(metadata, "labels").items())),
         taints=tuple(
-            Taint(key=str(taint.get("key") or ""), value=str(taint.get("value") or ""), effect=str(taint.get("effect")))
+            (str(taint.get("key") or ""), str(taint.get("value") or ""), str(taint.get("effect")))
             for taint in maps_at(spec, "taints")
             if taint.get("effect") in ("NoSchedule", "NoExecute")
         ),
