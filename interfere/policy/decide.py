@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.assumed_modes import tell_assumed_modes
-from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
+from interfere.policy.answer.merge import all_waiting, merge_plans
+from interfere.policy.answer.starts import group_costs, job_objective_cost, pairings
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.solo_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
@@ -49,7 +50,7 @@ from interfere.policy.schedule.decision import TimedPlan, forget_promises, plan_
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import ActionKind, Pairing, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
+from interfere.records import ActionKind, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
 from interfere.time_budget import TimeBudget
 
 
@@ -226,26 +227,19 @@ def _merge(
 def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
     """Return the promised starts of pending jobs as an optimal plan: any plan that keeps them pays their cost."""
     listed = [promise for promise in kept if promise.action.job_id in context.pending]
-    costs: dict[frozenset[str], float] = {}  # of each job alone or pair of jobs
-    pairs: dict[frozenset[str], Pairing] = {}
+    starts = [promise.action for promise in listed]
     max_cost = -math.inf
-    for action in (promise.action for promise in listed):
-        group = frozenset((action.job_id, *(action.partners or ("",))))
-        costs.setdefault(group, action.cost)
-        if len(action.partners) == 1:
-            pairs[group] = Pairing(
-                job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
-            )
+    for action in starts:
         for job_id, slowdown in ((action.job_id, action.slowdown), *action.slowdown_of_partners.items()):
             if job_id in context.jobs and action.device_id in context.devices:
                 device_type = context.devices[action.device_id].type
                 max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))
-    cost = sum(costs.values(), 0.0)
+    cost = sum(group_costs(starts).values(), 0.0)
     value = max_cost if context.objective.is_min_max else cost
     return replace(
         all_waiting((), context),
         actions=tuple(map(repeat_action, listed)),
-        pairs=tuple(pairs.values()),
+        pairs=pairings(starts),
         cost=cost,
         objective_value=value,
         lower_bound=value,

@@ -44,7 +44,7 @@ class RuleKind(StrEnum):
     PLACES_TAKEN = "places_taken"  # jobs of more weight, or submitted before, got them
     PLANNED_LATER = "planned_later"  # start_in_s, device_type, partner_id; saved_s against a start now on type pool
     DEVICES_PROMISED = "devices_promised"  # all of them, to other jobs; with action end: or a resident is to end
-    DEVICES_RESERVED = "devices_reserved"  # the last of them are kept free for partner_id, which has waited longest
+    DEVICES_RESERVED = "devices_reserved"  # the last of them are kept free for partner_id, which is overdue
     PROMISED_TO_OTHER_JOB = "promised_to_other_job"  # this device, to partner_id by decision_id
     ACCEPTED_DEADLINE = "accepted_deadline"  # partner_id would miss the deadline that was guaranteed to it
     INFEASIBLE_DEADLINE = "infeasible_deadline"  # nothing can meet it even alone: time_left_s, runtime_s

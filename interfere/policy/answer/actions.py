@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.answer.start_alone import gang_device_ids, start_alone
+from interfere.policy.answer.starts import gang_device_ids, start_alone
 from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
@@ -77,7 +77,8 @@ class AnswerBuilder:
         if group is None:
             return self._waiting.action(job, candidates, i)
         if len(group.members) == 1:
-            return start_alone(job, group.devices, float(candidates.solo_cost[group.device_class][i]), self._context)
+            cost = float(candidates.solo_cost[group.device_class][i])
+            return start_alone(job, group.devices, self._context, cost=cost)
         return self._start_shared(job, group)
 
     def _start_shared(self, job: Job, group: StartGroup) -> Action:

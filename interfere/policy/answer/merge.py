@@ -10,7 +10,7 @@ from dataclasses import replace
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.text import render
-from interfere.records import Action, ActionKind, Job, LevelKind, Plan, PlanLevel, Rule, SolveStatus
+from interfere.records import Action, ActionKind, LevelKind, Plan, PlanLevel, Rule, SolveStatus
 
 _LEVEL_ORDER = (LevelKind.WAITING_WEIGHT, LevelKind.MAX_COST, LevelKind.COST)
 
@@ -88,11 +88,3 @@ def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | N
         status=SolveStatus.OPTIMAL,
         objective_value=0.0,
     )
-
-
-def job_objective_cost(job: Job, slowdown: float, device_type: str, context: PlanningContext) -> float:
-    """What one job costs in the objective at a slowdown on a device type; τ counts as 1 on a type that is not there."""
-    objective, types = context.objective, context.device_types
-    times = context.relative_times([job])[0]
-    stretch = slowdown * (times[types.index(device_type)] if device_type in types else 1.0)
-    return float(objective.constant([job])[0] + objective.rate([job])[0] * stretch)

@@ -8,7 +8,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
+from interfere.policy.answer.merge import all_waiting, merge_plans
+from interfere.policy.answer.starts import group_costs, pairings, start_alone, start_beside
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import OveruseReview
 from interfere.policy.residents.assignment import AssignedStart, plan_assignment
@@ -22,7 +23,7 @@ from interfere.policy.residents.migration import (
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
-from interfere.records import Action, ActionKind, Job, Pairing, Plan, Rule, RuleKind, SolveStatus
+from interfere.records import Action, ActionKind, Job, Plan, Rule, RuleKind, SolveStatus
 
 LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after which a resident has left its device
 
@@ -120,78 +121,32 @@ def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
 def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
     """The start of a pending job in an assignment with residents: alone, or beside whom it runs best."""
     place, job = start.destination, context.pending[start.job_id]
-    device_type = context.devices[place.device_id].type
-    cost = job_objective_cost(job, place.slowdown, device_type, context)
-    partner = context.jobs.get(place.partner_id)
-    if partner is None and start.leaving_id:
-        rule = Rule(kind=RuleKind.DEVICE_VACATED, job_id=job.id, partner_id=start.leaving_id, action=ActionKind.MOVE)
-    elif partner is None:
-        rule = Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
-    else:
-        cost += job_objective_cost(partner, place.partner_slowdown, device_type, context)
-        if partner.id in context.residents:  # only the added cost counts
-            cost -= job_objective_cost(partner, 1.0, device_type, context)
-        rule = Rule(
-            kind=RuleKind.LEAST_COST,
-            job_id=job.id,
-            partner_id=partner.id,
-            partner_workload=partner.workload,
-            slowdown=place.slowdown,
-            partner_slowdown=place.partner_slowdown,
-        )
-    return Action(
-        kind=ActionKind.START_ALONE if partner is None else ActionKind.START_SHARED,
-        job_id=job.id,
-        device_id=place.device_id,
-        partner_id=place.partner_id,
-        slowdown=place.slowdown,
-        slowdown_lower=1.0 if partner is None else math.nan,
-        slowdown_upper=1.0 if partner is None else math.nan,
-        partner_slowdown=place.partner_slowdown,
-        cost=cost,
-        reason=render(rule),
-        rule=rule,
-    )
+    devices, partner = (context.devices[place.device_id],), context.jobs.get(place.partner_id)
+    if partner is not None:
+        return start_beside(job, devices, partner, (place.slowdown, place.partner_slowdown), context)
+    rule = Rule(kind=RuleKind.DEVICE_VACATED, job_id=job.id, partner_id=start.leaving_id, action=ActionKind.MOVE)
+    return start_alone(job, devices, context, rule=rule if start.leaving_id else None)
 
 
 def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
     """The start of the waiting job that a migration makes room for."""
-    device = context.devices[migration.device_id]
     rule = Rule(
         kind=RuleKind.DEVICE_VACATED,
         job_id=migration.starts,
         partner_id=migration.preempted or migration.movers[0],
         action=ActionKind.PREEMPT if migration.preempted else ActionKind.MOVE,
     )
-    return Action(
-        kind=ActionKind.START_ALONE,
-        job_id=migration.starts,
-        device_id=device.id,
-        slowdown=1.0,
-        slowdown_lower=1.0,
-        slowdown_upper=1.0,
-        cost=job_objective_cost(context.pending[migration.starts], 1.0, device.type, context),
-        reason=render(rule),
-        rule=rule,
-    )
+    return start_alone(context.pending[migration.starts], (context.devices[migration.device_id],), context, rule=rule)
 
 
 def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
     """A plan of these starts; every plan that makes them pays this cost for them, so it is its own lower bound."""
-    # A pair of two pending jobs has two actions with the cost of both: it counts once.
-    costs = list({frozenset((action.job_id, *action.partners)): action.cost for action in starts}.values())
-    pairs = {
-        frozenset((action.job_id, action.partner_id)): Pairing(
-            job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
-        )
-        for action in starts
-        if action.partner_id
-    }
+    costs = group_costs(starts).values()
     value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
         all_waiting((), context),
         actions=tuple(starts),
-        pairs=tuple(pairs.values()),
+        pairs=pairings(starts),
         cost=sum(costs),
         objective_value=value,
         lower_bound=value,

@@ -287,7 +287,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.PLACES_TAKEN: lambda _: "every place it could take went to jobs of more weight or submitted before",
     RuleKind.PLANNED_LATER: _planned_later,
     RuleKind.DEVICES_PROMISED: _devices_promised,
-    RuleKind.DEVICES_RESERVED: lambda rule: f"devices are kept free for {rule.partner_id}, which has waited longest",
+    RuleKind.DEVICES_RESERVED: lambda rule: f"devices are kept free for {rule.partner_id}, which is overdue",
     RuleKind.PROMISED_TO_OTHER_JOB: lambda rule: f"promised to {rule.partner_id} by decision {rule.decision_id}",
     RuleKind.ACCEPTED_DEADLINE: lambda rule: f"accepted deadline: {rule.partner_id} would miss the one it was promised",
     RuleKind.INFEASIBLE_DEADLINE: _infeasible_deadline,

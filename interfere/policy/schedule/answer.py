@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.answer.merge import job_objective_cost
+from interfere.policy.answer.starts import group_costs, pairings, start_alone, start_beside
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.from_context import SchedulingInstance
 from interfere.policy.schedule.problem import Schedule
 from interfere.policy.solve.gangs import device_sets
-from interfere.records import Action, ActionKind, Device, Job, PairBatch, Pairing, Plan, Rule, RuleKind, SolveStatus
+from interfere.records import Action, ActionKind, Device, Job, PairBatch, Plan, Rule, RuleKind, SolveStatus
 from interfere.records.plans import LevelKind, PlanLevel
 
 
@@ -102,10 +102,16 @@ def start_actions(
         if k not in devices_of:
             devices_of[k] = devices_of[host] if host < problem.pending else context.resident_devices[jobs[host].id]
     intervals = _slowdown_intervals(partner_of, devices_of, jobs, context)
-    return [action for action in kept if kept_ids[action.job_id] not in joined] + [
-        _start(jobs[k], devices_of[k], jobs[partner_of[k]] if k in partner_of else None, intervals, context)
-        for k in starting
-    ]
+    starts = [action for action in kept if kept_ids[action.job_id] not in joined]
+    for k in starting:
+        if k not in partner_of:
+            starts.append(start_alone(jobs[k], devices_of[k], context))
+            continue
+        job, partner = jobs[k], jobs[partner_of[k]]
+        slowdown, lower, upper = intervals[job.id, partner.id]
+        slowdowns = (slowdown, intervals[partner.id, job.id][0])
+        starts.append(start_beside(job, devices_of[k], partner, slowdowns, context, interval=(lower, upper)))
+    return starts
 
 
 def _take_devices(free: list[Device], gpus: int) -> tuple[Device, ...]:
@@ -156,60 +162,6 @@ def _slowdown_intervals(
     return intervals
 
 
-def _start(
-    job: Job,
-    devices: Sequence[Device],
-    partner: Job | None,
-    intervals: Mapping[tuple[str, str], Interval],
-    context: PlanningContext,
-) -> Action:
-    """The start of a job alone, or beside a job that starts or runs on the same devices."""
-    device_ids = tuple(device.id for device in devices) if len(devices) > 1 else ()
-    device_type = devices[0].type
-    if partner is None:
-        rule = Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
-        return Action(
-            kind=ActionKind.START_ALONE,
-            job_id=job.id,
-            device_id=devices[0].id,
-            device_ids=device_ids,
-            slowdown=1.0,
-            slowdown_lower=1.0,
-            slowdown_upper=1.0,
-            cost=job_objective_cost(job, 1.0, device_type, context),
-            reason=render(rule),
-            rule=rule,
-        )
-    slowdown, lower, upper = intervals[job.id, partner.id]
-    partner_slowdown = intervals[partner.id, job.id][0]
-    cost = job_objective_cost(job, slowdown, device_type, context)
-    cost += job_objective_cost(partner, partner_slowdown, device_type, context)
-    if partner.id in context.residents:  # of a resident only the added cost counts
-        cost -= job_objective_cost(partner, 1.0, device_type, context)
-    rule = Rule(
-        kind=RuleKind.LEAST_COST,
-        job_id=job.id,
-        partner_id=partner.id,
-        partner_workload=partner.workload,
-        slowdown=slowdown,
-        partner_slowdown=partner_slowdown,
-    )
-    return Action(
-        kind=ActionKind.START_SHARED,
-        job_id=job.id,
-        device_id=devices[0].id,
-        device_ids=device_ids,
-        partner_id=partner.id,
-        slowdown=slowdown,
-        slowdown_lower=lower,
-        slowdown_upper=upper,
-        partner_slowdown=partner_slowdown,
-        cost=cost,
-        reason=render(rule),
-        rule=rule,
-    )
-
-
 def _waiting(
     action: Action,
     k: int,
@@ -243,14 +195,7 @@ def _waiting(
 def _valued(moment: Plan, actions: Sequence[Action], context: PlanningContext) -> Plan:
     """The moment's plan with other actions, valued at this moment: its bound still holds for what is started."""
     starts = [action for action in actions if action.places]
-    costs = {frozenset((action.job_id, *action.partners)): action.cost for action in starts}
-    pairs = {
-        frozenset((action.job_id, action.partner_id)): Pairing(
-            job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
-        )
-        for action in starts
-        if action.partner_id
-    }
+    costs = group_costs(starts)
     cost = math.fsum(costs.values())
     value = max(costs.values(), default=0.0) if context.objective.is_min_max else cost
     lower_bound = min(value, moment.lower_bound)
@@ -258,7 +203,7 @@ def _valued(moment: Plan, actions: Sequence[Action], context: PlanningContext) -
     return replace(
         moment,
         actions=tuple(actions),
-        pairs=tuple(pairs.values()),
+        pairs=pairings(starts),
         cost=cost,
         objective_value=value,
         lower_bound=lower_bound,

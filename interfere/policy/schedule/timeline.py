@@ -91,7 +91,7 @@ class Timeline:
     def earliest_intervals(self, job: int, device_class: int) -> list[Interval]:
         """When a job could run alone on a class, from its earliest start to its end; empty where it never can.
 
-        There are several intervals only for a job that can be interrupted and that fits into none of its windows.
+        There are several intervals only for a job that can be interrupted where its devices close meanwhile.
         """
         problem = self.problem
         if not problem.may_run_alone[job, device_class]:
@@ -101,11 +101,14 @@ class Timeline:
         may_start = problem.may_start_alone[job, device_class]
         may_start_now = may_start and self.new_devices + gpus <= problem.max_new_devices
         start_s = profile.earliest_start(gpus, work_s, 0.0 if may_start_now else EPSILON_S)
-        if math.isfinite(start_s):
-            return [(start_s, start_s + work_s)]
-        checkpoint_s = float(problem.checkpoint_s[job])
-        intervals = [] if math.isnan(checkpoint_s) else profile.earliest_intervals(gpus, work_s, checkpoint_s)
-        return intervals if may_start_now or not intervals or intervals[0][0] > 0 else []
+        whole = [(start_s, start_s + work_s)] if math.isfinite(start_s) else []
+        closings_s = {until_s for _, until_s in problem.open_intervals[device_class] if until_s < math.inf}
+        if not closings_s or np.isnan(problem.checkpoint_s[job]):
+            return whole
+        parts = profile.earliest_intervals(gpus, work_s, float(problem.checkpoint_s[job]))
+        may_run = bool(parts) and (may_start_now or parts[0][0] > 0)
+        may_run = may_run and closings_s.issuperset(until_s for _, until_s in parts[:-1])
+        return parts if may_run and (not whole or parts[-1][1] < whole[-1][1]) else whole
 
     def may_start_now(self, job: int) -> bool:
         """Whether some class has devices on which a job may start alone at this moment."""
@@ -129,7 +132,14 @@ class Timeline:
 
         Two jobs run at their slowdowns until the first of them ends; larger groups are taken to keep them to the end.
         """
-        members, ends_s = (*group.jobs, *group.hosts), self._ends_of_group(group)
+        members = (*group.jobs, *group.hosts)
+        if len(members) == 1 and not np.isnan(self.problem.checkpoint_s[members[0]]):
+            intervals = self.earliest_intervals(members[0], group.device_class)
+            if len(intervals) > 1 and intervals[0][0] <= 0:  # it starts now and is interrupted
+                self.start_alone(members[0], group.device_class, intervals)
+                self.kept_starts.update(members)
+                return
+        ends_s = self._ends_of_group(group)
         slot = self._slot_of_resident[group.hosts[0]] if group.hosts else self.slots
         last, (old_end_s, end_s) = members[ends_s.index(max(ends_s))], self.occupation_s(group)
         if end_s > old_end_s:

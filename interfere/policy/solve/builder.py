@@ -17,7 +17,7 @@ from interfere.matching.problem import (
     PairBound,
     PlacementProblem,
 )
-from interfere.policy.answer.merge import job_objective_cost
+from interfere.policy.answer.starts import job_objective_cost
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates
 from interfere.policy.costs.group_tables import GroupTable

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.policy.decide import ScopeDecision, decide
+from interfere.policy.schedule.from_context import UNKNOWN_S, estimated_remaining_s
 from interfere.records import (
     ActionKind,
     Device,
@@ -18,6 +19,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
     SolveStatus,
+    Window,
 )
 from tests.tables import TablePredictor, context, resolver
 
@@ -113,6 +115,46 @@ def test_a_job_whose_remaining_time_nobody_knows_is_decided_at_this_moment() -> 
     decision = decided((job("j", 100.0), job("unknown", math.nan)), (device("d0"), device("d1")))
     assert math.isnan(decision.plan.planned_value)
     assert decision.plan.status is SolveStatus.OPTIMAL
+
+
+def test_a_job_that_says_nothing_is_expected_to_take_the_median_of_the_jobs_that_outlast_it() -> None:
+    jobs = [job("new", math.nan), *(job(f"j{k}", s) for k, s in enumerate((10.0, 100.0, 300.0)))]
+    assert estimated_remaining_s(jobs).tolist() == [100.0, 10.0, 100.0, 300.0]
+    assert estimated_remaining_s([job("old", math.nan, attained_s=150.0), *jobs[1:]])[0] == 150.0
+    assert estimated_remaining_s([job("oldest", math.nan, attained_s=900.0), *jobs[1:]])[0] == 900.0
+    assert estimated_remaining_s([job("alone", math.nan)]).tolist() == [UNKNOWN_S]
+
+
+def test_a_short_job_goes_before_one_that_is_expected_to_take_the_median() -> None:
+    """On one device: 10 s, 1,000 s, and a job that says nothing."""
+    waiting = (job("long", 1000.0), job("unknown", math.nan), job("short", 10.0), job("long too", 1000.0))
+    decision = decided(waiting, (device("d0"),), objective=ObjectiveKind.AUTO)
+    assert set(started(decision)) == {"short"}
+    assert all(math.isnan(action.planned_end_s) for action in decision.plan.actions)
+
+
+def test_a_partial_snapshot_is_planned_over_time() -> None:
+    devices = (device("v", "v100", job("r", 5.0)), device("k", "k80"))
+    decision = decided((job("j", 3600.0),), devices, objective=ObjectiveKind.COMPLETION_TIME, partial=True)
+    assert started(decision) == {}
+
+
+def test_a_job_that_can_be_interrupted_is_planned_over_the_windows_of_its_device() -> None:
+    """It runs for 100 s, loses a checkpoint of 10 s, and runs for 60 s when the device opens again."""
+    windows = (Window(from_s=0.0, until_s=100.0), Window(from_s=200.0))
+    waiting = job("j", 150.0, preemptible=True, checkpoint_s=10.0)
+    decision = decided((waiting,), (replace(device("d0"), windows=windows),))
+    (action,) = decision.plan.actions
+    assert (action.planned_start_s, action.planned_end_s) == (0.0, 260.0)
+
+
+def test_more_than_two_jobs_start_together_and_the_others_are_planned_after_them() -> None:
+    jobs = tuple(job(f"j{k}", 100.0, workload="b", elapsed_s=10.0 - k) for k in range(5))
+    decision = decided(jobs, (replace(device("d0"), seats=4),))
+    assert len(started(decision)) == 4
+    (waiting,) = (action for action in decision.plan.actions if not action.places)
+    assert waiting.planned_start_s > 100.0
+    assert decision.plan.chosen_because == "best matching of this moment, then shortest job first"
 
 
 def test_a_pool_a_memory_and_a_cap_filter_places_over_time() -> None:

@@ -94,7 +94,7 @@ def test_the_last_device_is_kept_free_and_the_reason_says_for_whom() -> None:
     assert {action.kind for action in plan.actions} == {ActionKind.WAIT}
     assert plan.actions[0].rule is not None
     assert plan.actions[0].rule.kind is RuleKind.DEVICES_RESERVED
-    assert plan.actions[0].reason == "devices are kept free for loner, which has waited longest"
+    assert plan.actions[0].reason == "devices are kept free for loner, which is overdue"
 
 
 def test_an_end_is_promised_where_nobody_says_how_long_jobs_take() -> None:

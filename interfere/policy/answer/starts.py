@@ -1,0 +1,112 @@
+"""The actions of jobs that start: alone, or beside another job, with the cost and the rule that tells why."""
+
+from collections.abc import Iterable, Sequence
+
+from interfere.policy.context import PlanningContext
+from interfere.policy.rules.predictability import unprofiled_rule
+from interfere.policy.rules.slowdown_caps import latency_rule
+from interfere.policy.rules.text import render
+from interfere.records import NAN, Action, ActionKind, Device, Job, Pairing, Rule, RuleKind
+
+
+def start_alone(
+    job: Job,
+    devices: Sequence[Device],
+    context: PlanningContext,
+    *,
+    cost: float | None = None,
+    rule: Rule | None = None,
+) -> Action:
+    """The start of a job alone; by default with its cost in the objective, and the rule that a device is free."""
+    device = devices[0]
+    if rule is None:
+        profile = context.profile(job, device.type)
+        rule = latency_rule(job, profile) or Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
+        if profile is None:
+            rule = unprofiled_rule(job, device.type)
+    return Action(
+        kind=ActionKind.START_ALONE,
+        job_id=job.id,
+        device_id=device.id,
+        device_ids=gang_device_ids(devices),
+        slowdown=1.0,
+        slowdown_lower=1.0,
+        slowdown_upper=1.0,
+        cost=job_objective_cost(job, 1.0, device.type, context) if cost is None else cost,
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def start_beside(
+    job: Job,
+    devices: Sequence[Device],
+    partner: Job,
+    slowdowns: tuple[float, float],
+    context: PlanningContext,
+    *,
+    interval: tuple[float, float] = (NAN, NAN),
+) -> Action:
+    """The start of a job beside a job that starts or runs on the same devices.
+
+    `slowdowns`: of the job and of its partner; `interval`: of the slowdown of the job. Of a resident partner only the
+    added cost counts.
+    """
+    slowdown, partner_slowdown = slowdowns
+    device_type = devices[0].type
+    cost = job_objective_cost(job, slowdown, device_type, context)
+    cost += job_objective_cost(partner, partner_slowdown, device_type, context)
+    if partner.id in context.residents:
+        cost -= job_objective_cost(partner, 1.0, device_type, context)
+    rule = Rule(
+        kind=RuleKind.LEAST_COST,
+        job_id=job.id,
+        partner_id=partner.id,
+        partner_workload=partner.workload,
+        slowdown=slowdown,
+        partner_slowdown=partner_slowdown,
+    )
+    return Action(
+        kind=ActionKind.START_SHARED,
+        job_id=job.id,
+        device_id=devices[0].id,
+        device_ids=gang_device_ids(devices),
+        partner_id=partner.id,
+        slowdown=slowdown,
+        slowdown_lower=interval[0],
+        slowdown_upper=interval[1],
+        partner_slowdown=partner_slowdown,
+        cost=cost,
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def job_objective_cost(job: Job, slowdown: float, device_type: str, context: PlanningContext) -> float:
+    """What one job costs in the objective at a slowdown on a device type; τ counts as 1 on a type that is not there."""
+    objective, types = context.objective, context.device_types
+    times = context.relative_times([job])[0]
+    stretch = slowdown * (times[types.index(device_type)] if device_type in types else 1.0)
+    return float(objective.constant([job])[0] + objective.rate([job])[0] * stretch)
+
+
+def gang_device_ids(devices: Sequence[Device]) -> tuple[str, ...]:
+    """All devices of a gang; none for a job on one device."""
+    return tuple(device.id for device in devices) if len(devices) > 1 else ()
+
+
+def group_costs(starts: Iterable[Action]) -> dict[frozenset[str], float]:
+    """Ids of the jobs that share devices -> the cost of the group, which every start of a pending job in it repeats."""
+    return {frozenset((action.job_id, *action.partners)): action.cost for action in starts}
+
+
+def pairings(starts: Iterable[Action]) -> tuple[Pairing, ...]:
+    """The pairs among some starts, each once."""
+    pairs = {
+        frozenset((action.job_id, action.partner_id)): Pairing(
+            job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
+        )
+        for action in starts
+        if len(action.partners) == 1
+    }
+    return tuple(pairs.values())
