@@ -12,7 +12,7 @@ one job after the other in order of submission on the same devices (`costs.compl
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from interfere.matching.tolerance import is_proved
+from interfere.matching.problem import is_proved
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.cluster_projection import project_cluster, projected_mean_completion_s, starts_in_order
 from interfere.policy.costs.completion_projection import ProjectedCluster
