@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from interfere.devices import possible_modes
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.modes.advice import advise
+from interfere.policy.modes.outlook import slice_types
 from interfere.policy.modes.questions import JobToAdvise
-from interfere.policy.modes.slices import slice_types
 from interfere.predict.groups import compose_groups, composition_of, total_memory_share
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.protocols import Predictor

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
-from interfere.matching.problem import NOBODY, WAITS, Level, Placement, PlacementProblem
+from interfere.matching.problem import NOBODY, WAITS, Level, Placement, PlacementProblem, is_proved
 from interfere.matching.search import solve_levels
-from interfere.matching.tolerance import is_proved
 from interfere.records import SolveStatus
 from interfere.time_budget import TimeBudget
 

@@ -7,6 +7,7 @@ all groups up to a size are columns and larger ones only in part, with a bound f
 groups are generated from patterns of jobs that differ only in cost, with a bound from the best group of each pattern.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,3 +140,16 @@ def charged(cost: Floats, prices: Prices, earlier: list[Floats]) -> Floats:
         if price:
             cost = cost - price * other
     return cost
+
+
+LEVEL_TOLERANCE = 1e-7  # of the larger of value and bound: as far above its bound as a level may be and count as proved
+
+
+def level_tolerance(value: float, lower_bound: float, share: float = LEVEL_TOLERANCE) -> float:
+    """Return the tolerance in the units of the level; 0 where there is no lower bound."""
+    return share * max(abs(value), abs(lower_bound)) if math.isfinite(lower_bound) else 0.0
+
+
+def is_proved(value: float, lower_bound: float) -> bool:
+    """Whether the value is within the tolerance of its lower bound, so that no better placement matters."""
+    return value - lower_bound <= level_tolerance(value, lower_bound)

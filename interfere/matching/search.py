@@ -15,22 +15,259 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from interfere.matching.bound import dual_bound, feasible_prices
 from interfere.matching.formulation import Formulation
-from interfere.matching.level_search import LevelSearch
+from interfere.matching.pattern_search import PatternSearch, charged_patterns, first_prices
 from interfere.matching.problem import (
+    LEVEL_TOLERANCE,
     WAITS,
+    Floats,
     Ints,
     Level,
     Placement,
     PlacementProblem,
     Prices,
+    level_tolerance,
     reduced_costs,
 )
 from interfere.matching.programs import (
+    LinearAnswer,
+    LinearProgram,
     Restriction,
+    solve_integer_program,
 )
-from interfere.matching.residual import best_columns
+from interfere.matching.residual import best_columns, rounded_columns
+from interfere.matching.rounding import PatternRounding
 from interfere.time_budget import TimeBudget
+
+SCALED_SUM = 1e4  # HiGHS sees the level's sum scaled to this value
+NEGATIVE = 1e-9  # a reduced cost below -NEGATIVE times the level's sum is negative
+NEAR_COLUMNS = (1_000, 6_000, 30_000)  # of an integer program: few improve the placement, all up to the gap prove it
+SHARE_OF_COLUMNS = 0.8  # of the time, to add columns; the rest proves and rounds
+MAX_NODES = (20, 200, 1_000)  # nodes of the integer search tree: keeps the search deterministic and short
+WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
+LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
+LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved: half of all rounds gain less
+
+
+class LevelSearch:
+    """The state of one level's search: incumbent placement, lower bound and dual prices."""
+
+    def __init__(
+        self,
+        formulation: Formulation,
+        place: int,
+        start: Placement,
+        columns: Ints,
+        restriction: Restriction,
+        budget: TimeBudget,
+    ) -> None:
+        """Begin a search; `place` is the index of the level among the levels of the formulation."""
+        self._formulation, self.place, self.restriction, self._budget = formulation, place, restriction, budget
+        self.best, self.value = start, start.value(self.level)
+        self.bound, self.linear_bound = self.level.floor, -np.inf
+        self.prices: Prices | None = None
+        self.columns = columns[restriction.allowed[columns]]
+        self._reduced: Floats = np.zeros(0)
+        self._pattern_search = PatternSearch(formulation, place)
+        self._linear: LinearAnswer | None = None
+
+    @property
+    def problem(self) -> PlacementProblem:
+        """Return the placement problem with all columns generated so far."""
+        return self._formulation.problem
+
+    @property
+    def level(self) -> Level:
+        """Return the level to minimise, with the costs of all columns generated so far."""
+        return self._formulation.levels[self.place]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the incumbent is within the tolerance of the lower bound."""
+        return self.value - self.bound <= self._tolerance
+
+    @property
+    def _tolerance(self) -> float:
+        share = WAITING_TOLERANCE if self.level.is_waiting else LEVEL_TOLERANCE
+        return level_tolerance(self.value, self.bound, share)
+
+    def run(self, *, closes_gap: bool) -> None:
+        """Run the stages of the search until the incumbent is proved or the time budget is spent."""
+        if not self.is_proved and not self._budget.expired:
+            self._generate_columns()
+        if not self.is_proved and not self._budget.expired:
+            self._round()
+        if closes_gap:
+            self._close_gap()
+
+    def _scale(self) -> float:
+        allowed = self.restriction.allowed
+        largest = float(np.max(np.abs(self.level.cost), where=allowed, initial=0.0))
+        return (abs(self.value) or largest or 1.0) / SCALED_SUM
+
+    def _generate_columns(self) -> None:
+        scale = self._scale()
+        program = LinearProgram(self.problem, self.level, self.restriction, scale=scale)
+        if self.problem.patterns is not None and not self.restriction.limits:
+            self._add_first_patterns()
+        program.extend(self.problem, self.level, self.restriction)
+        program.add(np.concatenate([self.columns, self.best.column]))
+        budget = self._budget.share(SHARE_OF_COLUMNS)
+        while True:
+            linear = program.solve(budget)
+            if linear is None:
+                break
+            self._linear, self.columns = linear, program.columns
+            if self._lists_all:  # else only the last prices prove anything worth the time
+                self._take_bound(linear.prices)
+            if np.all(np.abs(linear.x - np.rint(linear.x)) <= 1e-6):
+                self._take(Placement.of_counts(self._counts(np.rint(linear.x))))
+            if self.is_proved or budget.expired:
+                break
+            limit = -NEGATIVE * scale * SCALED_SUM
+            if self.problem.patterns is not None:
+                found = self._pattern_columns(linear.prices, limit, program)
+            else:
+                reduced = reduced_costs(self.problem, self.level.cost, linear.prices, self.restriction.levels)
+                reduced[~self.restriction.allowed] = np.inf
+                found = best_columns(self.problem, reduced, limit)
+            if program.add(found) == 0:
+                break
+        if self._linear is not None and self.problem.cutoffs:
+            self._take_bound(self._linear.prices)
+        if self.problem.patterns is not None:
+            self._pattern_search.price_all(self.restriction)
+            self._take_pattern_bound()
+        self.columns = program.columns
+
+    def _add_first_patterns(self) -> None:
+        """Add the best groups of the patterns at initial prices, which assume equal excess slowdown for all jobs."""
+        prices = first_prices(self.problem, self.level, self.value)
+        found = self._pattern_search.add_columns(prices, self.restriction, np.inf)
+        self.restriction = self.restriction.extended(self._formulation.levels)
+        self.columns = np.union1d(self.columns, found)
+        self._take_pattern_bound()
+
+    def _take_pattern_bound(self) -> None:
+        search = self._pattern_search
+        if search.prices is not None and search.bound > self.linear_bound:
+            self.prices, self.linear_bound = search.prices, search.bound
+            self.bound = max(self.bound, search.bound)
+            self._price_columns()
+
+    @property
+    def _lists_all(self) -> bool:
+        """Whether every possible group is a column of the problem."""
+        return not self.problem.cutoffs and self.problem.patterns is None
+
+    def _pattern_columns(self, linear: Prices, limit: float, program: LinearProgram) -> Ints:
+        """Return columns that could improve the linear program; none where its optimum is close enough to the bound."""
+        search = self._pattern_search
+        found = search.add_columns(linear, self.restriction, limit, near_enough=LINEAR_GAP)
+        self.restriction = self.restriction.extended(self._formulation.levels)
+        program.extend(self.problem, self.level, self.restriction)
+        self._take_pattern_bound()
+        value = dual_bound(self.problem, linear, self.restriction.values)
+        return found[:0] if value - search.bound <= LINEAR_GAP * abs(value) else found
+
+    def _counts(self, x: Floats) -> Ints:
+        counts = np.zeros(len(self.problem.host), dtype=np.int64)
+        counts[self.columns] = x.astype(np.int64)
+        return counts
+
+    def _take_bound(self, prices: Prices) -> None:
+        restriction = self.restriction
+        prices = feasible_prices(self.problem, self.level, prices, restriction.allowed, restriction.levels)
+        bound = dual_bound(self.problem, prices, restriction.values)
+        if bound > self.linear_bound or self.prices is None:
+            self.prices, self.linear_bound = prices, bound
+            self._price_columns()
+            self.bound = max(self.bound, bound)
+
+    def _price_columns(self) -> None:
+        assert self.prices is not None
+        reduced = reduced_costs(self.problem, self.level.cost, self.prices, self.restriction.levels)
+        self._reduced = np.where(self.restriction.allowed, reduced, np.inf)
+
+    def _take(self, placement: Placement) -> None:
+        value = placement.value(self.level)
+        if value < self.value:
+            self.best, self.value = placement, value
+
+    def _round(self) -> None:
+        """Fix the integer part of the linear solution, and solve an integer program over the remaining problem."""
+        if self._linear is None or self.prices is None:
+            return
+        if self.problem.patterns is not None:
+            rounding = PatternRounding(
+                self._formulation,
+                self.place,
+                self._pattern_search,
+                self.restriction,
+                self._budget,
+                value=self.value,
+                scale=self._scale(),
+            )
+            rounded = rounding.placement(self._linear.columns, self._linear.x, self._linear.prices)
+            self.restriction = self.restriction.extended(self._formulation.levels)
+            self._price_columns()
+            if rounded is not None:
+                self._take(rounded)
+            return
+        self._price_columns()
+        rounded = rounded_columns(
+            self.problem,
+            self.level,
+            self.restriction,
+            self._linear.columns,
+            self._linear.x,
+            self._reduced,
+            scale=self._scale(),
+            budget=self._budget,
+        )
+        if rounded is not None:
+            self._take(rounded)
+
+    def _close_gap(self) -> None:
+        """Solve integer programs over the columns that a better placement could use, a small set of columns first."""
+        if len(self.problem.host) > LARGE:
+            self._budget = self._budget.share(SHARE_OF_CLOSING)
+        if self._budget.expired or self.prices is None or self.is_proved:
+            return
+        if self.problem.patterns is not None:
+            gap = self.value - self.linear_bound
+            costs = charged_patterns(self.level, self.prices, self.restriction)
+            reduced = self._formulation.reduced_costs_of_patterns(costs, self.prices)
+            limit = gap + self._tolerance
+            self._formulation.add_best(reduced, limit, costs, self.prices, most=NEAR_COLUMNS[0])
+            self.restriction = self.restriction.extended(self._formulation.levels)
+            self._price_columns()
+        for most, nodes in zip(NEAR_COLUMNS, MAX_NODES, strict=True):
+            if self.prices is None or self.is_proved or self._budget.expired:
+                return
+            gap = self.value - self.linear_bound
+            near = np.flatnonzero(self._reduced <= gap + self._tolerance)
+            complete = len(near) <= most
+            if not complete:
+                near = near[np.argpartition(self._reduced[near], most)[:most]]
+            placement, bound = solve_integer_program(
+                self.problem,
+                self.level,
+                self.restriction,
+                np.union1d(near, self.best.column),
+                scale=self._scale(),
+                budget=self._budget,
+                start=self.best,
+                max_nodes=nodes if not complete else 50 * nodes,
+            )
+            if placement is not None:
+                self._take(placement)
+            if complete:
+                if self._lists_all:
+                    self.bound = max(self.bound, min(bound, self.value))
+                return
+
 
 # Groups of one or two of each job class that the first linear program has: the cheapest, and some at random. Many jobs
 # are cheapest beside the same few; without the others the prices are far off, and more rounds and columns follow.

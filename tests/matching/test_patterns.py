@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.matching import level_search
+from interfere.matching import search
 from interfere.matching.formulation import Formulation
 from interfere.matching.insertion import groups_of, placement_of_groups
 from interfere.matching.patterns import PatternCosts, PatternPricing, Patterns
@@ -16,9 +16,9 @@ from interfere.matching.problem import (
     Level,
     Placement,
     PlacementProblem,
+    is_proved,
 )
 from interfere.matching.search import solve_levels
-from interfere.matching.tolerance import is_proved
 from interfere.matching.verify import verify_levels
 from interfere.time_budget import UNLIMITED
 
@@ -88,7 +88,7 @@ class PatternProblem:
 
 
 def test_groups_of_patterns_are_found_as_if_all_were_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level_search, "LINEAR_GAP", 0.0)
+    monkeypatch.setattr(search, "LINEAR_GAP", 0.0)
     proved = 0
     for seed in range(20):
         small = PatternProblem(seed)

@@ -18,10 +18,10 @@ from interfere.matching.problem import (
     PairBound,
     Placement,
     PlacementProblem,
+    is_proved,
 )
 from interfere.matching.programs import LinearProgram, Restriction
 from interfere.matching.search import solve_levels
-from interfere.matching.tolerance import is_proved
 from interfere.matching.verify import verify_levels
 from interfere.time_budget import UNLIMITED
 

@@ -6,6 +6,7 @@ what the jobs do one after the other. 4. The expected gain from knowing each mod
 would then be.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from interfere.devices import possible_modes
 from interfere.policy.modes.outlook import GroupPredictor, ModeScenarios, outlook_of
 from interfere.policy.modes.questions import JobToAdvise
-from interfere.policy.modes.text import render_recommendation
 from interfere.records import NAN
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import (
@@ -174,3 +174,27 @@ def _most_useful_first(outlooks: Sequence[ModeOutlook]) -> tuple[ModeMeasurement
     measurements = dict.fromkeys(each for outlook in outlooks for each in outlook.measure)
     gain_first = sorted(measurements, key=lambda each: -np.nan_to_num(each.expected_gain))
     return tuple(gain_first)
+
+
+def render_recommendation(recommendation: ModeRecommendation) -> str:
+    """Return the recommendation as one sentence for a person."""
+    mode, other = recommendation.mode, recommendation.other_mode
+    throughput, than = f"{recommendation.throughput:.2f}", f"{recommendation.other_throughput:.2f}"
+    misses = recommendation.miss_probability
+    risk = "" if math.isnan(misses) else f"; the largest probability of a missed latency target is {misses:.2f}"
+    match recommendation.kind:
+        case ModeReasonKind.HIGHEST_THROUGHPUT:
+            beside = f", {than} under {other}" if other else ""
+            return f"{mode}: relative throughput {throughput}{beside}, 1 one after the other{risk}"
+        case ModeReasonKind.ONLY_KNOWN_MODE:
+            return f"{mode}, the only mode of which anything is known: relative throughput {throughput}{risk}"
+        case ModeReasonKind.SHARING_LOSES:
+            return f"run the jobs one after the other: {than} under {other}, the best known mode, is no gain"
+        case ModeReasonKind.TARGETS_EXCLUDE_MODES:
+            return (
+                f"run the jobs one after the other: {other} would break a latency target with probability {misses:.2f}"
+            )
+        case ModeReasonKind.DOES_NOT_FIT:
+            return "run the jobs one after the other: together the jobs do not fit the memory of the device"
+        case ModeReasonKind.NOTHING_KNOWN:
+            return "nothing is known of any mode: measure one of those listed"

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.matching.problem import WAITS, Placement, PlacementProblem
+from interfere.matching.problem import WAITS, Placement, PlacementProblem, is_proved
 from interfere.matching.search import Solution, solve_levels
-from interfere.matching.tolerance import is_proved
 from interfere.matching.verify import broken_limits, verify_levels
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import LevelKind, PlanLevel

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from interfere.policy.modes.advice import advise
-from interfere.policy.modes.outlook import GroupPredictor
+from interfere.policy.modes.outlook import STEP_TIME_ERROR, GroupPredictor, best_assignment, even_partition, partitions
 from interfere.policy.modes.questions import JobToAdvise, slowdown_scenarios
-from interfere.policy.modes.slices import STEP_TIME_ERROR, best_assignment, even_partition, partitions
 from interfere.records import JobProfile, Prediction, Source
 from interfere.records.mode_advice import (
     ModeAdvice,
