@@ -82,7 +82,7 @@ class Score:
 
     @property
     def mean_waiting_s(self) -> float:
-        """Mean time that a job does not spend on devices."""
+        """Mean time of a job from arrival to end during which the job is on no device."""
         return _mean(self.completion_s - self.running_s)
 
     @property

@@ -126,7 +126,7 @@ class Comparison:
 
 
 def with_references(schedulers: Sequence[SchedulerRecord]) -> tuple[SchedulerRecord, ...]:
-    """Return the schedulers, each after its references: without sharing, and with two seats."""
+    """Return the schedulers, each preceded by those it is compared with: without sharing, and with two seats."""
     found = (each for record in schedulers for each in (record.unshared, record.in_pairs, record) if each is not None)
     return tuple(dict.fromkeys(found))
 

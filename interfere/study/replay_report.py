@@ -172,7 +172,8 @@ def _satisfaction(line: Line) -> float:
 
 
 def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Return the lines of schedulers with more than two seats, of the same with two seats, and of the same unshared."""
+    """Return the lines of schedulers with more than two seats, and of the same schedulers with two seats and without
+    sharing."""
     seated = [line.scheduler for line in lines if line.scheduler.seats > DEFAULT_SEATS]
     shown = {one for scheduler in seated for one in (scheduler, scheduler.two_seats, scheduler.unshared)}
     return tuple(line for line in lines if line.scheduler in shown)

@@ -115,9 +115,9 @@ class ReplayResult:
 
 @dataclass(slots=True)
 class StreamState:
-    """One stream during a replay. Sharing modes read it and never write it.
+    """The state of one stream during a replay, which kernel schedulers read and never change.
 
-    Its head is the oldest kernel that is launched and not complete.
+    The head of a stream is its oldest kernel that is launched and not complete.
     """
 
     index: int

@@ -7,10 +7,16 @@ other folds. On eight programs of which 12, 20 or 28 of 36 pairs were measured t
 
 and after the 12 pairs that the belief itself chose .021, .028 and .021: neither alone is good in all cases. The
 combination is stored as corrections of the champion, so that lists, matrices and exported graphs give these numbers.
+
+Combination: a weighted mean of log slowdowns, with the intervals of the mixture. Weights are inverse to mean squared
+errors (Bates & Granger 1969, "The combination of forecasts"). The variance of a mixture of two with weights w and 1 - w
+is their mean variance plus w (1 - w) times their squared difference; the variance of the model's prediction of a pair
+is taken to be that of the belief.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +25,10 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.pair_intervals import PairIntervals
 from interfere.predict.transfer.pair_belief import LOWER, UPPER
-from interfere.training.beliefs.combination import belief_weight, combined_quantiles
-from interfere.training.beliefs.rescoring import with_predictions
 from interfere.training.beliefs.table_belief import TableBelief, job_places
 from interfere.training.dataset import Dataset, PairRows, speed
 from interfere.training.evaluation.candidates import HELD_OUT, TRAINING_SPLITS, Candidates, held_out_scores
-from interfere.training.evaluation.cross_validation import LEVELS, Evaluation
+from interfere.training.evaluation.cross_validation import LEVELS, Evaluation, FoldTests, scored_evaluation
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.believed import with_corrections
 from interfere.training.models.completed import FittedCompleted, completion_of_model, encoded_workloads
@@ -33,6 +37,25 @@ from interfere.training.models.protocols import FittedModel
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 INTERVAL = (LOWER, 0.5, UPPER)
+
+
+def belief_weight(belief_error: Floats, model_error: Floats) -> float:
+    """Return the belief's weight from both errors on equal rows, float64[t] each; one half where neither errs."""
+    belief, model = float((belief_error**2).mean()), float((model_error**2).mean())
+    return model / (belief + model) if belief + model > 0 else 0.5
+
+
+def combined_quantiles(levels: Sequence[float], believed: Floats, predicted: Floats, weight: Floats) -> Floats:
+    """Return float64[q, ...]: quantiles of the mixture's log slowdown at `levels`, which must include the median 0.5.
+
+    `believed` float64[q, ...] are the belief's quantiles; `predicted` and `weight` float64[...] are the model's median
+    and the weight of the belief.
+    """
+    median = believed[levels.index(0.5)]
+    together = weight * median + (1.0 - weight) * predicted
+    between = np.sqrt(weight * (1.0 - weight)) * np.abs(median - predicted)
+    deviation = np.array([NormalDist().inv_cdf(level) for level in levels]).reshape(-1, *[1] * median.ndim)
+    return np.asarray(together + np.sign(deviation) * np.hypot(believed - median, deviation * between))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +167,24 @@ def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight
     for evaluation in candidates.champion_evaluations:
         believed, predicted = answers[evaluation.split], evaluation.predicted_log
         lower, median, upper = combined_quantiles(INTERVAL, believed, predicted, np.full(len(predicted), weight))
-        own[evaluation.split] = with_predictions(candidates.dataset, evaluation, lower, median, upper)
+        tests = FoldTests(
+            predicted_log=np.where(np.isfinite(median), median, predicted),
+            novelty=evaluation.novelty,
+            partners=evaluation.partners,
+            subject=evaluation.subject,
+            has_inputs=np.ones(len(predicted), dtype=bool),  # a champion is no baseline
+        )
+        hides = [fold.hides for fold in evaluation.folds]
+        own[evaluation.split] = scored_evaluation(
+            candidates.dataset,
+            evaluation.split,
+            evaluation.model,
+            evaluation.index,
+            evaluation.fold,
+            tests,
+            hides,
+            ends=(lower, upper),
+        )
     name = candidates.champion
     return replace(
         candidates,

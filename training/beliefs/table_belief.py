@@ -42,7 +42,7 @@ class TableBelief:
         return np.asarray(between & (dataset.domain == self.domain(dataset)) & ~dataset.aligned)
 
     def after(self, dataset: Dataset) -> PairBelief:
-        """Return the posterior belief after the dataset's rows."""
+        """Return the belief that the dataset's rows of this table lead to."""
         rows = dataset.take(self.rows(dataset)).latest_rows()
         names = zip(rows.rows.victim.tolist(), rows.rows.neighbour.tolist(), strict=True)
         pairs = [(dataset.workloads[victim - 1], dataset.workloads[neighbour - 1]) for victim, neighbour in names]

@@ -25,7 +25,7 @@ from interfere.errors import UnfitError
 from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
 from interfere.study.engine import Document, Runner
 from interfere.training.baselines import Baseline, FittedRule
-from interfere.training.dataset import Dataset, PairRows, speed
+from interfere.training.dataset import Dataset, PairRows, RowColumns, speed
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset
@@ -298,12 +298,12 @@ def predict_fold(validations: Sequence[CrossValidation], task: FoldTask) -> Docu
     return {name: asdict(_predict_fold(dataset, fold, model)) for name, model in fitted.items()}
 
 
-def _fold_tests(document: Document) -> dict[str, "_FoldTests"]:
+def _fold_tests(document: Document) -> dict[str, "FoldTests"]:
     """Return the predictions in a document of `predict_fold`. Raises the UnfitError that the document describes."""
     if UNFIT in document:
         what, value, remedy = document[UNFIT]
         raise UnfitError(what, value=value, remedy=remedy)
-    return {name: _FoldTests(**arrays) for name, arrays in document.items()}
+    return {name: FoldTests(**arrays) for name, arrays in document.items()}
 
 
 def fit_all(
@@ -325,7 +325,7 @@ def _with_fitted_gp(
     dataset: Dataset,
     seed: int,
 ) -> FittedCompleted | None:
-    """Return the ensemble around the Gaussian process that is among `fitted`.
+    """Return the fitted ensemble `model` around the Gaussian process that is in `fitted` already.
 
     None for a model that is no ensemble, and where that Gaussian process is missing.
     """
@@ -338,48 +338,63 @@ def _with_fitted_gp(
     return FittedCompleted(inner=model.inner.combine(gp.inner, trees), completion=gp.completion)
 
 
-def assemble_evaluation(validation: CrossValidation, name: str, tests: Sequence["_FoldTests"]) -> Evaluation:
+def assemble_evaluation(validation: CrossValidation, name: str, tests: Sequence["FoldTests"]) -> Evaluation:
     """Return the scored evaluation of one model from its predictions for the tests of every fold."""
-    # 1. Pool the predictions for the test rows of each fold.
-    dataset, split, split_folds = validation.dataset, validation.split, validation.folds
-    index = np.concatenate([fold.test for fold in split_folds])
-    fold_index = np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds])
-    predicted_log = np.concatenate([test.predicted_log for test in tests])
-    novelty = np.concatenate([test.novelty for test in tests])
-    partners = np.concatenate([test.partners for test in tests])
+    index = np.concatenate([fold.test for fold in validation.folds])
+    fold = np.repeat(np.arange(len(validation.folds)), [len(fold.test) for fold in validation.folds])
+    hides = [fold.hides for fold in validation.folds]
+    return scored_evaluation(
+        validation.dataset, validation.split, name, index, fold, FoldTests.concatenated(tests), hides
+    )
 
-    # 2. Calibrate the intervals of each fold on the residuals of the others.
-    low, high = cross_fold_interval(dataset, index, predicted_log, fold_index, novelty=novelty, partners=partners)
-    interval = PredictionInterval(low=low, high=high, subject=np.concatenate([test.subject for test in tests]))
 
-    # 3. Score. Where the folds test different unseen jobs, only predictions of one fold may be ranked together.
-    rows = scored_rows(dataset, index, predicted_log, fold_index, unlike_folds=split in SPLITS_OF_UNLIKE_FOLDS)
+def scored_evaluation(
+    dataset: Dataset,
+    split: str,
+    model: str,
+    index: Ints,
+    fold: Ints,
+    tests: "FoldTests",
+    hides: Sequence[str],
+    ends: tuple[Floats, Floats] | None = None,
+) -> Evaluation:
+    """Return the evaluation of the predictions of all folds, with scores. `hides`: what each fold hides.
+
+    The interval of a test is calibrated on the residuals of the other folds, unless the test has `ends` (low, high).
+    """
+    # 1. Calibrate the intervals of each fold on the residuals of the others.
+    novelty, partners, predicted_log = tests.novelty, tests.partners, tests.predicted_log
+    low, high = cross_fold_interval(dataset, index, predicted_log, fold, novelty=novelty, partners=partners)
+    if ends is not None:
+        low, high = (np.where(np.isfinite(own), own, other) for own, other in zip(ends, (low, high), strict=True))
+    # 2. Score. Where the folds test different unseen jobs, only predictions of one fold may be ranked together.
+    rows = scored_rows(dataset, index, predicted_log, fold, unlike_folds=split in SPLITS_OF_UNLIKE_FOLDS)
     return Evaluation(
         split=split,
-        model=name,
-        scores=score(rows, interval),
+        model=model,
+        scores=score(rows, PredictionInterval(low=low, high=high, subject=tests.subject)),
         index=index,
-        fold=fold_index,
+        fold=fold,
         predicted_log=predicted_log,
         novelty=novelty,
         partners=partners,
-        subject=interval.subject,
+        subject=tests.subject,
         folds=tuple(
-            FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(rows.take(fold_index == k)))
-            for k, fold in enumerate(split_folds)
+            FoldScore(hides=hidden, rows=int((fold == k).sum()), mae=mae(rows.take(fold == k)))
+            for k, hidden in enumerate(hides)
         ),
         per_device=mae_per_device(dataset, index, rows),
         selectivity=selectivity(
             abstention_score(novelty, predicted_log),
             np.abs(speed(rows.measured_log) - speed(predicted_log)),
         ),
-        stand_in=float(1 - np.concatenate([test.has_inputs for test in tests]).mean()),
+        stand_in=float(1 - tests.has_inputs.mean()),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FoldTests:
-    """Predictions for the test rows of one fold; one entry per test in every array."""
+class FoldTests(RowColumns):
+    """The predictions of one model for the test rows of one or more folds, with one entry per test."""
 
     predicted_log: Floats
     novelty: Floats
@@ -388,9 +403,9 @@ class _FoldTests:
     has_inputs: NDArray[np.bool_]  # False where a baseline predicts the mean instead
 
 
-def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedRule) -> _FoldTests:
+def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedRule) -> FoldTests:
     rows = dataset.rows.take(fold.test)
-    return _FoldTests(
+    return FoldTests(
         predicted_log=model.predict(rows),
         novelty=model.novelty(rows) if isinstance(model, NoveltyModel) else np.zeros(len(rows)),
         partners=partners_of_tests(dataset, fold),

@@ -215,7 +215,7 @@ def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_])
 
 
 def _one_sided(rows: Dataset, deviation: Floats) -> str:
-    """Return that nearly all victims lie on one side of the champion's predictions, with figures; "" where they do not.
+    """Return a sentence, with figures, where nearly all victims lie on one side of the champion's predictions; else "".
 
     `rows` are pairs that the champion was not fitted on; `deviation` is log label - log prediction, float64[p].
     """

@@ -220,7 +220,8 @@ def _add_matching_costs(total: Floats, workloads: Ints, rows: PairedPredictions)
 
 
 def _queues(count: int) -> list[Ints]:
-    """Return the sets of jobs that are matched: all jobs, and random halves where these allow several matchings."""
+    """Return the index arrays of the jobs to match: all jobs, and random halves of them where a half allows several
+    matchings."""
     rng = np.random.default_rng([count, 43])
     halves = RANDOM_HALVES if count >= MIN_JOBS_FOR_HALVES else 0
     return [np.arange(count), *(np.sort(rng.permutation(count)[: count // 2]) for _ in range(halves))]

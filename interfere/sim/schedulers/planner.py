@@ -80,7 +80,8 @@ class ServerPlanner:
         ledger: ScopeLedger | None = None,
         promise_deadlines: bool = False,
     ) -> ScopeDecision:
-        """Return one decision of the server. Without a ledger, no promise outlives the decision."""
+        """Return one decision of the server on the pending jobs and devices. Without a ledger, promises end with the
+        decision."""
         self.decisions += 1
         settings = self.settings
         limits = Limits.of(

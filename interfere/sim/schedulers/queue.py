@@ -85,10 +85,11 @@ class QueueScheduler:
     def _start_jobs(
         self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
     ) -> tuple[list[Start], list[JobState]]:
-        """Return the starts, and the blocked jobs: those that found no free devices which they may take.
+        """Return the starts, and the blocked jobs, for which there are no free devices that they may take.
 
-        `sharing` is offered the blocked jobs: without backfill one by one, until one of them finds no host, which ends
-        the search; with backfill all together, so that none delays the first of them where it has a reservation.
+        Blocked jobs are offered to `sharing`. Without backfill they are offered one by one, and the search ends at the
+        first job without a host. With backfill they are offered all together, so that none delays the first of them
+        where it has a reservation.
         """
         is_strict = self.backfill is Backfill.NONE
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)

@@ -94,7 +94,7 @@ class Host:
 
     @property
     def residents(self) -> tuple[JobState, ...]:
-        """All jobs that a guest would join."""
+        """The jobs on the devices, which a guest would run beside."""
         return (self.state, *self.others)
 
 
@@ -115,8 +115,8 @@ class GuestPlacement(Protocol):
 
 
 def running_hosts(cluster: Cluster) -> list[Host]:
-    """Return the running jobs with a free seat: jobs without a partner, or groups where devices have more than two
-    seats."""
+    """Return the running jobs that a guest may join: jobs without a partner; with more than two seats, groups with a
+    free seat."""
     groups = cluster.groups_with_a_seat() if cluster.seats > DEFAULT_SEATS else zip(cluster.unshared_jobs())
     return [
         Host(state=first, device_ids=first.device_ids, device_type=first.devices[0].device.type, others=tuple(others))
