@@ -83,12 +83,12 @@ class FeatureEncoder:
 
     @cached_property
     def job_names(self) -> tuple[str, ...]:
-        """Names of the F job columns."""
+        """The names of the F columns of a job."""
         return job.COLUMNS
 
     @cached_property
     def pair_names(self) -> tuple[str, ...]:
-        """Names of the f = 2F + 22 pair columns."""
+        """The names of the f = 2F + 22 columns of a pair."""
         return (
             *(f"victim_{name}" for name in job.COLUMNS),
             *(f"neighbour_{name}" for name in job.COLUMNS),

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all: a file appears under its name only when it is complete."""
+"""Writes files as a whole or not at all: a file appears under its name only when it is complete."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Say where interfere runs from, and the pip command that adds an extra to this very installation."""
+"""Where interfere is installed, and the pip command that adds an extra to this installation."""
 
 import shlex
 import tomllib

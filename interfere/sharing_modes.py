@@ -1,9 +1,9 @@
-"""Sharing modes: how the jobs of one device share it, and what follows from each.
+"""Sharing modes: how the jobs of one device share it, with the properties of each mode.
 
-A new mode is one member of `SharingMode` with its properties, and one value of `SharingMode` in `policy.proto`. Nothing
-else lists the modes; code that treats some of them differently asks a property.
+A new mode is one member of `SharingMode` with its properties, and one value of `SharingMode` in `policy.proto`. No
+other code lists the modes; code that treats some modes differently asks for a property.
 
-Law: a mode is a string, so tables, stored rows and JSON documents hold its word.
+Law: a mode is a string, so tables, stored rows and JSON documents contain its word.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,10 @@
-"""How long a decision may take, and whether anybody still waits for it: the one place where decisions read the clock.
+"""The time limit of a decision, and whether its caller still waits: the only module where decisions read the clock.
 
-The budget is CPU time of the thread that plans, so that a busy machine does not make plans worse; a caller's own
-deadline is wall time and ends the decision too. Law: an unlimited budget never reads a clock, so a decision with one is
-a pure function of what it is given. An interrupted decision gives no answer at all.
+The budget is CPU time of the planning thread, so that a busy machine does not make plans worse. A caller's own deadline
+is wall time, and ends the decision too.
+
+Law: an unlimited budget never reads a clock, so a decision with an unlimited budget is a pure function of its inputs.
+An interrupted decision gives no answer.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The time left of work that is made of many tasks, and the line of progress that says it.
+"""The time left for work made of many tasks, and the line of progress that shows it.
 
-A line reads `m:ss left · text`, whatever stands before it. Programs that start a command read it from the command's
-standard error.
+The line reads `m:ss left · text`, possibly after other text. Programs that start a command read the line from the
+command's standard error.
 """
 
 import re

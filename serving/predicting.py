@@ -1,4 +1,4 @@
-"""Predictions as clients ask for them: pairs that may abstain, groups, whole matrices; and advice on sharing modes.
+"""Answers to prediction requests: pairs that may abstain, groups, whole matrices, and advice on sharing modes.
 
 Law: an answer is made from one `ServedState`, and leaves nothing of the request behind.
 """

@@ -1,9 +1,10 @@
 """The catalogue of profiles that jobs are predicted from: shipped with the model, or registered.
 
-What the sources of a workload say on one device type is combined fact by fact (`interfere.data.facts`).
-Law 1: the combined profile of a workload stays the same object until one of its sources speaks again, so that the
-predictor's cache of encoded jobs is hit.
-Law 2: equal profiles in equal order give an equal catalogue, however they came: a restart changes no answer.
+The profiles of a workload on one device type, from all sources, are combined fact by fact (`interfere.data.facts`).
+
+Law 1: the combined profile of a workload stays the same object until one of its sources reports a new profile, so that
+the predictor's cache of encoded jobs is hit. Law 2: equal profiles in equal order give an equal catalogue, also after a
+restart.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from functools import cached_property
 
 from interfere.data.facts import combine_facts
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.records import NAN, Job, JobProfile, JobRef, ProfileSummary
+from interfere.records import Job, JobProfile, JobRef, ProfileSummary
 
 # Profiles of one workload on one device type that are kept: jobs may still name the ids of older ones.
 MAX_VERSIONS = 8
@@ -193,16 +194,7 @@ class ProfileCatalogue:
         """Return a summary of each profile, oldest first, then of each unusable profile. Empty filters match all
         profiles."""
         set_aside = (
-            ProfileSummary(
-                profile_id=profile_id,
-                workload="",
-                device_type="",
-                source="",
-                step_time_s=NAN,
-                newest=False,
-                registered=True,
-                problem=problem,
-            )
+            ProfileSummary(profile_id=profile_id, registered=True, problem=problem)
             for profile_id, problem in self.problems.items()
             if not workload and not device_type
         )

@@ -1,7 +1,7 @@
-"""What a request must satisfy before anything is computed: sizes, no contradiction, known profiles.
+"""Checks of a request before anything is computed: sizes, contradictions, known profiles.
 
-A model that predicts pair by pair states how many distinct pairs it may be asked about (`matrix_limit`). Jobs of one
-workload, or of one profile id, are one job to the model; device types and modes have pairs of their own.
+A model that predicts pair by pair limits the number of distinct pairs in a request (`matrix_limit`). Jobs with the same
+workload or profile id count as one job; each device type and sharing mode has its own pairs.
 """
 
 from collections.abc import Callable, Iterable, Mapping

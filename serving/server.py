@@ -1,4 +1,4 @@
-"""Composes the server from its settings: the only place where encoder, model, store and gRPC meet."""
+"""Starts the server from its settings: the only module that connects encoder, model, store and gRPC."""
 
 import faulthandler
 import logging
@@ -28,8 +28,7 @@ from interfere.serving.calls.listening import (
 )
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
-from interfere.serving.models.archive import ModelArchive
-from interfere.serving.models.host import ModelHost, ModelWatch
+from interfere.serving.models.host import ModelArchive, ModelHost, ModelWatch
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model

@@ -1,7 +1,7 @@
-"""The core of the server: what answers are made from, and the one writer that changes it. It knows no gRPC.
+"""The core of the server: the state that answers are computed from, and the one writer that changes the state. No gRPC.
 
-Law 1: whatever was acknowledged is on disk, and a restart forgets nothing.
-Law 2: one change at a time; each publishes a new `ServedState` as a whole, and no reader waits for it.
+Law 1: all acknowledged input is on disk, and a restart forgets nothing. Law 2: one change at a time; each change
+publishes a new `ServedState` as a whole, and no reader waits for it.
 """
 
 import logging
@@ -40,8 +40,7 @@ from interfere.records import (
 )
 from interfere.records.checks import Inspection
 from interfere.records.served_model import scores_of
-from interfere.serving.decisions import DecisionMaker
-from interfere.serving.explaining import explain
+from interfere.serving.decisions import DecisionMaker, explain
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
@@ -54,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class PolicyCore:
-    """Answers from the present state and changes it. Thread-safe: readers never wait for the one writer."""
+    """Answers from the present state and changes that state. Thread-safe: readers never wait for the one writer."""
 
     def __init__(
         self,
@@ -66,8 +65,8 @@ class PolicyCore:
         max_log_entries: int = 10_000_000,
         learns_beside: bool = False,
     ) -> None:
-        """Serve a model. `time_budget_s`: default for decisions without one. `max_log_entries`: length of the log that
-        is kept.
+        """Serve a model. `time_budget_s`: budget of decisions whose limits name none. `max_log_entries`: largest number
+        of log entries that are kept.
 
         `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
@@ -88,9 +87,10 @@ class PolicyCore:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> tuple[Plan, ServedState] | None:
-        """Return the decision for a snapshot, and the state that it was made from.
+        """Return the decision for a snapshot, and the state that the decision was made from.
 
-        A decision with an id is stored under this id. Returns None when the snapshot is only validated.
+        A decision about a snapshot with an id is stored under this id. Returns None when the snapshot is only
+        validated.
         """
         state = self.state
         check_snapshot(snapshot, state.profiles)
@@ -169,7 +169,7 @@ class PolicyCore:
     # --- the model --------------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:
-        """Serve another model from the next call on. It learns the observations again in the background, while calls go
+        """Serve another model from the next call on. The new model first learns the observations again, while calls go
         on."""
         known = self._state.profiles
         profiles = self._stored_catalogue(model)
@@ -185,7 +185,8 @@ class PolicyCore:
         self._metrics.set_model_version(self._state.version)
 
     def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
-        """Return the catalogue of a model's own and the stored profiles. Profiles of `before` stay the same objects."""
+        """Return the catalogue of the model's own and the stored profiles. Profiles in the earlier catalogue `before`
+        stay the same objects."""
         catalogue = model.catalogue(self._store.profiles, before)
         self._metrics.set("interfere_quarantined_profiles", len(catalogue.problems))
         for profile_id, problem in catalogue.problems.items():
@@ -193,7 +194,8 @@ class PolicyCore:
         return catalogue
 
     def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
-        """Return the state that a model learns from the log. From now on, the evictions of its cache are counted."""
+        """Return the ledger of the observations as a model learned them. The evictions of the model's cache are counted
+        from now on."""
         model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
         return ObservationLedger(
             model.untaught,
@@ -236,9 +238,9 @@ class PolicyCore:
         return self._observed.log(at, limit)
 
     def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        """Learn the entries that another process wrote to the store, at least up to `last_sequence`.
+        """Learn the entries that another process wrote to the store, at least up to entry `last_sequence`.
 
-        `relearning`: that process learns the log again; the present model answers until it has stored the result.
+        `relearning`: the other process learns the log again; the present model answers until the result is stored.
         """
         with self._writing:
             before, profiles = self._state.profiles, None

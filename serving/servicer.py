@@ -1,7 +1,7 @@
 """The gRPC service: each method converts the request, asks the core, and converts the answer.
 
-Decisions are computed in a worker process, where there is one, everything else by the server itself. Law: who computes
-an answer changes nothing in it, because a worker is a replica of the core on the same store.
+Decisions are computed in a worker process, where there is one, and everything else by the server process. Law: both
+give the same answer, because a worker is a replica of the core on the same store.
 """
 
 from typing import Any
@@ -18,8 +18,7 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.workers.pool import WorkerPool
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire import predictions
-from interfere.wire.converter import from_proto, report_from_proto, to_proto
+from interfere.wire.converter import from_proto, pair_answer_to_proto, report_from_proto, to_proto
 
 Context = grpc.ServicerContext
 
@@ -35,12 +34,11 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
         """Predict the slowdowns of ordered pairs."""
         answer = predict_pairs(self._core.state, from_proto(PairQuery, request))
-        return predictions.pair_answer_to_proto(answer, columnar=request.columnar)
+        return pair_answer_to_proto(answer, columnar=request.columnar)
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
         """Predict the slowdowns of all victims beside all neighbours."""
-        answer = predict_matrix(self._core.state, from_proto(MatrixQuery, request))
-        return predictions.matrix_answer_to_proto(answer)
+        return to_proto(predict_matrix(self._core.state, from_proto(MatrixQuery, request)), pb.PredictMatrixResponse)
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """Return one decision."""

@@ -1,4 +1,4 @@
-"""What every answer is made from: one model, one catalogue of profiles, one state of learning. Nothing in it changes.
+"""The immutable state that every answer is computed from: one model, one catalogue of profiles, one learned state.
 
 Law: a call reads one `ServedState` once and answers from it alone, so that no answer mixes two models or two states.
 One writer replaces the state as a whole; readers never wait for it.

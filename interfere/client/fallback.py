@@ -28,7 +28,6 @@ from interfere.records import (
     RankQuery,
     Snapshot,
     SolveStatus,
-    Source,
 )
 
 
@@ -56,20 +55,12 @@ class AloneFallback:
         """Abstain for every pair."""
         n = len(query.jobs)
         pairs = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
-        absent = np.full(len(pairs), np.nan)
         indices = np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2)
         return PairAnswer(
             victim=indices[:, 0],
             neighbour=indices[:, 1],
             further=tuple(pair[2:] for pair in pairs) if any(len(pair) > 2 for pair in pairs) else (),
-            prediction=Prediction(
-                median=absent,
-                lower=absent,
-                upper=absent,
-                feasibility=absent,
-                source=(Source.ABSTAINED,) * len(pairs),
-                reason=(_reason(error),) * len(pairs),
-            ),
+            prediction=Prediction.abstaining([_reason(error)] * len(pairs)),
             model_version="",
             device_type=query.device_type,
         )

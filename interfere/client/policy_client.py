@@ -43,7 +43,6 @@ from interfere.records.mode_advice import ModeAdvice
 from interfere.sharing_modes import SharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from interfere.wire import predictions
 from interfere.wire.converter import from_proto, to_proto
 from interfere.wire.errors import error_from_status
 
@@ -142,7 +141,7 @@ class PolicyClient:
         request = to_proto(query, pb.PredictSlowdownsRequest)
         request.columnar = True  # a server that does not know it answers with messages
         return self._with_fallback(
-            lambda: predictions.pair_answer_from_proto(self._call(self._stub.PredictSlowdowns, request)),
+            lambda: self._ask("PredictSlowdowns", request, PairAnswer),
             lambda fallback, error: fallback.predict(query, error),
         )
 
@@ -171,8 +170,7 @@ class PolicyClient:
             device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )
-        answer = self._call(self._stub.PredictMatrix, to_proto(query, pb.PredictMatrixRequest))
-        return predictions.matrix_answer_from_proto(answer)
+        return self._ask("PredictMatrix", query, MatrixAnswer)
 
     def advise_mode(
         self,

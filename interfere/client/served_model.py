@@ -1,4 +1,4 @@
-"""Which model a running server serves, and whether it took one that was just published."""
+"""The model that a running server serves, and whether the server took a newly published one."""
 
 import time
 from pathlib import Path

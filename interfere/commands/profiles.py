@@ -63,7 +63,7 @@ def remove(
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove registered profiles; the one before becomes the newest of its workload again."""
+    """Remove registered profiles; the previous profile of the workload becomes its newest again."""
     with connect(target) as client:
         removed = client.remove_profiles(profile_ids)
     if missing := sorted(set(profile_ids) - set(removed)):

@@ -19,7 +19,7 @@ from interfere.records import NAN, PairMeasurement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEffect:
-    """The effect of one job as a victim, or as a neighbour."""
+    """The additive effect of a job on the slowdown, as the victim or as the neighbour of a pair."""
 
     name: str
     log_slowdown: float  # beside an average job of the other side, in its group

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interfere.config import load_settings
-from interfere.data.importers.spreadsheet.profile_sheet import read_profile_rows
-from interfere.data.importers.spreadsheet.sheet import read_sheet
+from interfere.data.importers.spreadsheet.profile_sheet import read_profile_sheet
 from interfere.data.importers.strict_reading import Faults, read_json
 from interfere.data.shipped_tables import shipped_table, shipped_tables
 from interfere.data.tables import Table, read_table
@@ -82,7 +81,7 @@ def read_profiles(
     if path.suffix.lower() == ".json":
         return _profiles_of_json(path)
     faults = Faults()
-    _, rows = read_profile_rows(read_sheet(path, faults), mapping, faults, device_type=device_type, source=source)
+    _, _, rows = read_profile_sheet(path, mapping, faults, device_type=device_type, source=source)
     faults.raise_all()
     return tuple(each.profile for each in rows)
 

@@ -41,7 +41,7 @@ class PublicTable:
 
 @cache
 def public_tables() -> tuple[PublicTable, ...]:
-    """Return all published files that the importers know."""
+    """Return all published files of measurements that the importers know."""
     return tuple(PublicTable(**entry) for entry in tomllib.loads(SOURCES_FILE.read_text(encoding="utf-8"))["source"])
 
 
@@ -51,7 +51,7 @@ def find_public_table(sha256: str) -> PublicTable | None:
 
 
 def collections() -> tuple[str, ...]:
-    """Return the names of all collections."""
+    """Return the names of all collections of published files."""
     return tuple(dict.fromkeys(table.collection for table in public_tables()))
 
 
@@ -63,7 +63,7 @@ MAX_BYTES = 64 * 2**20  # of one file; the largest published one has 1 MB
 
 
 class FetchStatus(StrEnum):
-    """The result of fetching one file."""
+    """The result of downloading a published file."""
 
     PRESENT = "present"  # it was there, with the published checksum
     FETCHED = "fetched"  # downloaded, with the published checksum

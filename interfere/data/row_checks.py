@@ -48,7 +48,7 @@ def check_measurements(
 
 
 def _jobs_by_column(measurement: PairMeasurement | GroupMeasurement) -> Iterator[tuple[str, str]]:
-    """Yield column and workload of every job that a row names."""
+    """Yield (column, workload) for every job that a measured row names."""
     yield "victim", measurement.victim
     if isinstance(measurement, GroupMeasurement):
         yield from (("company", workload) for workload in measurement.company)

@@ -45,7 +45,7 @@ class Table:
 
     @property
     def measurements(self) -> tuple[PairMeasurement | GroupMeasurement, ...]:
-        """The rows of pairs, then those of groups."""
+        """The rows of pairs, then the rows of groups."""
         return (*self.pairs, *self.groups)
 
     @property

@@ -6,8 +6,7 @@ Peak rates are dense (no structured sparsity), at boost clock, as stated in the 
 
 import re
 
-from interfere.devices.device_type import DeviceType
-from interfere.devices.gpus import DATA_CENTER_GPUS, WORKSTATION_GPUS
+from interfere.devices.gpus import DATA_CENTER_GPUS, WORKSTATION_GPUS, DeviceType
 from interfere.devices.mig import MIG_SLICES
 from interfere.errors import NotFoundError
 from interfere.sharing_modes import CPU_MODES, SharingMode
@@ -17,6 +16,7 @@ __all__ = [
     "GPU_NAMES",
     "KNOWN_DEVICE_TYPES",
     "DeviceType",
+    "device_type_of_product",
     "find_device_type",
     "has_peak_rates",
     "possible_modes",
@@ -28,6 +28,7 @@ CPU_CORE = DeviceType(
     source="none: cores differ from machine to machine; a table's `device_name` says which processor it was",
 )
 
+BRANDS = ("nvidia", "tesla", "geforce", "quadro")
 _GPUS = (*DATA_CENTER_GPUS, *WORKSTATION_GPUS)
 GPU_NAMES = tuple(device.name for device in _GPUS)
 KNOWN_DEVICE_TYPES = {device.name: device for device in (CPU_CORE, *_GPUS, *MIG_SLICES)}
@@ -45,6 +46,19 @@ def find_device_type(name: str) -> DeviceType:
         or _DEVICE_TYPES_BY_ALIAS.get(normalized)
         or DeviceType(name=name, source="unknown")
     )
+
+
+def device_type_of_product(product: str) -> str:
+    """Return the device type of a product name, such as a100-80gb for "NVIDIA A100-SXM4-80GB".
+
+    An unknown product gives its own words in lower case without the brand: form factor and memory size stay, so that it
+    never gets the peak rates of a related product. An empty name gives "".
+    """
+    device_type = find_device_type(product)
+    if device_type.name in KNOWN_DEVICE_TYPES:
+        return device_type.name
+    words = re.split(r"[\s\-_/]+", product.lower())
+    return "-".join(word for word in words if word and word not in BRANDS)
 
 
 def has_peak_rates(device_type: DeviceType) -> bool:

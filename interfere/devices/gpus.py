@@ -16,12 +16,32 @@ Consumer pages quote 16 bit with sparsity and 16-bit accumulate: a quarter of it
 The figures of rtx2080ti and rtx3070, and those left out above, stand as recollected. Nothing here was measured.
 """
 
-from interfere.devices.device_type import GIB, DeviceType
+from dataclasses import dataclass
+
 from interfere.records import NAN
 
 GB_S = 1e9
-MIB = float(2**20)
+MIB, GIB = float(2**20), float(2**30)
 TFLOPS = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceType:
+    """The peak rates and sizes of a device type; NaN where its vendor does not state them."""
+
+    name: str
+    peak_flops: float = NAN  # FLOP/s in float32, without tensor cores
+    half_flops: float = NAN  # FLOP/s of 16-bit matrix products, on tensor cores where there are some
+    tf32_flops: float = NAN  # FLOP/s of float32 products on tensor cores in TF32; NaN where there are none
+    memory_bandwidth_bytes_s: float = NAN
+    memory_bytes: float = NAN
+    multiprocessors: float = NAN
+    l2_bytes: float = NAN
+    has_mig: bool = False  # can be divided into MIG slices: "Supported GPUs" of the NVIDIA MIG user guide
+    aliases: tuple[str, ...] = ()  # product names that NVML reports, in lower case
+    source: str = ""  # where the figures come from
+
+
 # Peak rates are dense, in TFLOP/s: float32 without tensor cores; 16-bit matrix products, on tensor cores where there
 # are some; float32 products on tensor cores in TF32. SMs are multiprocessors; MIG: the GPU can be divided.
 _DATA_CENTER_GPUS = (

@@ -6,8 +6,7 @@ and memory, its bandwidth and the L2 cache are divided into eighths.
 
 from dataclasses import replace
 
-from interfere.devices.device_type import DeviceType
-from interfere.devices.gpus import DATA_CENTER_GPUS
+from interfere.devices.gpus import DATA_CENTER_GPUS, DeviceType
 
 SLICE_MULTIPROCESSORS = 14
 A100_MULTIPROCESSORS = 108

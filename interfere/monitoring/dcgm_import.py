@@ -51,7 +51,7 @@ PairKey = tuple[str, str, str]  # victim, neighbour, device type
 
 @dataclass(slots=True)
 class _LeftOut:
-    """The numbers of values and series that are not read."""
+    """The counts of monitored values and series that an import leaves out."""
 
     blank_values: int = 0
     idle_values: int = 0

@@ -77,7 +77,7 @@ class MeasuredSteps:
 
     @property
     def rate(self) -> float:
-        """The rate in steps per second."""
+        """The progress of the job in steps per second."""
         return self.steps / (self.end_s - self.start_s)
 
 

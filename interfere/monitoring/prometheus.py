@@ -71,7 +71,7 @@ class PrometheusSource:
         return frozenset(self._request("labels", {"match[]": DEVICE_METRICS}))
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """Return all samples from `start_s` to `end_s`."""
+        """Return all samples of devices and jobs from `start_s` to `end_s`."""
         device = [series for name in METRICS for series in self._samples(name, start_s, end_s)]
         progress = self.read_progress(start_s, end_s)
         return SampleBlock(device=tuple(device), progress=progress).between(start_s, end_s)

@@ -136,7 +136,7 @@ class SiteReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Jobs:
-    """All jobs of a site."""
+    """The identities, counters and runs of all jobs of a site."""
 
     identity: Mapping[str, JobIdentity]  # by job id
     counters: Mapping[str, JobProgress]

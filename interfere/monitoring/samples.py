@@ -78,7 +78,7 @@ class SampleSource(Protocol):
         """Return the newest time that can be read, on the clock of the samples."""
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """Return all samples from `start_s` to `end_s`."""
+        """Return all samples of devices and jobs from `start_s` to `end_s`."""
 
     def device_label_names(self) -> frozenset[str]:
         """Return the names of all labels that the device series of this source carry at any time."""

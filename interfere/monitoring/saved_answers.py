@@ -149,7 +149,7 @@ class SavedAnswers:
         return min(float(series.times_s[0]) for series in self._block.device if len(series.times_s))
 
     def read(self, start_s: float, end_s: float) -> SampleBlock:
-        """Return all samples from `start_s` to `end_s`."""
+        """Return all samples of devices and jobs from `start_s` to `end_s`."""
         return self._block.between(start_s, end_s)
 
     def device_label_names(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from interfere.data.importers.device_names import device_type_of_product
+from interfere.devices import device_type_of_product
 from interfere.monitoring.dcgm import BY_WORKLOAD, EXPORTED_PREFIX, workload_of_pod
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings

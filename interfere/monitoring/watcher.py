@@ -215,7 +215,7 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
 
 
 def describe(report: CellReport) -> str:
-    """Return the report of a cell as a line of text."""
+    """Return what was reported for a cell as a line of text."""
     results = ", ".join(f"{count} {name}" for name, count in sorted(report.results.items())) or "no observations"
     text = f"until {report.end_s:.0f}: {report.windows} windows, {report.shared_windows} shared; {results}"
     text += f"; {report.profiles} profiles" if report.profiles else ""
@@ -330,7 +330,7 @@ class SoloFacts:
             sums.registered = sums.windows
 
     def to_json(self) -> list[Any]:
-        """Return the sums as rows of a state file."""
+        """Return the sums of all workloads as rows of a state file."""
         return [[*key, *astuple(sums)] for key, sums in self._sums.items()]
 
     @classmethod

@@ -38,7 +38,6 @@ from interfere.policy.ledger.promises import (
 )
 from interfere.policy.next_decision import next_decision_s
 from interfere.policy.remaining import remaining_snapshot
-from interfere.policy.reservation import Reservation, find_reservation
 from interfere.policy.residents.actions import (
     LEAVING_KINDS,
     end_actions,
@@ -165,27 +164,20 @@ def _plan_around_deadlines(
     """Plan the jobs that are neither promised nor declined, such that no start breaks an accepted deadline.
 
     A job whose start would break a deadline is held back, and the others are planned again. No job starts on a device
-    where a running job is about to be ended, or on a device reserved for a job that has waited too long
-    (`reservation`).
+    where a running job is about to be ended.
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
     held_back: dict[str, Rule] = {}
     snapshot = without_promised(context.snapshot, promises.kept)
     snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
-    reservation: Reservation | None = None
     while True:
         if snapshot.devices:
             plan = plan_pending_jobs(context.subproblem(snapshot))
         else:
-            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse, reservation))
+            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse))
         timed = plan_over_time(plan, context.subproblem(snapshot), ledger)
         plan = timed.plan
-        if reservation is None and math.isnan(plan.planned_value):
-            reservation = find_reservation(context.subproblem(snapshot), plan)
-            if reservation is not None:
-                snapshot = remaining_snapshot(snapshot, (), reservation.device_ids)
-                continue
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
             end_promises = forget_promises((*ledger.end_promises, *timed.end_promises), context)
@@ -195,10 +187,8 @@ def _plan_around_deadlines(
         snapshot = remaining_snapshot(snapshot, breaking, ())
 
 
-def _no_device_rule(overuse: OveruseReview, reservation: Reservation | None) -> Rule:
+def _no_device_rule(overuse: OveruseReview) -> Rule:
     """Return the rule that explains why jobs wait when no device is left for planning."""
-    if reservation is not None:
-        return Rule(kind=RuleKind.DEVICES_RESERVED, partner_id=reservation.job_id)
     return Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if overuse.ending else None)
 
 

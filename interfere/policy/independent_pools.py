@@ -17,10 +17,10 @@ def independent_parts(snapshot: Snapshot) -> tuple[Snapshot, ...]:
     """Return the independent subproblems in the order of their devices, or the snapshot itself where it cannot be
     split.
 
-    A device limit, a min-max objective, an objective that charges waiting, or a job without pools prevents a split.
+    A device limit, a min-max objective, or a job without pools prevents a split.
     """
     objective = objective_of(snapshot)
-    whole = snapshot.limits.max_devices is not None or objective.is_min_max or objective.prices_waiting
+    whole = snapshot.limits.max_devices is not None or objective.is_min_max
     if whole or not all(job.pools for job in snapshot.pending):
         return (snapshot,)
     part_of = _joined_pools(snapshot.pending, tuple(dict.fromkeys(device.pool for device in snapshot.devices)))

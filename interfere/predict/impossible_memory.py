@@ -3,7 +3,7 @@
 import math
 
 from interfere.devices import find_device_type
-from interfere.devices.device_type import GIB
+from interfere.devices.gpus import GIB
 from interfere.records import MemoryUsage
 
 # For device types whose memory is not known: the largest accelerators have 0.3 TiB, a host of CPU cores a few TiB.

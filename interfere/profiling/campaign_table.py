@@ -20,7 +20,7 @@ from interfere.data.schema import raw_schema
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.devices import CPU_CORE
 from interfere.profiling.intervals import BlockEstimate, log_half_width, mean_slowdown, scale_factor
-from interfere.profiling.schedule import block_estimates, estimates_per_side
+from interfere.profiling.schedule import block_estimates, estimates_per_side, sides_of_job
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
@@ -154,14 +154,9 @@ def group_rows(
 def _columns(
     blocks: Sequence[MeasuredBlock], labels: CampaignLabels, job: str | tuple[int, ...], scale: float
 ) -> dict[str, Any]:
-    """Return the columns of a victim from its blocks; `victim` is its name or its places in the group."""
+    """Return the columns of a victim from its blocks; `job` is the victim's name or its places in the group."""
     accepted = [block for block in blocks if block.accepted]
-    sides = [
-        side
-        for block in accepted
-        for k, side in enumerate(block.sides)
-        if (side.workload == job if isinstance(job, str) else k in job)
-    ]
+    sides = [side for block in accepted for side in sides_of_job(block, job)]
     starved = not all(_in_range(side.slowdown) for side in sides)  # beside an important job
     unstable = not accepted or starved
     estimates = () if unstable else block_estimates(accepted, job)

@@ -9,13 +9,12 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import ConflictError, TableError, UnfitError
+from interfere.errors import ConflictError, InvalidInputError, TableError, UnfitError
 from interfere.file_writing import write_atomically
-from interfere.records import BlockSide, JobProfile, MeasuredBlock, SideSlice, WorkloadGroup
+from interfere.records import JobProfile, MeasuredBlock, WorkloadGroup
 from interfere.records.documents import from_document, to_document
 from interfere.sharing_modes import DEFAULT_MODE
 
@@ -87,11 +86,11 @@ class MeasurementLog:
             ) from None
 
     def append_block(self, block: MeasuredBlock) -> None:
-        """Write a block, which is on disk when the call returns."""
-        _append_line(self.blocks_path, asdict(block))
+        """Append a measured block to the log, which is on disk when the call returns."""
+        _append_line(self.blocks_path, to_document(block))
 
     def append_profile(self, profile: JobProfile) -> None:
-        """Write a solo profile, which is on disk when the call returns."""
+        """Append the profile of a job alone to the log, which is on disk when the call returns."""
         _append_line(self.profiles_path, to_document(profile))
 
     def blocks(self) -> list[MeasuredBlock]:
@@ -189,19 +188,13 @@ def _parse_object(path: Path, text: str) -> dict[str, Any]:
 
 
 def _parse_block(path: Path, line: str) -> MeasuredBlock:
-    record = _parse_object(path, line)
     try:
-        sides = tuple(_parse_side(side) for side in record.pop("sides"))
-        if len(sides) < 2:
-            raise ValueError(f"{len(sides)} sides")
-        return MeasuredBlock(sides=sides, **record)
-    except (KeyError, TypeError, ValueError) as error:
+        block = from_document(MeasuredBlock, _parse_object(path, line))
+    except InvalidInputError as error:
         raise _foreign_line(path, error) from None
-
-
-def _parse_side(record: dict[str, Any]) -> BlockSide:
-    slices = tuple(SideSlice(**each) for each in record.pop("slices"))
-    return BlockSide(slices=slices, **record)
+    if len(block.sides) < 2:
+        raise _foreign_line(path, ValueError(f"{len(block.sides)} sides"))
+    return block
 
 
 def _foreign_line(path: Path, error: Exception) -> TableError:

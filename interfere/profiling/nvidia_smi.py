@@ -18,7 +18,7 @@ from statistics import fmean
 from types import TracebackType
 from typing import Self
 
-from interfere.data.importers.device_names import device_type_of_product
+from interfere.devices import device_type_of_product
 from interfere.errors import ConflictError, NotFoundError, UnfitError
 from interfere.records import NAN, JobProfile
 
@@ -37,7 +37,7 @@ UNTRIED = "measuring on a GPU was never run by the authors of this release: chec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU of this machine."""
+    """A GPU of this machine, as nvidia-smi describes it."""
 
     index: int
     uuid: str
@@ -60,7 +60,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """The state of a GPU at one moment."""
+    """The utilisation, memory, power and clock of a GPU at one moment."""
 
     gpu_util_frac: float
     memory_util_frac: float

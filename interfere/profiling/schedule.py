@@ -21,6 +21,7 @@ from interfere.errors import InvalidInputError
 from interfere.profiling.intervals import BlockEstimate, geometric_mean, has_converged
 from interfere.records import (
     BlockRequest,
+    BlockSide,
     MeasuredBlock,
     WorkloadGroup,
     WorkloadPair,
@@ -124,12 +125,15 @@ def block_estimates(blocks: Sequence[MeasuredBlock], job: str | tuple[int, ...])
     """
     estimates = []
     for block in (block for block in blocks if block.accepted):
-        sides = [
-            side for k, side in enumerate(block.sides) if (side.workload == job if isinstance(job, str) else k in job)
-        ]
+        sides = sides_of_job(block, job)
         error = sum(side.log_error**2 for side in sides) / len(sides)
         estimates.append(BlockEstimate(geometric_mean([side.slowdown for side in sides]), error**0.5))
     return tuple(estimates)
+
+
+def sides_of_job(block: MeasuredBlock, job: str | tuple[int, ...]) -> list[BlockSide]:
+    """Return the measurements in a block of a job, given by its name or its places in the group."""
+    return [side for k, side in enumerate(block.sides) if (side.workload == job if isinstance(job, str) else k in job)]
 
 
 def lost_passes(blocks: Sequence[MeasuredBlock]) -> tuple[int, ...]:

@@ -293,7 +293,7 @@ class BlockAnalysis:
     def block(
         self, request: BlockRequest, *, started_at_s: float, slice_s: float, mode: SharingMode = DEFAULT_MODE
     ) -> MeasuredBlock:
-        """Return the measured block that answers a request."""
+        """Return the analysis as the measured block that answers a request."""
         return MeasuredBlock(
             pass_index=request.pass_index,
             attempt=request.attempt,

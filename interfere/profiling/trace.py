@@ -36,7 +36,7 @@ class StepSpan:
 
     @property
     def wall_s(self) -> float:
-        """The duration in seconds."""
+        """The wall time of the steps in seconds."""
         return self.end_s - self.start_s
 
     @property

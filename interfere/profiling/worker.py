@@ -55,7 +55,7 @@ class WorkerSlot:
 
     @classmethod
     def from_argument(cls, text: str) -> Self:
-        """Read the slot from the argument that `to_argument` wrote."""
+        """Return the slot in a command-line argument that `to_argument` wrote."""
         numbers, _, name = text.partition("=")
         pipe_fd, core, yields = map(int, numbers.split(","))
         return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name)
@@ -69,7 +69,7 @@ class SharedState:
 
     @staticmethod
     def size_bytes(workers: int) -> int:
-        """Return the bytes of the shared memory."""
+        """Return the bytes of shared memory that a number of workers needs."""
         return 16 * workers
 
     def set_running(self, index: int, running: bool) -> None:
@@ -143,7 +143,7 @@ class Worker:
         gc.freeze()
 
     def run(self) -> None:
-        """Run steps until the controller clears the flag."""
+        """Run steps of the workload until the controller clears the worker's flag."""
         assert self.step is not None
         self.record(Event.START)
         orphan_checked_s = time.monotonic()
@@ -160,7 +160,7 @@ class Worker:
         self.record(Event.STOP)
 
     def answer(self, command: WorkerCommand) -> object:
-        """Execute one command and return its answer."""
+        """Execute a command of the controller and return the answer."""
         match command:
             case WorkerCommand.BUILD:
                 self.build()

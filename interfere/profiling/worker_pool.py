@@ -63,7 +63,7 @@ class WorkerHandle:
         self.pid = 0  # 0: the workload is not built yet
 
     def send(self, command: WorkerCommand) -> None:
-        """Send a command; `receive` reads the answer."""
+        """Send a command to the worker; `receive` reads the answer."""
         try:
             self.pipe.send(command.value)
         except OSError:
@@ -89,12 +89,12 @@ class WorkerHandle:
         return answer
 
     def ask(self, command: WorkerCommand) -> Any:
-        """Send a command and return its answer."""
+        """Send a command to the worker and return the answer."""
         self.send(command)
         return self.receive()
 
     def build(self) -> None:
-        """Make the workload resident. A second call does nothing."""
+        """Make the workload resident in the worker. A second call does nothing."""
         if not self.pid:
             self.pid = int(self.ask(WorkerCommand.BUILD))
 
@@ -113,11 +113,11 @@ class WorkerHandle:
         return self.shared.steps(self.index)
 
     def collect_trace(self) -> Trace:
-        """Return the events since the last call."""
+        """Return the worker's trace since the last call."""
         return np.asarray(self.ask(WorkerCommand.COLLECT))
 
     def step_facts(self) -> StepFacts:
-        """Return the cost of a step of the workload."""
+        """Return the cost of a step of the workload: FLOPs, bytes, memory and operators."""
         answer = self.ask(WorkerCommand.FACTS)
         assert isinstance(answer, StepFacts)
         return answer

@@ -173,7 +173,7 @@ class WorkloadConfig(MeasuringConfig):
 
     @property
     def command(self) -> str:
-        """The command line that measures the same again."""
+        """The command line that repeats the measurement."""
         sizes = Counter(map(len, self.groups))
         options = [
             f"interfere profile campaign --device-type cpu --jobs {','.join(self.workloads)} --passes {self.passes}",

@@ -1,4 +1,4 @@
-"""What a plan may do: its objective, its limits on slowdown, memory and time, and the actions that it may ask for."""
+"""The limits of a plan: its objective, its bounds on slowdown, memory and time, and the actions that it may contain."""
 
 import math
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""Measured slowdowns: of a victim beside one neighbour or a company of several jobs; and what rows are made of.
+"""Measured slowdowns of a victim beside one or several neighbours, and the measurements behind them.
 
 A profiler measures workloads alone, and blocks of pairs and groups. A block measures all jobs of a group alone and
-together within a few seconds, in slices of a fraction of a second, so that slow changes of the machine touch both sides
-of a slowdown alike. Its fields are those of a line in `raw/blocks.jsonl`.
+together within a few seconds, in slices of a fraction of a second, so that slow changes of the machine affect both
+sides of a slowdown equally. The fields of a block are the fields of a line in `raw/blocks.jsonl`.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Questions to a predictor and its answers: lists of ordered pairs, and matrices of victims × neighbours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -72,6 +72,13 @@ class Prediction:
     feasibility: NDArray[np.float64]  # float64[p], probability that both fit; NaN where memory is unknown
     source: tuple[Source, ...]
     reason: tuple[str, ...]  # empty unless abstained
+
+    @classmethod
+    def abstaining(cls, reasons: Sequence[str]) -> "Prediction":
+        """Return a prediction that abstains for every pair, with the reason for each."""
+        absent = np.full(len(reasons), np.nan)
+        numbers = dict.fromkeys(PREDICTED_NUMBERS, absent)
+        return cls(source=(Source.ABSTAINED,) * len(reasons), reason=tuple(reasons), **numbers)
 
 
 PREDICTED_NUMBERS = ("median", "lower", "upper", "feasibility")

@@ -1,6 +1,7 @@
-"""What a scope has given away: promises of planned starts and moves, accepted deadlines, and memory grants.
+"""The obligations of a scope: promises of planned starts and moves, accepted deadlines, and memory grants.
 
-A promise keeps the devices of an action that the scheduler may be carrying out; no other job gets them meanwhile.
+A promise reserves the devices of an action that the scheduler may be carrying out; no other job gets them until the
+promise ends.
 """
 
 import math

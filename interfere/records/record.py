@@ -1,7 +1,7 @@
-"""What a record is: frozen, with slots and named fields, shown by the fields that are set; and its fields as data.
+"""Records: frozen classes with slots and named fields, printed with the fields that are set, and their fields as data.
 
-Law 1: `repr` leaves out exactly the fields that equal their defaults, NaN equal to NaN.
-Law 2: `fields_of` names every field once, under the name that it has in documents and messages.
+Law 1: `repr` leaves out exactly the fields that equal their defaults, NaN equal to NaN. Law 2: `fields_of` names every
+field once, under the name that the field has in documents and messages.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The rules behind a decision: what forbids a placement, why a job waits, and on which ground an action was chosen.
+"""The rules behind a decision: why a placement is forbidden, why a job waits, and why an action was chosen.
 
-A rule is a kind with its numbers. `interfere.policy.rules.text` alone turns one into a sentence; no code reads the
-sentence back. Every field besides the kind is a parameter: `RuleKind` says which of them a kind carries.
+A rule is a kind with parameters. Only `interfere.policy.rules.text` turns a rule into a sentence, and no code reads the
+sentence back. Every field besides the kind is a parameter; `RuleKind` lists the parameters of each kind.
 """
 
 from enum import StrEnum

@@ -1,8 +1,9 @@
-"""What a server says of its models: versions, training data, domains and scores, and what was learned since."""
+"""Descriptions of models by a server: versions, training data, domains and scores, and the state learned since
+training."""
 
 from collections.abc import Mapping
 
-from interfere.records.checks import METRICS
+from interfere.records.checks import METRICS, NAN
 from interfere.records.record import record
 from interfere.sharing_modes import SharingMode
 
@@ -116,15 +117,15 @@ class ModelChange:
 
 @record
 class ProfileSummary:
-    """A summary of one profile."""
+    """A summary of one profile. A profile that cannot be used has an id and a problem only."""
 
     profile_id: str
-    workload: str
-    device_type: str
-    source: str
-    step_time_s: float
-    newest: bool
-    registered: bool  # by a client; else it came with the model
+    workload: str = ""
+    device_type: str = ""
+    source: str = ""
+    step_time_s: float = NAN
+    newest: bool = False
+    registered: bool = False  # by a client; else it came with the model
     problem: str = ""  # why nothing is predicted from it
 
 

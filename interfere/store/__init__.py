@@ -1,1 +1,1 @@
-"""The server's persistent state: profiles, observations, checkpoints, decisions and ledgers, behind one protocol."""
+"""The server's persistent state in one SQLite file: profiles, observations, checkpoints, decisions and ledgers."""

@@ -1,4 +1,4 @@
-"""Care of a store file: backup while a server writes, restore, check, repair."""
+"""Maintenance of a store file: backup while a server writes, restore, check and repair."""
 
 import os
 import sqlite3

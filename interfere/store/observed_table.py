@@ -1,12 +1,15 @@
-"""A measurement table built from the stored observations, ready to be trained on.
+"""A table of measurements made of the stored observations, for training.
 
-One row per victim, company, device type and mode: of a pair where the company is one job, else of a group. Every
-reported window of its present level, that of the newest windows that agree with one another, is one pass of it.
-Provenance: source `observed`, campaign = the range of the log, time of the newest window. Windows of an earlier level,
-outliers, those of muted reporters or rolled back, and those without a solo rate to compare with are left out; windows
-that were told to be outliers count where others agree with them. A job without a profile gets one from its solo rate,
-which holds nothing but its step time. Where the software stack of a device type and mode changed, the windows before
-and after the change are two campaigns. Law: equal logs, profiles and changes give equal tables.
+The table has one row for each victim, company, device type and mode: a pair where the company is one job, else a group.
+The passes of a row are the slowdowns of the newest windows that agree with one another (the present level). The source
+of a row is `observed`, its campaign the range of the log, its time that of the newest window.
+
+Left out are windows of an earlier level, outliers that no other window supports, windows of muted reporters, windows
+that were rolled back, and windows of a job without a solo rate to compare with. A job without a profile gets a profile
+that holds only the step time from its solo rate. Where the software stack of a device type and mode changed, the
+windows before and after the change belong to two campaigns.
+
+Law: equal logs, profiles and changes give equal tables.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The rows of the store that are no records of other packages: decisions, audits, log entries to come, checkpoints."""
+"""Rows that only the store and its callers use: decisions, audits, observations to append, rollbacks, checkpoints."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,5 @@
-"""One SQLite file: its lock, its schema and upgrades, its transactions, and its errors as errors of ours."""
+"""One SQLite file: its lock, its schema with upgrades, its transactions, and SQLite's errors as errors of this
+project."""
 
 import fcntl
 import logging

@@ -1,9 +1,11 @@
-"""Reads SQLite's write-ahead log to tell damage from the usual torn end (sqlite.org/fileformat2.html, "The WAL File").
+"""Reads SQLite's write-ahead log, to tell damage from the usual incomplete end (sqlite.org/fileformat2.html, "The WAL
+File").
 
-SQLite itself stops at the first frame whose checksum is wrong, and drops everything after it without a word. That is
-right for the last transaction, which a power cut may have torn; whatever was committed before it had been synced.
-Law: transactions are called lost only where at least two commits of the same log follow the first wrong frame: of
-those, all but the last were acknowledged.
+SQLite stops at the first frame with a wrong checksum, and silently drops all later frames. This is right for the last
+transaction, which a power cut may have interrupted; but all earlier transactions were synced to disk.
+
+Law: transactions count as lost only where at least two commits of the same log follow the first wrong frame. All but
+the last of these commits were acknowledged.
 """
 
 import struct

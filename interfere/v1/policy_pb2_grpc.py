@@ -132,58 +132,58 @@ class PolicyServiceServicer:
     """
 
     def PredictSlowdowns(self, request, context):
-        """Slowdowns of ordered pairs, with intervals. A pair that cannot be predicted abstains; that is never an error.
+        """Predicts the slowdowns of ordered pairs, with intervals. A pair that cannot be predicted abstains; this is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PredictMatrix(self, request, context):
-        """Slowdowns of all victims beside all neighbours, both directions, as raw bytes.
+        """Predicts the slowdowns of all victims beside all neighbours, in both directions, as raw bytes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Match(self, request, context):
-        """Which pending job starts where, alone or beside which other job. The same scope, snapshot id and bytes give the
-        stored decision.
+        """Decides which pending job starts on which device, alone or beside which other jobs. A request with the scope,
+        snapshot id and bytes of an earlier one returns the stored decision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RankPlacements(self, request, context):
-        """One job against every candidate device: what per-pod schedulers need.
+        """Ranks the candidate devices of one job, for schedulers that place one pod at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AdviseMode(self, request, context):
-        """What a set of jobs would do on one device under each sharing mode, which mode is best for them, and what to measure
-        to be surer. Of a mode of which nothing is known no number is told, only what to measure.
+        """Predicts the effect of each sharing mode of one device on a set of jobs, recommends a mode, and lists measurements
+        that would reduce the uncertainty. The answer has no numbers for a mode of which nothing is known.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Why a job got what it got in a decision: what moves its predictions, what else it could have got at which cost.
+        """Explains the action of a job in a decision: the contributions to its predictions, the alternatives and their costs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGrants(self, request, context):
-        """The memory grants of a scope, as of its last decision with a clock.
+        """Lists the memory grants of a scope, as of its last decision with a clock.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportObservations(self, request, context):
-        """Measured progress of running jobs. Safe to send again: an id is applied once.
+        """Reports measured progress and outcomes of jobs. Safe to repeat: each observation id is applied once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -197,42 +197,42 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveProfiles(self, request, context):
-        """Removes registered profiles; what was observed is learned again without them.
+        """Removes registered profiles; the observations are learned again without them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProfile(self, request, context):
-        """One profile, registered or shipped with the model.
+        """Returns one profile, registered or shipped with the model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProfiles(self, request, context):
-        """Summaries of the profiles.
+        """Lists summaries of the profiles.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetObservationLog(self, request, context):
-        """The log of observations, newest first, and the learned state at a point of it.
+        """Returns the log of observations, newest first, and the learned state at an entry of the log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """The served model, what it was trained on, what it can answer for, and what it has learned since.
+        """Describes the served model: its training data, what it can predict, and the state learned since its training.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """The models that the server has served and can serve again.
+        """Lists the models that the server has served and can serve again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,7 +254,7 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PinModel(self, request, context):
-        """Holds on to the present model, whatever is published, until it is released.
+        """Keeps the present model in service despite new publications, until it is released.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,4 +1,4 @@
-"""How long a text, how many entries and how large a number of a request may be: checked before anything is built of it.
+"""Bounds on the texts, lists and numbers of a request, checked before any record is built from it.
 
 The bounds are physical and generous: no device, job or clock comes near them, and no sum or product of bounded numbers
 over a request of the largest size leaves the range of a double or of an unsigned 64-bit integer.

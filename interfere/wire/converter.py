@@ -8,7 +8,8 @@ What follows from the names and types alone:
 - A field that was not sent takes the default of the record; a number or truth value without presence is 0 or false.
 - The word of an enumeration is the name of its member; the unspecified word stands for the default.
 - A record that stands in place (`Limits.slowdown`) has its fields beside the others.
-The tables below list what does not follow; `interfere.wire.predictions` converts messages that hold arrays.
+The tables below list what does not follow. Predictions travel as messages or as columns, matrices as little-endian
+bytes with their shape.
 """
 
 import math
@@ -18,22 +19,30 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
+from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import (
     NAN,
+    MatrixAnswer,
+    MatrixPrediction,
     MemoryDemand,
     ObjectiveKind,
     Observation,
+    PairAnswer,
+    Prediction,
     Reported,
     Rule,
     RuleKind,
+    Source,
     Unreadable,
 )
 from interfere.records.checks import Inspection
 from interfere.records.observations import OBSERVATION_TYPES, observation_kind
+from interfere.records.predictions import PREDICTED_NUMBERS
 from interfere.records.record import (
     FieldReader,
     RecordField,
@@ -268,9 +277,121 @@ def _read_observation(message: pb.Observation) -> Observation:
     return cast(Observation, observation)
 
 
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+_SOURCES = words(Source, pb.PredictionSource.DESCRIPTOR)
+_NUMBER_OF_SOURCE: dict[Source, Any] = {source: number for number, source in _SOURCES.items()}
+_FLOAT = np.dtype("<f4")
+
+
+def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool) -> pb.PredictSlowdownsResponse:
+    """Return predictions as a response. With `columnar`, they are sent as columns, unless a pair has further
+    neighbours."""
+    if columnar and not answer.further:
+        columns = _columns_to_proto(answer)
+        return pb.PredictSlowdownsResponse(
+            columns=columns, model_version=answer.model_version, device_type=answer.device_type
+        )
+    return to_proto(answer, pb.PredictSlowdownsResponse)
+
+
+def _write_pair_answer(answer: PairAnswer) -> dict[str, Any]:
+    rows = [_row_to_proto(row) for row in answer.rows()]
+    return {"predictions": rows, "model_version": answer.model_version, "device_type": answer.device_type}
+
+
+def _row_to_proto(row: dict[str, Any]) -> pb.PairPrediction:
+    """Return the message of one pair. Absent numbers are left out."""
+    present = {name: row[name] for name in PREDICTED_NUMBERS if math.isfinite(row[name])}
+    others = {name: row[name] for name in ("victim", "neighbour", "reason", "further")}
+    return pb.PairPrediction(source=_NUMBER_OF_SOURCE[row["source"]], **others, **present)
+
+
+def _columns_to_proto(answer: PairAnswer) -> pb.PairColumns:
+    prediction = answer.prediction
+    return pb.PairColumns(
+        victim=answer.victim.astype("<u4").tobytes(),
+        neighbour=answer.neighbour.astype("<u4").tobytes(),
+        source=bytes([_NUMBER_OF_SOURCE[source] for source in prediction.source]),
+        reason=prediction.reason if any(prediction.reason) else (),
+        **{name: getattr(prediction, name).astype("<f8", copy=False).tobytes() for name in PREDICTED_NUMBERS},
+    )
+
+
+def _read_pair_answer(message: pb.PredictSlowdownsResponse) -> PairAnswer:
+    """Return the predictions of a response, sent as columns or as one message for each pair, in the order of the
+    pairs."""
+    columns, rows = message.columns, message.predictions
+    if message.HasField("columns"):
+        numbers = {
+            name: np.frombuffer(getattr(columns, name), dtype="<f8").astype(np.float64) for name in PREDICTED_NUMBERS
+        }
+        victim, neighbour = (np.frombuffer(data, dtype="<u4") for data in (columns.victim, columns.neighbour))
+        sources = {number: word_of_number(_SOURCES, number) for number in set(columns.source)}
+        source = tuple(sources[number] for number in columns.source)
+        reason = tuple(columns.reason) or ("",) * len(source)
+    else:
+        numbers = {
+            name: np.array([finite(getattr(row, name)) if row.HasField(name) else np.nan for row in rows])
+            for name in PREDICTED_NUMBERS
+        }
+        victim, neighbour = np.array([row.victim for row in rows]), np.array([row.neighbour for row in rows])
+        source = tuple(word_of_number(_SOURCES, row.source) for row in rows)
+        reason = tuple(row.reason for row in rows)
+    return PairAnswer(
+        victim=victim.astype(np.int64),
+        neighbour=neighbour.astype(np.int64),
+        further=tuple(tuple(row.further) for row in rows) if any(row.further for row in rows) else (),
+        prediction=Prediction(source=source, reason=reason, **numbers),
+        model_version=message.model_version,
+        device_type=message.device_type,
+    )
+
+
+def _write_matrix_answer(answer: MatrixAnswer) -> dict[str, Any]:
+    matrix = answer.matrix
+    victims, neighbours = matrix.victim_slowdown.shape
+    return {
+        "victims": victims,
+        "neighbours": neighbours,
+        "victim_slowdown": matrix.victim_slowdown.astype(_FLOAT, copy=False).tobytes(),
+        "neighbour_slowdown": matrix.neighbour_slowdown.astype(_FLOAT, copy=False).tobytes(),
+        "feasible": matrix.feasible.tobytes(),
+        "model_version": answer.model_version,
+        "device_type": answer.device_type,
+    }
+
+
+def _read_matrix_answer(message: pb.PredictMatrixResponse) -> MatrixAnswer:
+    """Return the matrices of a response. Raises InvalidInputError where the bytes do not fit the shape."""
+    shape = (message.victims, message.neighbours)
+
+    def matrix(name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        data = getattr(message, name)
+        if len(data) != shape[0] * shape[1] * dtype.itemsize:
+            raise InvalidInputError(
+                f"{name} does not hold {shape[0]} × {shape[1]} numbers",
+                value=f"{len(data)} bytes",
+                remedy="use matching versions of client and server",
+            )
+        return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+    return MatrixAnswer(
+        matrix=MatrixPrediction(
+            victim_slowdown=matrix("victim_slowdown", _FLOAT).astype(np.float32, copy=False),
+            neighbour_slowdown=matrix("neighbour_slowdown", _FLOAT).astype(np.float32, copy=False),
+            feasible=matrix("feasible", np.dtype(np.uint8)),
+        ),
+        model_version=message.model_version,
+        device_type=message.device_type,
+    )
+
+
 _SHAPES = {
     "OrderedPair": _Shape(_write_pair, _read_pair),
     "Observation": _Shape(_write_observation, _read_observation),
+    "PredictSlowdownsResponse": _Shape(_write_pair_answer, _read_pair_answer),
+    "PredictMatrixResponse": _Shape(_write_matrix_answer, _read_matrix_answer),
 }
 """By the name of the message."""
 

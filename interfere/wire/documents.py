@@ -1,4 +1,4 @@
-"""Documents of the command line: what it reads, and what it prints with --json."""
+"""The JSON documents that commands read, and those that commands print with --json."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Errors on the wire: a google.rpc.Status with BadRequest for any client and ErrorDetail for this one.
+"""Errors as google.rpc.Status: BadRequest details for clients in general, ErrorDetail for the client of this project.
 
 Law: error_from_status(…, status_of(e)) has the class, what, value, remedy and violations of e, up to `DETAIL_BYTES`.
 """

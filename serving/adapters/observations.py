@@ -1,4 +1,5 @@
-"""Reports to the policy server what jobs measured and how decisions ended; the ids make it safe to report twice."""
+"""Reports to the policy server how fast jobs ran and how decisions ended, under ids that make repeated reports
+harmless."""
 
 import logging
 import math

@@ -1,6 +1,7 @@
-"""The decision problem of one scope as a port reads it, and what every port needs to make one. Pure functions.
+"""The decision problem of one scope, and the parts that every port needs to build one. Pure functions.
 
-Law: a seat is offered once. A job that was placed counts as a resident of its device until it runs or has lost it.
+Law: a seat is offered once. A job that was placed counts as a resident of its device until it runs or has lost the
+place.
 """
 
 import math

@@ -1,10 +1,10 @@
 """One round of an adapter: read the scheduler, ask the policy server, change jobs, report measurements.
 
-A scheduler is a port of four steps (`SchedulerPort`); everything else is the same for all. Rounds are stateless: what
-one remembers of earlier ones (places of jobs that ended since, ids already reported) only saves work, or is read again
-after a restart. After any error a round does nothing more, and the scheduler places jobs by itself.
+A scheduler is a port of four methods (`SchedulerPort`); all other code is the same for every scheduler. Rounds are
+stateless: the memory of earlier rounds (places of jobs that have ended, ids that were reported) only saves work, or is
+read again after a restart. After an error a round does nothing more, and the scheduler places jobs by itself.
 
-A scheduler that asks about each job by itself, and cannot wait for a round, is answered by `best_of_nodes`.
+`best_of_nodes` answers a scheduler that asks about each job separately and cannot wait for a round.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""Settings of adapters: what all schedulers have in common, and how one TOML file and flags become a record.
+"""Settings of adapters: the settings common to all schedulers, and how one TOML file and flags become a record.
 
-The types of the fields of a settings record say what a file may hold (`interfere.records.documents`).
+The types of the fields of a settings record determine the values that a file may hold (`interfere.records.documents`).
 """
 
 import math

@@ -1,9 +1,10 @@
-"""Which job ran on which device when, and the windows in which its company did not change.
+"""The runs of jobs on devices, and the windows of time in which the co-located jobs did not change.
 
 A run is cut where a co-located job comes or goes, and at whole multiples of `report_every_s`. Schedulers write times in
 whole seconds, so a second at either end of every window is left out. Steps are counted between the first and the last
-mark inside, and only while a co-located job marks steps too, if it ever does: a job that still loads its data slows no
-other job down.
+mark in a window. Where a co-located job marks steps too, only the time between its marks counts: a job that still loads
+its data slows no other job down.
+
 Law: the id of a window always stands for the same content, so an adapter that restarts reports nothing twice.
 """
 

@@ -1,9 +1,9 @@
-"""The threads that run calls: each kind of work has its own, so that none can take those of another.
+"""The thread pools that run calls, one for each kind of work, so that one kind cannot take the threads of another.
 
-Law 1: a stream never holds a thread of a unary call, a decision none of a prediction, nothing those of health checks.
-Law 2: every queue is bounded; what finds it full is refused at once. So are the bytes of large requests that may be in
-the server at once; small requests are never refused for their size, because the queues bound their number.
-Law 3: a call has a thread only once its request is there.
+Law 1: a stream never holds a thread of a unary call, a decision never a thread of a prediction, and no call a thread of
+health checks. Law 2: every queue is bounded, and a call that finds its queue full is refused at once. The bytes of
+large requests in the server are bounded as well; small requests are never refused for their size, because the queues
+bound their number. Law 3: a call gets a thread only once its request has arrived.
 """
 
 import threading

@@ -1,9 +1,9 @@
-"""Whose decision is computed next: one at a time in a scope, and few at once in all.
+"""The order in which decisions are computed: one at a time in a scope, and few at once in total.
 
-Law 1: decisions of one scope are made one after another, so that none is computed in vain.
-Law 2: a scope never takes all places of the queue, and has at most one decision among those that wait for a processor:
-scopes are served in turn, however many requests one of them sends.
-Law 3: whoever is interrupted while it waits leaves the queue within `POLL_S`.
+Law 1: decisions of one scope are made one after another, so that no decision is computed in vain. Law 2: a scope never
+takes all places of the queue, and has at most one decision among those that wait for a processor. So scopes are served
+in turn, however many requests one of them sends. Law 3: a request that is interrupted while it waits leaves the queue
+within `POLL_S`.
 """
 
 import threading

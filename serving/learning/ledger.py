@@ -1,10 +1,12 @@
 """The observation log and the online model: observations are learned, stored, published, then acknowledged.
 
-Law: the online model is the fold of the stored entries that were not rolled back, in their order, also after a failed
-write and after a restart. The fold uses the current model and profiles: a new champion learns from every observation
-again, and a better one is corrected less. Stored states only shorten the fold. Readers see `published`, which never
-changes: one writer replaces it. After a rollback far back the log is learned again beside (`Relearning`): until then
-`published` is the model before it, and says so.
+Law: the online model is the fold of all stored entries that were not rolled back, in their order, also after a failed
+write and after a restart.
+
+The fold uses the current model and profiles: a new champion learns from every observation again, and needs fewer
+corrections if it predicts better. Stored states only shorten the fold. Readers use `published`, an immutable state that
+one writer replaces. After a rollback far back, `Relearning` learns the log again in the background; until then,
+`published` is the earlier model, marked as outdated.
 """
 
 import contextlib

@@ -1,9 +1,11 @@
-"""The online model after any entry of the log: the fold of the entries up to it that are not rolled back.
+"""The online model after any entry of the log: the fold of all earlier entries that were not rolled back.
 
-`Relearning` folds the log again beside the present model, and then replaces that model: no call waits for a long log.
-Law: states in memory and in the store only shorten the fold; where none of them is valid, the log is read from its
-beginning, with the same result as long as no entry was forgotten. A state is handed out only where no rollback, and no
-undoing of one, changed an entry before it.
+`Relearning` folds the log again in the background and then replaces the present model, so that no call waits for a long
+log.
+
+Law: states in memory and in the store only shorten the fold. Where no such state is valid, the log is read from its
+beginning, with the same result as long as no entry was forgotten. A state is used only where no rollback, and no
+undoing of a rollback, changed an entry before it.
 """
 
 import heapq

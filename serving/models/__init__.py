@@ -1,1 +1,2 @@
-"""Which model is served: the archive of those that were, the checks of a new one, the watch on what is published."""
+"""The models of a running server: the archive of served models, the checks of a new model, the watch for
+publications."""

@@ -1,39 +1,167 @@
-"""Changes the model of a running server: takes what is published, goes back to an earlier one, holds on to one.
+"""Changes the model of a running server: serves published models, goes back to earlier models, pins a model.
 
-Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present one goes on.
-Every new model is asked about known jobs before it is served.
-Law 2: calls never wait for a change: a model is copied, checked, asked about known jobs and taught what was observed
-beside the one that serves, and then replaces it as a whole. A thread looks for newly published models every few
-seconds, and at once where somebody asks (SIGHUP).
+Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present model goes on.
+Every new model must predict known jobs before it is served. Law 2: calls never wait for a change of models. A new model
+is copied, checked, and taught the observations while the present model answers, and then replaces the present model as
+a whole. A thread looks for newly published models every few seconds, and at once on request (SIGHUP). Law 3: a folder
+of the archive of served models is complete or absent, and never changes: workers and rollbacks load from it.
 """
 
+import json
 import logging
+import os
+import re
 import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from interfere.errors import InterfereError, ModelError, NotFoundError
+from interfere.errors import InterfereError, ModelError, NotFoundError, UnfitError
 from interfere.predict.manifest import published_version
 from interfere.records import JobProfile, MatrixBatch, ModelChange, PairBatch, ServedModels, ServedModelSummary
 from interfere.serving.metrics import Metrics
-from interfere.serving.models.archive import ModelArchive
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.sharing_modes import SharingMode
+from interfere.store.sqlite_file import EvictionListener
 
+_log = logging.getLogger(__name__)
+KEPT = 5  # models, besides the served one and the one before it: some megabytes each
+STATE_FILE = "serving.json"
+_VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # names a folder
 MAX_PROBES = 12  # jobs of a domain: 132 pairs take milliseconds
 # Slowdowns beyond these say that a graph is broken, not that jobs interfere: measurements lie in [0.2, 100].
 LEAST, MOST = 0.01, 1e4
 
 
-def probe(model: ServedModel, registered: Iterable[JobProfile]) -> None:
-    """Predict pairs and matrices in every domain of the model; this warms it too.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingState:
+    """The state of the served models that a server keeps over a restart."""
 
-    Raises ModelError where an answer is not finite, absurd, or outside of its interval.
+    served: tuple[str, ...] = ()  # versions in the order in which they were served, the present one last
+    pinned: bool = False
+    taken_s: dict[str, float] = field(default_factory=dict)  # by version, unix seconds
+
+    def serving(self, version: str, *, pinned: bool) -> "ServingState":
+        """Return the state after a version was taken."""
+        served = self.served if self.served[-1:] == (version,) else (*self.served, version)
+        return ServingState(served=served[-100:], pinned=pinned, taken_s={version: time.time(), **self.taken_s})
+
+    @property
+    def previous(self) -> str:
+        """The version that was served before the present one; empty without any."""
+        return next((version for version in reversed(self.served) if version != self.served[-1]), "")
+
+
+class ModelArchive:
+    """Copies of served models: one folder a version, below one folder. One process writes them."""
+
+    def __init__(self, folder: Path, *, on_eviction: EvictionListener = lambda *_: None) -> None:
+        self._folder, self._on_eviction = folder, on_eviction
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnfitError(
+                f"the models that are served cannot be kept ({error.strerror})",
+                value=folder,
+                remedy="give a workspace you may write to: --work DIR",
+            ) from None
+        self.state = self._read_state()
+
+    def copy(self, source: Path) -> Path:
+        """Copy a published folder into the archive, under a temporary name, and return the copy."""
+        scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
+        try:
+            shutil.copytree(source, scratch, dirs_exist_ok=True, symlinks=False)
+        except (OSError, shutil.Error):
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise ModelError(
+                "the published model folder cannot be copied", value=source, remedy="publish it again"
+            ) from None
+        return scratch
+
+    def keep(self, scratch: Path, version: str) -> Path:
+        """Move a copy that was checked to the folder of its version, and return this folder."""
+        if not _VERSION.fullmatch(version):
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise ModelError("not a version of a model", value=version[:64], remedy="publish it with: interfere train")
+        target = self.path(version)
+        if target.exists():
+            shutil.rmtree(scratch, ignore_errors=True)
+        else:
+            scratch.rename(target)
+        return target
+
+    def path(self, version: str) -> Path:
+        """Return the path where a version is kept."""
+        return self._folder / version
+
+    def find(self, version: str) -> Path:
+        """Return the folder of a version that was served. Raises NotFoundError."""
+        if version not in self.versions():
+            kept = ", ".join(self.versions()) or "none"
+            raise NotFoundError("no model of this version is kept", value=version[:64], remedy=f"one of {kept}")
+        return self.path(version)
+
+    def description(self, version: str) -> tuple[str, str]:
+        """Return the kind of a kept model and the time of its publication; empty where its manifest cannot be read."""
+        try:
+            manifest = json.loads((self.path(version) / "manifest.json").read_text(encoding="utf-8"))
+            return str(manifest["model"]), str(manifest["created_at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "", ""
+
+    def versions(self) -> tuple[str, ...]:
+        """Return the versions that are kept, the one that was served last first."""
+        with suppress(OSError):
+            names = [entry.name for entry in os.scandir(self._folder) if entry.is_dir() and entry.name[0] != "."]
+            return tuple(sorted(names, key=lambda name: -self.state.taken_s.get(name, 0.0)))
+        return ()
+
+    def serving(self, version: str, *, pinned: bool) -> None:
+        """Record that a version is served now, and remove the copies of models that were served longest ago."""
+        self._write_state(self.state.serving(version, pinned=pinned))
+        self._prune({version, self.state.previous})
+
+    def pin(self, *, pinned: bool) -> None:
+        """Record whether publications may replace the served model."""
+        self._write_state(replace(self.state, pinned=pinned))
+
+    def _prune(self, needed: Collection[str]) -> None:
+        for version in [version for version in self.versions() if version not in needed][KEPT:]:
+            shutil.rmtree(self.path(version), ignore_errors=True)
+            self._on_eviction("served_model", 1)
+
+    def _read_state(self) -> ServingState:
+        try:
+            document = json.loads((self._folder / STATE_FILE).read_text(encoding="utf-8"))
+            return ServingState(
+                served=tuple(map(str, document["served"])),
+                pinned=bool(document["pinned"]),
+                taken_s={str(version): float(at) for version, at in document["taken_s"].items()},
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return ServingState()
+
+    def _write_state(self, state: ServingState) -> None:
+        self.state = state
+        scratch = self._folder / f".{STATE_FILE}"
+        with suppress(OSError):  # on a full disk only the next start knows less
+            scratch.write_text(json.dumps(asdict(state)), encoding="utf-8")
+            scratch.replace(self._folder / STATE_FILE)
+
+
+def probe(model: ServedModel, registered: Iterable[JobProfile]) -> None:
+    """Predict pairs and matrices in every domain of the model; this warms the model up too.
+
+    Raises ModelError where a prediction is not finite, absurd, or outside its interval.
     """
     profiles = [*model.shipped.values(), *registered]
     for domain in model.manifest.domains:
@@ -83,7 +211,6 @@ def _refusal(value: str) -> ModelError:
     )
 
 
-_log = logging.getLogger(__name__)
 MAX_LEARNED_HERE = 5_000  # entries of the log: half a second of this process; a longer log is learned by another one
 Signature = tuple[int, int, int]
 """Inode, time of modification and size of a manifest: they differ between any two publications."""
@@ -101,7 +228,7 @@ class ModelHost:
         learn_beside: Callable[[Path], None] = lambda _: None,
     ) -> None:
         """Serve models. `watched`: the folder into which training publishes. `learn_beside`: lets another process learn
-        the log."""
+        the log with the model of a folder."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()
@@ -116,7 +243,7 @@ class ModelHost:
             return self._take_published()
 
     def take_newly_published(self, *, again: bool = False) -> None:
-        """Serve the model that was published since the last look, unless the present model is pinned.
+        """Serve the model that was published since the last call, unless the present model is pinned.
 
         With `again`, a model that was refused before is tried again.
         """
@@ -245,7 +372,8 @@ class ModelWatch:
         self._asked.set()
 
     def close(self) -> None:
-        """End the thread. A change of models that is under way is not waited for: it ends with the process."""
+        """End the thread without waiting for a change of models that is under way; that change ends with the
+        process."""
         self._closed = True
         self._asked.set()
         self._thread.join(timeout=0.2)

@@ -1,1 +1,1 @@
-"""Decisions in processes of their own, so that a long one takes no time from predictions and health checks."""
+"""Worker processes that compute decisions, so that a long decision takes no time from predictions and health checks."""

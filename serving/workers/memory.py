@@ -1,4 +1,4 @@
-"""How the processes of the server get and return memory, and which objects the garbage collector looks through.
+"""Settings of the memory allocator and the garbage collector of the server's processes.
 
 By default glibc keeps one heap for each of many threads. After it has freed a large message or matrix once, it takes
 later ones from these heaps too. The holes in the heaps added a fifth to the resident memory of a server within 16,000
@@ -36,8 +36,8 @@ def return_freed_memory() -> None:
 def leave_out_what_stays() -> None:
     """Exclude the objects that are loaded now from garbage collection (gc.freeze).
 
-    The collector would traverse 60,000 objects again and again, 30 ms each time, in which no thread runs. Call this
-    once per process, when everything is loaded.
+    The collector would traverse 60,000 objects again and again, 30 ms each time, while no thread runs. Call this once
+    in a process, when everything is loaded.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,8 @@
-"""The server's side of its workers: starts them, asks one, interrupts it, replaces one that ended.
+"""The pool of worker processes: starts workers, sends a request to one, interrupts it, and replaces a worker that
+ended.
 
-Law 1: an answer is that of one worker, or an error; a request is never computed twice.
-Law 2: whoever asks is released when its call is over: a worker that does not obey an interruption is killed.
+Law 1: an answer is the answer of one worker, or an error; a request is never computed twice. Law 2: a caller is
+released when its call is over: a worker that does not obey an interruption is killed.
 """
 
 import logging
@@ -34,7 +35,7 @@ LEARNING_TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowing:
-    """What a worker must know before it computes: the model, the profiles, and how much of the log at least."""
+    """The state that a worker must have before it computes: the model, the profiles, and the least entry of the log."""
 
     model_folder: Path
     model_version: str
@@ -54,7 +55,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The bytes of the answer, and what the metrics are to count."""
+    """The bytes of an answer, and the calls of metrics that the server makes on behalf of the worker."""
 
     answer: bytes
     counts: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # method of `Metrics`, its arguments
@@ -62,7 +63,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A refusal in wire form, or the traceback of an unexpected error."""
+    """A refusal as a google.rpc.Status, or the traceback of an unexpected error."""
 
     code: str = ""
     status: bytes = b""

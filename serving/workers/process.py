@@ -1,9 +1,10 @@
-"""The process of one worker: a replica of the server's core on the same store, which computes one answer at a time.
+"""The process of one worker: a replica of the server's core on the same store that computes one answer at a time.
 
-It learns by replaying the log that the server writes, and commits decisions to the same store by the revision of their
-ledger, as a second server would. It ends as soon as the server does, whatever it is computing.
+The process learns by replaying the log that the server writes. It commits decisions to the same store by the revision
+of their ledger, as a second server would. It ends as soon as the server ends, also in the middle of a computation.
 
-As `learn STORE MODEL` the process learns the log with a model, stores the state under the model's version, and ends.
+With the arguments `learn STORE MODEL` the process learns the log with a model, stores the state under the model's
+version, and ends.
 """
 
 import os
@@ -48,7 +49,7 @@ _COUNTED_BY_SERVER = frozenset(
 
 
 class _CountingMetrics(Metrics):
-    """Metrics of a worker: records what its decisions count, for the server to count."""
+    """The metrics of a worker: they record the calls that count decisions, so that the server can repeat the calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,11 +104,11 @@ class Worker:
 
 
 class _Computation:
-    """The computation of one answer, which SIGUSR1 interrupts. The server sends this signal when no caller waits any
-    longer.
+    """The computation of one answer, which the signal SIGUSR1 interrupts.
 
-    The signal handler raises an exception at once. A solver callback may swallow it, because no exception may cross the
-    solver. Therefore every search also checks for the interruption.
+    The server sends the signal when the caller no longer waits. The signal handler raises an exception at once. A
+    solver callback may swallow the exception, because no exception may cross the solver; therefore every search also
+    checks for the interruption.
     """
 
     def __init__(self) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from interfere.records import Device, Job, JobRef, PairAnswer, PairQuery, Prediction, Snapshot, Source
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.converter import from_proto, to_proto
-from interfere.wire.predictions import pair_answer_from_proto, pair_answer_to_proto
+from interfere.wire.converter import from_proto, pair_answer_to_proto, to_proto
 from tests.bench.history import record
 
 pytestmark = pytest.mark.bench
@@ -88,7 +87,7 @@ def test_a_prediction_of_64_pairs() -> None:
             sent = to_proto(query, pb.PredictSlowdownsRequest).SerializeToString()
             from_proto(PairQuery, pb.PredictSlowdownsRequest.FromString(sent))
             answered = pair_answer_to_proto(answer, columnar=True).SerializeToString()
-            pair_answer_from_proto(pb.PredictSlowdownsResponse.FromString(answered))
+            from_proto(PairAnswer, pb.PredictSlowdownsResponse.FromString(answered))
 
     ratio = cpu_s(convert) / cpu_s(least)
     record("convert_prediction", {"cpu_ratio": ratio})

@@ -1,11 +1,15 @@
 """One option name has one meaning, whichever command has it."""
 
 from collections import defaultdict
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from interfere.cli import load_command, registered_commands
+from interfere.commands.options import with_options
 
 MEANINGS = {
     "--block-s": "seconds",
@@ -110,3 +114,19 @@ def test_an_option_means_the_same_in_every_command(name: str) -> None:
     words = MEANINGS.get(name, "").split("|")
     others = {command: text for command, text in SHARED[name] if not any(word in text.lower() for word in words)}
     assert others == {}
+
+
+def test_the_options_of_a_function_take_the_place_of_a_parameter() -> None:
+    def area(width: Annotated[int, typer.Option(help="Width.")] = 2, height: Annotated[int, typer.Option()] = 3) -> int:
+        return width * height
+
+    def show(name: Annotated[str, typer.Argument()], size: int, *, loud: bool = False) -> None:
+        typer.echo(f"{name} {size} {loud}")
+
+    for make, defaults in ((area, 6), (partial(area, height=5), 10)):
+        app = typer.Typer()
+        app.command()(with_options("size", make)(show))
+        assert CliRunner().invoke(app, ["room"]).output == f"room {defaults} False\n"
+        assert CliRunner().invoke(app, ["room", "--width", "4", "--height", "1", "--loud"]).output == "room 4 True\n"
+        assert CliRunner().invoke(app, ["room", "--size", "4"]).exit_code == 2
+        assert CliRunner().invoke(app, ["room", "--width", "x"]).exit_code == 2

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.features.job import UTILISATION_COLUMNS
-from interfere.features.kernels import kernel_family
-from interfere.features.numeric import mean, quantile
+from interfere.features.job import UTILISATION_COLUMNS, kernel_family, mean, quantile
 from interfere.features.pair import CONTENTION_COLUMNS, FeatureEncoder
 from interfere.records import JobProfile, KernelStat
 

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from interfere.policy.answer.merge import all_waiting
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.cluster_projection import project_cluster
-from interfere.policy.solve.planner import plan_pending_jobs
-from interfere.policy.solve.submission_order import projected_means, submission_order_actions
-from interfere.records import Action, Device, Job, Limits, ObjectiveKind, Snapshot
+from interfere.policy.decide import decide
+from interfere.policy.schedule.answer import start_actions
+from interfere.policy.schedule.from_context import scheduling_instance
+from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.search import ALONE
+from interfere.records import Action, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from tests.policy.oracle.random_clusters import TypedTablePredictor
 from tests.tables import context, profile, resolver
 
@@ -55,7 +58,7 @@ class ClosedCluster:
         self.jobs[name] = Job(id=name, workload=str(rng.choice(NAMES)), gpus=gpus)
         return name
 
-    def context(self) -> PlanningContext:
+    def context(self, now_s: float = 0.0) -> PlanningContext:
         """What a scheduler would send now."""
         jobs = {name: replace(job, remaining_s=self.work_s[name]) for name, job in self.jobs.items()}
         devices = [
@@ -67,6 +70,7 @@ class ClosedCluster:
             devices=tuple(devices),
             objective=ObjectiveKind.COMPLETION_TIME,
             limits=self.limits,
+            now_s=now_s,
         )
         profiles = (replace(profile(n, device_type=k), step_time_s=s) for (n, k), s in self.step_s.items())
         return context(snapshot, TypedTablePredictor(self.table, {}), resolver(*profiles))
@@ -76,7 +80,7 @@ class ClosedCluster:
         now_s, ends_s = 0.0, []
         while self.running or self.pending:
             if self.pending:
-                for action in policy(self.context()):
+                for action in policy(self.context(now_s)):
                     if action.places:
                         self.running[action.job_id] = list(action.places)
                 self.pending = [name for name in self.pending if name not in self.running]
@@ -103,15 +107,22 @@ class ClosedCluster:
         return fastest / self.step_s[workload, kind] / slowed
 
 
-def server_policy(asked: PlanningContext) -> Sequence[Action]:
-    """The plan, or the order of submission where that ends jobs sooner on average."""
-    actions = plan_pending_jobs(asked).actions
-    cluster = project_cluster(asked)
-    means = projected_means(asked, actions, cluster)
-    return submission_order_actions(asked, means, cluster) if means.plan_is_later else actions
+def server_policy() -> Policy:
+    """Decisions of the server, each with the ledger of the decision before."""
+    ledger = ScopeLedger(scope=Snapshot(pending=(), devices=()).scope)
+
+    def decided(asked: PlanningContext) -> Sequence[Action]:
+        nonlocal ledger
+        decision = decide(asked, ledger)
+        ledger = decision.ledger
+        return decision.plan.actions
+
+    return decided
 
 
 def submission_order(asked: PlanningContext) -> Sequence[Action]:
-    """One job after the other in order of submission."""
-    cluster = project_cluster(asked)
-    return submission_order_actions(asked, projected_means(asked, (), cluster), cluster)
+    """One job after the other in order of submission, none beside another."""
+    instance = scheduling_instance(asked, {}, shares=False)
+    assert instance is not None
+    schedule = schedule_in_order(instance.problem, range(instance.problem.pending), ALONE)
+    return start_actions(schedule, instance, all_waiting((), asked), asked)

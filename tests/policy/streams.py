@@ -50,8 +50,9 @@ class Stream:
             heapq.heappush(free_s, starts_s[i] + self.length_s[i])
         return self._waits(starts_s, starts_s + self.length_s)
 
-    def decided(self, limits: Limits) -> Waits:
-        """By the server, whenever a job has arrived or ended."""
+    def decided(self, *, promises: bool) -> Waits:
+        """By the server, whenever a job has arrived or ended; `promises`: whether earlier promises are remembered."""
+        ledger = ScopeLedger(scope=Snapshot(pending=(), devices=()).scope)
         n, now_s, arrived = len(self.length_s), 0.0, 0
         left_s = self.length_s.copy()
         starts_s, ends_s = np.full(n, np.nan), np.full(n, np.nan)
@@ -59,7 +60,9 @@ class Stream:
         running: list[list[int]] = [[] for _ in range(self.devices)]
         while arrived < n or pending or any(running):
             if pending and any(len(group) < 2 for group in running):
-                for i, device in self._starts(pending, running, now_s, limits):
+                starts, decided = self._starts(pending, running, now_s, ledger)
+                ledger = decided if promises else ledger
+                for i, device in starts:
                     running[device].append(i)
                     pending.remove(i)
                     starts_s[i] = now_s
@@ -89,15 +92,19 @@ class Stream:
         return math.prod(self.slowdown[self.workload[i], self.workload[j]] for j in group if j != i)
 
     def _starts(
-        self, pending: list[int], running: list[list[int]], now_s: float, limits: Limits
-    ) -> list[tuple[int, int]]:
-        """(job, device) of each start; all jobs have the same weight and say when they were submitted."""
+        self, pending: list[int], running: list[list[int]], now_s: float, ledger: ScopeLedger
+    ) -> tuple[list[tuple[int, int]], ScopeLedger]:
+        """(job, device) of each start, and the ledger; all jobs have one weight and say when they were submitted."""
 
         def job(i: int) -> Job:
             elapsed_s = max(0.0, now_s - float(self.arrival_s[i]))
             return Job(id=str(i), workload=str(self.workload[i]), elapsed_s=elapsed_s)
 
         devices = (Device(id=str(k), type=DEVICE, residents=tuple(map(job, group))) for k, group in enumerate(running))
-        snapshot = Snapshot(pending=tuple(map(job, pending)), devices=tuple(devices), limits=limits)
-        found = decide(context(snapshot, self._predictor, self._resolve), ScopeLedger(scope=snapshot.scope))
-        return [(int(action.job_id), int(action.device_id)) for action in found.plan.actions if action.places]
+        limits = Limits.of(ageing_s=0.0)
+        snapshot = Snapshot(
+            pending=tuple(map(job, pending)), devices=tuple(devices), limits=limits, now_s=now_s, scope=ledger.scope
+        )
+        found = decide(context(snapshot, self._predictor, self._resolve), ledger)
+        starts = [(int(action.job_id), int(action.device_id)) for action in found.plan.actions if action.places]
+        return starts, found.ledger

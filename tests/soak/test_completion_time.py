@@ -14,7 +14,7 @@ ROUNDING = 1e-9
 def test_repeated_decisions_never_end_jobs_later_on_average_than_the_order_of_submission() -> None:
     gains, later = [], []
     for seed in range(1_000, 1_000 + CLUSTERS):
-        in_order, decided = (ClosedCluster(seed).run(policy) for policy in (submission_order, server_policy))
+        in_order, decided = (ClosedCluster(seed).run(policy) for policy in (submission_order, server_policy()))
         gains.append(1 - decided / in_order)
         if decided > in_order * (1 + ROUNDING):
             later.append(seed)

@@ -46,8 +46,7 @@ from interfere.records import (
 )
 from interfere.records.record import fields_of
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire import predictions
-from interfere.wire.converter import from_proto, report_from_proto, to_proto
+from interfere.wire.converter import from_proto, pair_answer_to_proto, report_from_proto, to_proto
 from tests.wire import strategies as some
 
 MESSAGES: dict[type, tuple[Any, type]] = {
@@ -195,13 +194,13 @@ def test_matrices_travel_as_little_endian_bytes() -> None:
         feasible=np.array([[1, 0, 1]], dtype=np.uint8),
     )
     answer = MatrixAnswer(matrix=matrix, model_version="v", device_type="t")
-    message = predictions.matrix_answer_to_proto(answer)
+    message = to_proto(answer, pb.PredictMatrixResponse)
     assert message.victim_slowdown[:4] == b"\x00\x00\x80\x3f"  # 1.0
     assert message.feasible == b"\x01\x00\x01"
-    assert same(predictions.matrix_answer_from_proto(message), answer)
+    assert same(from_proto(MatrixAnswer, message), answer)
     message.victims = 2
     with pytest.raises(InvalidInputError, match="2 × 3"):
-        predictions.matrix_answer_from_proto(message)
+        from_proto(MatrixAnswer, message)
 
 
 def test_absent_numbers_are_not_sent() -> None:
@@ -215,12 +214,12 @@ def test_absent_numbers_are_not_sent() -> None:
             median=absent, lower=absent, upper=absent, feasibility=absent, source=(Source.ABSTAINED,), reason=("why",)
         ),
     )
-    message = predictions.pair_answer_to_proto(answer)
+    message = to_proto(answer, pb.PredictSlowdownsResponse)
     assert not message.predictions[0].HasField("median")
-    assert same(predictions.pair_answer_from_proto(message), answer)
-    columnar = predictions.pair_answer_to_proto(answer, columnar=True)
+    assert same(from_proto(PairAnswer, message), answer)
+    columnar = pair_answer_to_proto(answer, columnar=True)
     assert columnar.HasField("columns") == (not answer.further)
-    assert same(predictions.pair_answer_from_proto(columnar), answer)
+    assert same(from_proto(PairAnswer, columnar), answer)
 
 
 def test_a_decision_that_was_stored_before_there_were_rules_is_read() -> None:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from interfere.data.facts import STATIC, STATIC_SUFFIX, combine_profiles, split_static
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
-from interfere.features import activity, counters, kernels, memory, occupancy, roofline
-from interfere.features.job import COLUMNS, UTILISATION_COLUMNS
+from interfere.features.job import COLUMNS, FACT_GROUPS, UTILISATION_COLUMNS
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.intervals import Intervals
 from interfere.reports.document import Column, Section
@@ -88,12 +87,12 @@ STEP_TIME = "log_step_time_s"
 OF_THE_DEVICE = frozenset(name for name in COLUMNS if name.startswith(("device_", "mode_")))  # known of any job
 PROFILES: Mapping[str, frozenset[str]] = {  # the columns that are left of an unseen job's profile
     "all facts": frozenset(COLUMNS),
-    "no timeline": frozenset(COLUMNS) - (frozenset(activity.COLUMNS) - {STEP_TIME}),
-    "no kernels": frozenset(COLUMNS) - frozenset(kernels.COLUMNS),
-    "no occupancy": frozenset(COLUMNS) - frozenset(occupancy.COLUMNS),
-    "no counters": frozenset(COLUMNS) - frozenset(counters.COLUMNS),
-    "no memory": frozenset(COLUMNS) - frozenset(memory.COLUMNS),
-    "no operations or traffic": frozenset(COLUMNS) - frozenset(roofline.COLUMNS),
+    "no timeline": frozenset(COLUMNS) - (frozenset(FACT_GROUPS["activity"][0]) - {STEP_TIME}),
+    "no kernels": frozenset(COLUMNS) - frozenset(FACT_GROUPS["kernels"][0]),
+    "no occupancy": frozenset(COLUMNS) - frozenset(FACT_GROUPS["occupancy"][0]),
+    "no counters": frozenset(COLUMNS) - frozenset(FACT_GROUPS["counters"][0]),
+    "no memory": frozenset(COLUMNS) - frozenset(FACT_GROUPS["memory"][0]),
+    "no operations or traffic": frozenset(COLUMNS) - frozenset(FACT_GROUPS["roofline"][0]),
     "utilisation and memory": UTILISATION_COLUMNS,
     "step time alone": frozenset({STEP_TIME}),
 }

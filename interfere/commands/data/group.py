@@ -376,8 +376,8 @@ def template(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a spreadsheet to fill in: one file of pairs, one of the jobs alone. Cells may stay empty."""
-    from interfere.data.importers.device_names import device_type_of_product
     from interfere.data.importers.spreadsheet.own_table import EXAMPLE_JOBS, write_template
+    from interfere.devices import device_type_of_product
 
     conditions = Conditions(device_type=device_type_of_product(device), mode=mode)
     jobs = tuple(job or EXAMPLE_JOBS)

@@ -48,7 +48,7 @@ def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> N
 
 
 def _counts(imported: "ImportResult") -> dict[str, int]:
-    """Return the number of imported records of each kind."""
+    """Return the number of imported records of each kind, by the name of the kind."""
     if imported.trace is not None:
         return {"jobs": len(imported.trace.jobs)}
     infeasible = sum(not pair.feasible for pair in imported.pairs)

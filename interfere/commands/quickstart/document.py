@@ -29,7 +29,7 @@ MAX_NAMED = 6  # pairs in a sentence; the page lists all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The results of a run so far."""
+    """The results of a run of quickstart so far."""
 
     reason_not_measured: str  # empty where the jobs were measured on this machine
     workloads: tuple[str, ...]
@@ -84,7 +84,7 @@ def pair_name(row: PairMeasurement) -> str:
 
 
 def quickstart_document(findings: Findings) -> Document:
-    """Return the report of a run."""
+    """Return the report of a run of quickstart as a document."""
     chosen, random_mean = _compared(findings).measured, findings.rows[2].measured
     tiles = report.Tiles(
         (

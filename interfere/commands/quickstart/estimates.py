@@ -91,7 +91,7 @@ def measured_slowdowns(rows: Iterable[PairMeasurement]) -> dict[Direction, Slowd
 
 
 def predicted_slowdown(median: float, lower: float, upper: float) -> Slowdown:
-    """Return the estimate of a prediction with a 90 % interval."""
+    """Return the slowdown and the log error of a prediction with a 90 % interval."""
     return Slowdown(median, math.log(upper / lower) / (2 * NORMAL_95))
 
 
@@ -131,7 +131,7 @@ class Knowledge:
     between_runs: BetweenRuns = USUAL
 
     def slowdown(self, term: Term) -> Slowdown:
-        """Return the estimate of a term."""
+        """Return the slowdown of a term: a pair of jobs in a measurement, or its prediction."""
         evidence, direction = term
         tables = {Evidence.FIRST: self.first, Evidence.AGAIN: self.again, Evidence.PREDICTED: self.predicted}
         return tables[evidence][direction]
@@ -142,15 +142,15 @@ class Knowledge:
         return (evidence if direction in measured else Evidence.PREDICTED, direction)
 
     def values(self, evidence: Evidence) -> dict[Direction, float]:
-        """Return the slowdown of every direction; predictions stand in for directions that were not measured."""
+        """Return the slowdown of every (victim, neighbour), measured in a run or else predicted."""
         return {pair: self.slowdown(self.term(pair, evidence)).value for pair in self.predicted}
 
     def stand_ins(self, wanted: Iterable[Direction], run: Evidence) -> tuple[Direction, ...]:
-        """Return the directions that were not measured in a run."""
+        """Return the (victim, neighbour) pairs that were not measured in a run."""
         return tuple(pair for pair in wanted if self.term(pair, run)[0] is Evidence.PREDICTED)
 
     def mean_weights(self, wanted: Iterable[Direction], evidence: Evidence) -> Weights:
-        """Return the mean over directions as a weighted sum."""
+        """Return the mean slowdown of (victim, neighbour) pairs as a weighted sum of estimates."""
         terms = [self.term(direction, evidence) for direction in wanted]
         return dict.fromkeys(terms, 1 / len(terms))
 

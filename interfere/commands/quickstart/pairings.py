@@ -40,7 +40,7 @@ def all_pairs(names: Sequence[str]) -> Pairing:
 
 
 def directions(pairs: Sequence[tuple[str, str]]) -> list[Direction]:
-    """Return both directions of every pair."""
+    """Return (victim, neighbour) both ways round for every pair of jobs."""
     return [direction for a, b in pairs for direction in ((a, b), (b, a))]
 
 
@@ -103,7 +103,7 @@ class MeasuringTime(NamedTuple):
 
 
 class Verdict(StrEnum):
-    """The conclusion from a difference and its interval."""
+    """The conclusion from the difference of two pairings and its interval."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -122,14 +122,14 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The conclusion from the interval of the difference."""
+        """Whether the chosen pairing is better, by the interval of the difference."""
         lower, upper = self.difference.lower, self.difference.upper
         if lower == upper == 0:
             return Verdict.SAME
         return Verdict.BETTER if upper < 0 else Verdict.WORSE if lower > 0 else Verdict.CANNOT_TELL
 
     def text(self) -> str:
-        """Return the comparison as a sentence."""
+        """Return the comparison of the two pairings as a sentence."""
         if self.verdict is Verdict.SAME:
             return f"chosen and {self.other} are the same pairs"
         conclusion = {

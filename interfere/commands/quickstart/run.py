@@ -45,7 +45,7 @@ WriteFindings = Callable[[Findings], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """The settings of a run. A run with equal settings continues where an earlier run ended."""
+    """The settings of a run of quickstart. A run with equal settings continues where an earlier run ended."""
 
     workload_set: str
     workloads: tuple[str, ...]
@@ -54,7 +54,7 @@ class RunSettings:
 
 
 class RunPlan:
-    """The stages of a run, with the remaining time of each stage and of the run."""
+    """The stages of a run of quickstart, with the remaining time of each stage and of the run."""
 
     def __init__(self, expected_s: Mapping[str, float], now_s: Callable[[], float] = time.monotonic) -> None:
         """Start counting. `expected_s` gives the stages in order, with their seconds on an otherwise idle machine."""
@@ -93,11 +93,11 @@ class RunPlan:
 
     @property
     def text(self) -> str:
-        """How long the run takes, in words."""
+        """The expected duration of the run and the number of its stages, in words."""
         return f"About {math.ceil(sum(self._expected_s.values()) / 60)} minutes in {len(self._expected_s)} stages"
 
     def usual_s(self, *names: str) -> float:
-        """Return the seconds of stages at the pace of this run; stages that the run does not have take 0 s."""
+        """Return the expected seconds of named stages at the pace of this run; a stage that the run lacks takes 0 s."""
         return sum(self._expected_s.get(name, 0.0) for name in names) * self._pace
 
     @property
@@ -113,7 +113,7 @@ class RunPlan:
 
 
 class RunFolder:
-    """The folder of a run, with the result of each stage in a JSON file of its own."""
+    """The folder of a run of quickstart, with the result of each stage in a JSON file of its own."""
 
     def __init__(self, folder: Path, tables: tuple[Path, ...], settings: RunSettings) -> None:
         """Open an unfinished run with these settings in this folder, or else begin a new run.

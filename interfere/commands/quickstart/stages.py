@@ -84,7 +84,7 @@ class Stages:
 
     @property
     def folder(self) -> Path:
-        """The folder of the run."""
+        """The folder of the quickstart run in the workspace."""
         return self.work / "runs" / "quickstart"
 
     @property
@@ -267,7 +267,7 @@ def _predict(client: PolicyClient, names: Sequence[str]) -> Slowdowns:
 
 
 def _prediction_error(predicted: Slowdowns, rows: Sequence[PairMeasurement]) -> float:
-    """Return the mean of |predicted - measured| / measured."""
+    """Return the mean relative error of predicted slowdowns: |predicted - measured| / measured."""
     errors = [abs(predicted[row.victim, row.neighbour].value - row.slowdown) / row.slowdown for row in rows]
     return math.fsum(errors) / len(errors)
 

@@ -225,7 +225,7 @@ def _range_text(ends: Sequence[int]) -> str:
 
 
 def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -> Path:
-    """Write `card.md` into the table's folder, and return its path."""
+    """Write the dataset card `card.md` into a table's folder, and return the path of the card."""
     text = markdown(dataset_card(table, command=command, note=note))
     write_atomically(path / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
     return path / CARD_FILE

@@ -6,9 +6,8 @@ Laws: names are shown as text, whatever they hold; equal tables give equal docum
 
 import math
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
-from interfere.data.cards.dataset_card import device_notes
+from interfere.data.cards.dataset_card import device_notes, group_counts, group_quality_section
 from interfere.data.cards.domain_section import MAX_SHOWN, PLAIN_NUMBER, domain_section, domain_title
 from interfere.data.cards.domain_summary import (
     DomainSummary,
@@ -17,20 +16,11 @@ from interfere.data.cards.domain_summary import (
     domain_summaries,
     with_sorted_rows,
 )
-from interfere.data.quality import group_quality
 from interfere.data.schema import SCHEMA_VERSION
 from interfere.data.tables import Table
 from interfere.records import GroupMeasurement, PairStatus
 from interfere.reports import document as doc
-from interfere.reports.document import (
-    Column,
-    Document,
-    Part,
-    Section,
-    Sentence,
-    Tone,
-    table_of,
-)
+from interfere.reports.document import Column, Document, Items, Part, Section, Sentence, Tone, table_of
 from interfere.reports.numbers import (
     BYTES,
     COUNT,
@@ -123,47 +113,24 @@ def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
     columns = (
         Column("domain", of=lambda domain: doc.Link(domain_title(domain), anchors[id(domain)])),
         Column("jobs", COUNT, of=lambda domain: len(domain.names)),
-        *_status_columns("quality."),
+        *map(_status_column, PairStatus),
         Column("not measured", COUNT, of="missing"),
-        *_slowdown_columns("quality."),
+        *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
         Column("ICC", PLAIN_NUMBER, of="quality.icc"),
         Column("additive R²", PLAIN_NUMBER, of="quality.additive_r2"),
     )
     return table_of("Domains", columns, domains)
 
 
-def _status_columns(path: str = "") -> list[Column]:
-    """Return columns with the number of rows of each status; `path` leads from a record to its SlowdownFigures."""
-    count = attrgetter(f"{path}count")
-
-    def column(status: PairStatus) -> Column:
-        return Column(status.value, COUNT, of=lambda record: count(record)(status))
-
-    return [column(status) for status in PairStatus]
-
-
-def _slowdown_columns(path: str = "") -> list[Column]:
-    headings = {"median": "median", "p90": "p90", "worst": "max"}
-    return [Column(heading, TIMES, of=f"{path}slowdown_{name}") for heading, name in headings.items()]
+def _status_column(status: PairStatus) -> Column:
+    """Return the column with the number of a domain's rows of a status."""
+    return Column(status.value, COUNT, of=lambda domain: domain.quality.count(status))
 
 
 def _groups(table: Table) -> list[Section]:
-    """Return a section on measured groups: figures of each size, and the slowdown of every victim."""
+    """Return a section on measured groups: counts and quality of each size, and the slowdown of every victim."""
     if not table.groups:
         return []
-    sizes = table_of(
-        "Groups by size",
-        (
-            Column("groups", of="title"),
-            Column("number", COUNT, of="groups"),
-            Column("jobs", COUNT, of="jobs"),
-            *_status_columns(),
-            *_slowdown_columns(),
-            Column("ICC", PLAIN_NUMBER, of="icc"),
-            Column("stolen p90", percent(1), of="steal_p90"),
-        ),
-        group_quality(table),
-    )
     victims = table_of(
         "Victims, the most slowed first",
         (
@@ -181,9 +148,10 @@ def _groups(table: Table) -> list[Section]:
         sorted(table.groups, key=_most_slowed_first),
         fold=MAX_SHOWN,
     )
-    note = "Rows: one of each victim of each group. Company: the other jobs of its group."
-    inside = Section("Victims, the most slowed first", (victims,))
-    return [Section("Groups of three and more", (Sentence(note, tone=Tone.NOTE), sizes, inside), anchor="groups")]
+    note = Sentence("Rows: one of each victim of each group. Company: the other jobs of its group.", tone=Tone.NOTE)
+    sizes, title = group_quality_section(table)[0].parts, "Victims, the most slowed first"
+    parts = (Items(tuple(group_counts(table))), *sizes, Section(title, (note, victims)))
+    return [Section("Groups of three and more", parts, anchor="groups")]
 
 
 def _most_slowed_first(row: GroupMeasurement) -> tuple[object, ...]:

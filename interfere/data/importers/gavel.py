@@ -49,7 +49,7 @@ FORMAT_NOTES = (
 
 @dataclass(slots=True, kw_only=True)
 class Throughputs:
-    """The throughputs in a file of either format, in steps/s."""
+    """The throughputs in a file that Gavel published, in steps/s."""
 
     source: SourceFile
     solo: dict[tuple[str, str, int], float] = field(default_factory=dict)  # by device type, job and number of devices

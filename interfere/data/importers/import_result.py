@@ -60,7 +60,7 @@ def repaired(count: int, subject: str, reason: str) -> Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file that was read, with its checksum."""
+    """A file that an importer read, with its checksum."""
 
     path: Path
     sha256: str

@@ -103,11 +103,11 @@ class Faults:
             return default
 
     def add(self, place: str, problem: str, value: object, remedy: str) -> None:
-        """Keep the fault of a place in a file."""
+        """Keep the fault of a place in a file, to be raised with all others."""
         self._errors.append(fault(place, problem, value, remedy))
 
     def at(self, row: "CsvRow", column: str, problem: str, remedy: str) -> None:
-        """Keep the fault of a field of a row."""
+        """Keep the fault of a field of a CSV row, to be raised with all others."""
         self._errors.append(row.fault(column, problem, remedy))
 
     def raise_all(self) -> None:
@@ -139,13 +139,13 @@ class CsvRow:
     decimal: str = "."  # the sign before the fraction of a number
 
     def fault(self, column: str, problem: str, remedy: str) -> TableError:
-        """Return the error of a field of the row."""
+        """Return the error of a field of the row, which names file, row and column."""
         place = f"{self.path.name}, row {self.row_number}{f', column {column}' if column else ''}"
         value = f"{self.fields[column]!r} in {self.path}" if column in self.fields else self.path
         return fault(place, problem, value, remedy)
 
     def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
-        """Raise the error of a field of the row, a TableError."""
+        """Raise the error of a field of the row, a TableError which names file, row and column."""
         raise self.fault(column, problem, remedy)
 
     def text(self, column: str) -> str:
@@ -170,7 +170,7 @@ class CsvRow:
         return value
 
     def integer(self, column: str, *, low: int = 0, high: int = MAX_INT32) -> int:
-        """Return a whole number in [low, high]. Raises TableError."""
+        """Return the field of a column as a whole number in [low, high]. Raises TableError."""
         value = self.number(column, low=low, high=high)
         if value != int(value):
             self.fail(column, "a whole number expected", FETCH_AGAIN)
@@ -203,7 +203,7 @@ class CsvFile:
     rows: tuple[CsvRow, ...]
 
     def unread_columns(self, *read: str) -> tuple[str, ...]:
-        """Return the named columns that an importer does not read."""
+        """Return the columns that have a name and are not among the columns that an importer read."""
         return tuple(column for column in self.columns if column and column not in read)
 
 

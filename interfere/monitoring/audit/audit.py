@@ -98,7 +98,7 @@ class AuditSums:
         self._series = 0
 
     def add(self, reading: SiteReading) -> None:
-        """Add the data of one cell to the sums."""
+        """Add the windows and the shared time of a cell to the sums."""
         self.episodes.add(reading.windows)
         for shared in reading.shared:
             self._seconds[shared.device.type, shared.workloads] += shared.seconds

@@ -32,7 +32,7 @@ from interfere.reports.document import (
     Tone,
     Toned,
 )
-from interfere.reports.numbers import COUNT, DASH, JOB_HOURS, TIMES, count_noun, format_slowdown, percent
+from interfere.reports.numbers import COUNT, DASH, JOB_HOURS, TIMES, NumberFormat, count_noun, format_slowdown, percent
 from interfere.reports.numbers import format_hours as hours
 from interfere.sharing_modes import DEFAULT_MODE
 
@@ -96,36 +96,19 @@ def _tone(report: AuditReport) -> Tone:
 
 
 def _key_figures(report: AuditReport) -> Tiles:
-    known = [pair for pair in report.pairs if all(side.origin is Origin.MEASURED for side in pair.sides)]
-    separate = [pair for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE]
+    known = sum(all(side.origin is Origin.MEASURED for side in pair.sides) for pair in report.pairs)
+    separate = sum(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs)
     saved = sum(each.lost_before - each.lost_after for each in report.repairings)
-    share = report.shared_hours / report.busy_hours if report.busy_hours else math.nan
+    share, every = report.shared_hours / report.busy_hours if report.busy_hours else math.nan, len(report.pairs)
+    tiles: tuple[tuple[float | str, NumberFormat | None, str, str], ...] = (
+        (report.lost_hours, JOB_HOURS, "of progress lost by sharing", "job-hours, measured and predicted"),
+        (share, percent(), "of busy device time was shared", hours(report.shared_hours)),
+        (f"{known} of {every}", None, "pairs measured both ways", f"{report.windows:,} windows"),
+        (f"{separate} of {every}", None, "pairs faster one after the other", "by the ends of both intervals"),
+        (saved or DASH, JOB_HOURS, "could be saved by pairing otherwise", "at most"),
+    )
     return Tiles(
-        (
-            Tile(
-                value=report.lost_hours,
-                form=JOB_HOURS,
-                label="of progress lost by sharing",
-                detail="job-hours, measured and predicted",
-            ),
-            Tile(
-                value=share,
-                form=percent(),
-                label="of busy device time was shared",
-                detail=hours(report.shared_hours),
-            ),
-            Tile(
-                value=f"{len(known)} of {len(report.pairs)}",
-                label="pairs measured both ways",
-                detail=f"{report.windows:,} windows",
-            ),
-            Tile(
-                value=f"{len(separate)} of {len(report.pairs)}",
-                label="pairs faster one after the other",
-                detail="by the ends of both intervals",
-            ),
-            Tile(value=saved or DASH, form=JOB_HOURS, label="could be saved by pairing otherwise", detail="at most"),
-        )
+        tuple(Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
     )
 
 
@@ -295,7 +278,7 @@ def headline(report: AuditReport) -> str:
 
 
 def total(report: AuditReport) -> str:
-    """Return a sentence with the total cost of sharing."""
+    """Return a sentence with the total cost of sharing and its bounds."""
     low, high = sum(each.lost_lower for each in report.workloads), sum(each.lost_upper for each in report.workloads)
     unknown = sum(each.unknown_hours for each in report.workloads)
     text = f"Sharing cost {hours(report.lost_hours)} of jobs' progress, between {hours(low)} and {hours(high)}."

@@ -29,7 +29,7 @@ MEAN_VARIANCE = 10.0  # of the mean of all pairs, times the variance between the
 
 
 class Origin(StrEnum):
-    """The origin of a slowdown."""
+    """The origin of a slowdown: measured, predicted or unknown."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -96,14 +96,14 @@ class PairCost:
 
     @property
     def verdict(self) -> PairVerdict:
-        """The verdict on the pair, from the ends of both intervals."""
+        """Whether sharing pays for the pair, from the ends of both slowdowns' intervals."""
         if sum(1 / side.upper for side in self.sides) > 1:
             return PairVerdict.KEEP
         return PairVerdict.SEPARATE if sum(1 / side.lower for side in self.sides) < 1 else PairVerdict.UNSURE
 
     @property
     def is_known(self) -> bool:
-        """Whether both slowdowns are measured or predicted."""
+        """Whether the slowdowns of both jobs are measured or predicted."""
         return all(side.origin is not Origin.UNKNOWN for side in self.sides)
 
     def facts(self) -> dict[str, Any]:

@@ -220,9 +220,8 @@ def _solve(decision: DecisionProblem, choice: Choice, budget: TimeBudget) -> tup
     solution = solve_decision(remaining, all_waiting(remaining.problem), budget)
     found, placement = solution.decision, solution.placement
     waits = _waiting_weights(found, placement, choice)
-    before = () if decision.prices_waiting else tuple(np.round(waits, 9).tolist())
-    wait_cost = float(candidates.wait_cost[choice.members[0]])
-    cost, max_job_cost = candidates.cost_of(choice.start) if choice.start else (wait_cost, -np.inf)
+    before = tuple(np.round(waits, 9).tolist())
+    cost, max_job_cost = candidates.cost_of(choice.start) if choice.start else (0.0, -np.inf)
     value = cost + placement.value(found.total_cost)
     if decision.is_min_max:
         value = max(max_job_cost, largest_cost(found, placement))

@@ -65,37 +65,29 @@ def rank(
         )
     # 2. Price every device.
     context = PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue)
-    ranked, wait_cost = _ranked_devices(job, context)
+    ranked = _ranked_devices(job, context)
     # 3. Respect promises, then sort.
     promise_of = _standing_promises(job, devices, promises)
     ranked = [_with_promise(entry, job, promise_of.get(entry.ranking.device_id)) for entry in ranked]
     own = {device_id for device_id, promise in promise_of.items() if promise.action.job_id == job.id}
     ranked.sort(key=lambda entry: _sort_key(entry, own))
     rankings = [entry.ranking for entry in ranked]
-    is_promised = bool(rankings) and rankings[0].device_id in own
-    return tuple(
-        replace(ranking, planned=k == 0 and ranking.feasible and (is_promised or ranking.cost <= wait_cost))
-        for k, ranking in enumerate(rankings)
-    )
+    return tuple(replace(ranking, planned=k == 0 and ranking.feasible) for k, ranking in enumerate(rankings))
 
 
-def _ranked_devices(job: Job, context: PlanningContext) -> tuple[list[_RankedDevice], float]:
-    """Every device with what the job would cost there, in the order of the snapshot, and what it costs to wait.
-
-    Where the objective does not price waiting that is infinite: a job that may start does.
-    """
+def _ranked_devices(job: Job, context: PlanningContext) -> list[_RankedDevice]:
+    """Every device with what the job would cost there, in the order of the snapshot."""
     devices = context.snapshot.devices
     if job.gpus > 1:
         rule = Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)
-        return [_infeasible(device, rule) for device in devices], np.inf
+        return [_infeasible(device, rule) for device in devices]
     candidates = find_candidates(context)
     if has_groups(context.snapshot):
         joins = joins_by_device(context, candidates)
-        ranked = [
+        return [
             _on_empty_device(candidates, context, device) if not device.residents else _joining(job, device, joins)
             for device in devices
         ]
-        return ranked, np.inf
     seat_of = {seat.devices[0].id: (k, seat) for k, members in enumerate(candidates.seat_classes) for seat in members}
     ranked = []
     for device in devices:
@@ -105,7 +97,7 @@ def _ranked_devices(job: Job, context: PlanningContext) -> tuple[list[_RankedDev
             ranked.append(_beside_resident(candidates, device, *seat_of[device.id]))
         else:
             ranked.append(_infeasible(device, _full_rule(job, device)))
-    return ranked, float(candidates.wait_cost[0]) if candidates.prices_waiting else np.inf
+    return ranked
 
 
 def _sort_key(entry: _RankedDevice, promised_to_job: set[str]) -> tuple[bool, bool, float, float]:

@@ -17,6 +17,8 @@ from interfere.policy.solve.decision_problem import DecisionProblem, Host
 from interfere.policy.solve.starts import StartGroup
 from interfere.records import Action, ActionKind, Job, Rule, RuleKind
 
+_Rank = tuple[int, float, int]
+"""(priority, weight, minus the place in the queue) of a job."""
 MAX_WAIT_RULES = 3  # rules on pairs that the reason of a waiting job names
 
 
@@ -27,6 +29,7 @@ class WaitingRules:
         self._decision, self._groups, self._context = decision, groups, context
         self._position = {job.id: k for k, job in enumerate(context.snapshot.pending)}
         self._rules: dict[tuple[int, int], list[Rule]] = {}  # by size and class
+        self._groups_of_size: dict[int, list[tuple[_Rank, StartGroup]]] = {}
         self._taken: Counter[DeviceClass] = Counter()  # empty devices
         for group in groups:
             if not group.residents:
@@ -105,14 +108,25 @@ class WaitingRules:
             if left >= candidates.size > self._devices_left and limit is not None:
                 return Rule(kind=RuleKind.MAX_DEVICES, job_id=job.id, max_devices=limit)
         rank = self._rank(candidates, i, job)
-        for group in self._groups:
-            if group.size != candidates.size or not self._may_take(candidates, i, group):
-                continue
-            if any(self._rank(candidates, *each) < rank for each in zip(group.classes, group.jobs, strict=True)):
+        for least_rank, group in self._ranked_groups(candidates):
+            if least_rank >= rank:
+                break
+            if self._may_take(candidates, i, group):
                 return Rule(kind=RuleKind.LOWER_COST_ELSEWHERE, job_id=job.id)
         return Rule(kind=RuleKind.PLACES_TAKEN, job_id=job.id)
 
-    def _rank(self, candidates: Candidates, k: int, job: Job) -> tuple[int, float, int]:
+    def _ranked_groups(self, candidates: Candidates) -> list[tuple[_Rank, StartGroup]]:
+        """The starts of jobs of one size with the least rank of a job in each, the smallest first."""
+        if candidates.size not in self._groups_of_size:
+            ranked = [
+                (min(self._rank(candidates, *each) for each in zip(group.classes, group.jobs, strict=True)), group)
+                for group in self._groups
+                if group.size == candidates.size
+            ]
+            self._groups_of_size[candidates.size] = sorted(ranked, key=lambda entry: entry[0])
+        return self._groups_of_size[candidates.size]
+
+    def _rank(self, candidates: Candidates, k: int, job: Job) -> _Rank:
         """Larger for jobs that start first: priority, weight, and of equals those submitted before."""
         return job.priority, float(candidates.start_weight[k]), -self._position[job.id]
 

@@ -5,7 +5,6 @@ set of devices of one class counts as one. Interchangeable jobs and residents ar
 one row for each class.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.cluster_projection import project_cluster
 from interfere.policy.costs.job_classes import JobKeys, Seat, job_classes, seat_classes
 from interfere.policy.costs.mode_choice import modes_to_compare, under_best_modes
 from interfere.policy.costs.pair_costs import PairCosts, pair_costs
 from interfere.policy.costs.solo_costs import costs_alone
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.runtime import start_weights
-from interfere.records import MAX_SLOWDOWN, ActionKind, Device, Job
+from interfere.records import ActionKind, Device, Job
 
 Floats = NDArray[np.float64]
 
@@ -52,8 +50,6 @@ class Candidates:
     resident_tables: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # k × residents; columns index `seat_classes`
     seat_columns: tuple[tuple[PairCosts, int], ...]  # of each seat class: its cost table and its column there
     is_min_max: bool  # is the largest cost of a job minimised, not the sum?
-    wait_cost: Floats  # float64[k]: cost of waiting, where the objective prices it; else 0
-    prices_waiting: bool  # does the objective price waiting? Else the least weight waits, whatever that costs
     by_priority: bool  # do costs of jobs of higher priority come before all others?
     resident_floor: float  # largest cost of a resident without neighbour, where that counts; -inf without residents
 
@@ -135,12 +131,10 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     limits = context.limits
     # 1. Classes of pending jobs, empty devices and free seats.
     queue = [job for job in snapshot.pending if job.gpus == size]
-    wait_cost = _wait_costs(context)
     ranks = (
         start_weights(queue, context.now_s, limits.timing.ageing_s).tolist() if by_start_weight else [0.0] * len(queue)
     )
-    waiting = [(rank, wait_cost[job.id]) for rank, job in zip(ranks, queue, strict=True)]
-    classes = job_classes(queue, waiting, keys)
+    classes = job_classes(queue, ranks, keys)
     pending = [members[0] for members in classes]
     empty_devices: dict[DeviceClass, list[Device]] = {}
     for device in snapshot.devices:
@@ -160,11 +154,6 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     solo_cost = {device_class: _solo_cost(pending, table, context) for device_class, table in pair_tables.items()}
     # 4. Pending jobs beside residents.
     resident_tables, seat_columns = _resident_tables(pending, seats, times, context)
-    # 5. What it costs to wait.
-    waits = np.array([wait_cost[job.id] for job in pending], dtype=np.float64)
-    if context.objective.prices_waiting:  # no job waits for a faster device where it could start on a slower one
-        best_solo = np.minimum.reduce([np.full(len(pending), np.inf), *solo_cost.values()])
-        waits = np.where(np.isfinite(best_solo), np.maximum(waits, best_solo), waits)
     return Candidates(
         size=size,
         job_classes=classes,
@@ -177,8 +166,6 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
         resident_tables=resident_tables,
         seat_columns=seat_columns,
         is_min_max=context.objective.is_min_max,
-        wait_cost=waits,
-        prices_waiting=context.objective.prices_waiting,
         by_priority=context.objective.by_priority,
         resident_floor=resident_floor(context),
     )
@@ -204,21 +191,6 @@ def context_of_size(context: PlanningContext, size: int) -> PlanningContext:
         return context
     limits = replace(limits, allowed=limits.allowed - {ActionKind.START_SHARED})
     return context.subproblem(replace(context.snapshot, limits=limits))
-
-
-def _wait_costs(context: PlanningContext) -> Mapping[str, float]:
-    """Cost of waiting of each pending job: when it would end that does not start now.
-
-    For a job that may run alone nowhere, and so would never end, what no start of it exceeds.
-    """
-    pending = context.snapshot.pending
-    if not context.objective.prices_waiting:
-        return dict.fromkeys((job.id for job in pending), 0.0)
-    ends_s = project_cluster(context).waiting_end_s().tolist()
-    return {
-        job.id: MAX_SLOWDOWN * job.remaining_s if math.isnan(end_s) else end_s
-        for job, end_s in zip(pending, ends_s, strict=True)
-    }
 
 
 def _solo_cost(pending: Sequence[Job], table: PairCosts, context: PlanningContext) -> Floats:

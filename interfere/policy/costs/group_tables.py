@@ -233,7 +233,7 @@ class GroupTable:
     def _costs_of_members(self, group: Ints, slowdown: Floats) -> Floats:
         """float64[m, g]: what each member costs in the objective at its slowdown in the group."""
         objective = self.context.objective
-        if objective.prices_waiting:
+        if objective.counts_ends:
             return self._constant[group] + self._ends(group, self._rate * self._times)
         cost = self._constant[group] + (self._rate * self._times)[group] * slowdown
         if objective.deadline_miss_price and self._timed:

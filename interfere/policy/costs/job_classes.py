@@ -64,11 +64,11 @@ class JobKeys:
         return job.id if self._separate else (_NAMES(job), self._pack(*self._numbers(job)))
 
 
-def job_classes(jobs: Iterable[Job], waiting: Sequence[Hashable], keys: JobKeys) -> tuple[tuple[Job, ...], ...]:
-    """The pending jobs by class, in the order of the queue; jobs of one class agree in what their `waiting` costs."""
+def job_classes(jobs: Iterable[Job], ranks: Sequence[Hashable], keys: JobKeys) -> tuple[tuple[Job, ...], ...]:
+    """The pending jobs by class, in the order of the queue; the jobs of one class have one of the given ranks."""
     classes: dict[Hashable, list[Job]] = {}
-    for job, cost in zip(jobs, waiting, strict=True):
-        classes.setdefault((keys.of(job), cost), []).append(job)
+    for job, rank in zip(jobs, ranks, strict=True):
+        classes.setdefault((keys.of(job), rank), []).append(job)
     return tuple(tuple(members) for members in classes.values())
 
 

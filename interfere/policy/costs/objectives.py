@@ -43,8 +43,8 @@ class Objective:
     required_fields: tuple[str, ...] = ()  # that every job must send
     soft_cap_price: float = 0.0  # of a pair in which a job exceeds the soft cap, times the probability of that
     deadline_miss_price: float = 0.0  # of a job that misses its deadline, times its weight and the probability of that
+    counts_ends: bool = False  # whether a job costs its end, with smaller slowdowns once others of its group have ended
     by_priority: bool = False  # whether costs of jobs of higher priority come before all others
-    prices_waiting: bool = False  # whether waiting costs the time until the job could start, not the weight that waits
     money_price: float = 0.0  # of one unit of money that occupied devices cost
     energy_price: float = 0.0  # of one joule that occupied devices take
 
@@ -105,9 +105,9 @@ def _time_lost_weight(jobs: Sequence[Job]) -> Floats:
 WEIGHTED_EXCESS = Objective(constant=_negative(weights), rate=weights, by_priority=True)
 # f_i(x) = x: every job counts the same, whatever its weight.
 TOTAL_SLOWDOWN = Objective(constant=_zero, rate=_one)
-# f_i(x) = r_i x with remaining seconds r; a job that waits costs the time until it would end if the pending jobs ran
-# one after the other in order of submission (`completion_projection`): the sum is n times the mean completion time.
-COMPLETION_TIME = Objective(constant=_zero, rate=_remaining_s, required_fields=("remaining_s",), prices_waiting=True)
+# f_i(x) = r_i x with remaining seconds r: when each job that runs completes. The plan over time
+# (`interfere.policy.schedule`) prices the jobs that wait.
+COMPLETION_TIME = Objective(constant=_zero, rate=_remaining_s, required_fields=("remaining_s",), counts_ends=True)
 # max r_i x_i: when the last of the jobs that run completes.
 MAKESPAN = Objective(constant=_zero, rate=_remaining_s, aggregate=Aggregate.MAX, required_fields=("remaining_s",))
 # max (e_i + r_i x_i) / (a_i + r_i): time from submission to completion, shared over alone, with seconds e since

@@ -164,7 +164,7 @@ class _PairTable:
         row_alone, column_alone = (row_rate * rows.relative_times)[:, None], column_rate * columns.relative_times
         row_cost = objective.constant(rows.jobs)[:, None] + row_alone * ahead
         column_cost = objective.constant(columns.jobs) + column_alone * back
-        if objective.prices_waiting:  # once the first of the two has ended, the other runs alone
+        if objective.counts_ends:  # once the first of the two has ended, the other runs alone
             row_cost = pair_end_s(row_alone, column_alone, ahead, back)
             column_cost = pair_end_s(column_alone, row_alone, back, ahead)
         row_cost += (row_rate * relative_checkpoint_losses(rows.jobs, rows.runtimes))[:, None]

@@ -12,7 +12,13 @@ from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import OveruseReview
 from interfere.policy.residents.assignment import AssignedStart, plan_assignment
-from interfere.policy.residents.migration import Migration, MigrationPlan, is_movable, plan_migrations
+from interfere.policy.residents.migration import (
+    Migration,
+    MigrationPlan,
+    is_movable,
+    plan_migrations,
+    plan_moves_across_types,
+)
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
@@ -41,6 +47,14 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
         migration_plan, starts = assignment.moves, [_assigned_start(start, context) for start in assignment.starts]
     else:
         migration_plan, starts = plan_migrations(context, started_on, waiting, free_devices), []
+    if ActionKind.MOVE in snapshot.limits.allowed:
+        changed = _changed_devices(migration_plan, starts, context)
+        used = sum(not context.devices[device_id].residents for device_id in changed)
+        across = plan_moves_across_types(context, {*started_on, *changed}, free_devices - used)
+        migration_plan = MigrationPlan(
+            migrations=(*migration_plan.migrations, *across.migrations),
+            destinations={**migration_plan.destinations, **across.destinations},
+        )
     placed = {action.job_id for action in starts}
     rooms = (migration for migration in migration_plan.migrations if migration.starts not in {"", *placed})
     starts += [_start_in_room(migration, context) for migration in rooms]
@@ -49,6 +63,14 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     if any(is_movable(job) for device in snapshot.devices for job in device.residents):
         plan = replace(plan, status=SolveStatus.BOUNDED)  # other migrations might have gained more
     return replace(plan, actions=(*plan.actions, *_leaving_actions(migration_plan)))
+
+
+def _changed_devices(migration_plan: MigrationPlan, starts: Sequence[Action], context: PlanningContext) -> set[str]:
+    """Ids of the devices that a job leaves, moves to, is preempted on or starts on."""
+    leaving = [*migration_plan.destinations, *(migration.preempted for migration in migration_plan.migrations)]
+    changed = {device.id for name in leaving if name for device in context.resident_devices[name]}
+    changed |= {place.device_id for place in migration_plan.destinations.values()}
+    return changed | {device_id for action in starts for device_id in action.places}
 
 
 def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:

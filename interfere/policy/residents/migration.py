@@ -12,8 +12,9 @@ than the preemption costs.
 Law 1: only preemptible jobs on one device may move, with known remaining_s, checkpoint_s and since_s, there for longer
 than a promise lives, and none whose deadline can still be met. A device is left alone that has a younger resident, or
 one of unknown age, a promise, or a start of this plan: so asking again at once moves no job. Law 2: no job moves twice
-in a plan. Migrations stay within a device class. Heuristic: each migration gains, no bound says that no other set gains
-more; on small clusters where moving is free they save at least 95 % of what the best arrangement does (a test).
+in a plan. Residents join and swap within a device class, and leave for an idle device of any type. Heuristic: each
+migration gains, no bound says that no other set gains more; on small clusters where moving is free they save at least
+95 % of what the best arrangement does (a test).
 """
 
 import math
@@ -28,10 +29,11 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
 from interfere.policy.costs.pair_costs import pair_costs
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.residents.migration_gain import MigrationCandidate, MigrationKind, ResidentPairs
+from interfere.policy.residents.migration_gain import MIN_GAIN_S, MigrationCandidate, MigrationKind, ResidentPairs
 from interfere.policy.rules.availability import availability_rule, start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
+from interfere.policy.schedule.running import predicted_slowdowns_among_residents
 from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 
@@ -111,6 +113,11 @@ def is_movable(job: Job) -> bool:
     return job.preemptible and job.gpus == 1 and not math.isnan(job.remaining_s + job.checkpoint_s)
 
 
+def may_leave(job: Job, device_class: DeviceClass) -> bool:
+    """Whether a job may be taken off the class of devices on which it runs."""
+    return is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s)
+
+
 def outlived_promises(device: Device, context: PlanningContext) -> bool:
     """Whether every resident has been there for longer than a promise lives: no unexpired plan started one of them."""
     ttl_s = context.limits.timing.promise_ttl_s
@@ -147,10 +154,7 @@ def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], contex
             i, j = (index_of[job.id] for job in device.residents)
             partner[i], partner[j] = j, i
     weight = np.array([job_weight(job, snapshot) for job in jobs] + [0.0])
-    may_move = [
-        is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s) for job in jobs
-    ]
-    checkpoint_s = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, may_move, strict=True)]
+    checkpoint_s = [job.checkpoint_s if may_leave(job, device_class) else np.inf for job in jobs]
     return ResidentPairs(
         jobs=jobs,
         device_of=[device for device in devices for _ in device.residents],
@@ -224,6 +228,62 @@ def _take_disjoint(
         )
         taken.append((candidate, migration))
     return taken
+
+
+def plan_moves_across_types(
+    context: PlanningContext, closed_devices: Collection[str], free_devices: int
+) -> MigrationPlan:
+    """The moves of residents to idle devices of another type on which they end so much sooner that it pays.
+
+    A resident saves what its remaining work takes longer where it runs now, slowed down by its neighbour, than alone on
+    the other type; the neighbour saves its slowdown. The move of the largest gain is taken first. `closed_devices` and
+    `free_devices` as in `plan_migrations`.
+    """
+    devices = [device for device in context.snapshot.devices if device.id not in closed_devices]
+    idle: dict[DeviceClass, list[Device]] = {}
+    for device in devices:
+        if not device.residents:
+            idle.setdefault(context.device_class(device), []).append(device)
+    if not idle or free_devices <= 0:
+        return MigrationPlan()
+    slowdowns = predicted_slowdowns_among_residents(context)
+    times = {name: context.relative_times([job])[0] for name, job in context.residents.items() if is_movable(job)}
+    types, factor = context.device_types, context.limits.move_factor
+    candidates: list[tuple[float, str, Device, DeviceClass, Migration]] = []
+    for device in devices:
+        here = context.device_class(device)
+        if len(device.residents) > 2 or not outlived_promises(device, context):
+            continue
+        for job in device.residents:
+            if not may_leave(job, here):
+                continue
+            weight = job_weight(job, context.snapshot)
+            partners = [other for other in device.residents if other is not job]
+            slowed = math.prod(slowdowns.get((job.id, other.id), 1.0) for other in partners)
+            relieved_s = sum(
+                job_weight(other, context.snapshot)
+                * (slowdowns.get((other.id, job.id), 1.0) - 1.0)
+                * float(context.relative_times_on(here.type, [other])[0] * np.nan_to_num(other.remaining_s))
+                for other in partners
+            )
+            for there in idle:
+                gained = float(times[job.id][types.index(here.type)] * slowed - times[job.id][types.index(there.type)])
+                saved_s, cost_s = weight * job.remaining_s * gained + relieved_s, weight * job.checkpoint_s
+                if there.type != here.type and saved_s - factor * cost_s > MIN_GAIN_S:
+                    migration = Migration(movers=(job.id,), saved_s=saved_s, cost_s=cost_s)
+                    candidates.append((factor * cost_s - saved_s, job.id, device, there, migration))
+    candidates.sort(key=lambda candidate: candidate[:2])
+    migrations: list[Migration] = []
+    destinations: dict[str, Destination] = {}
+    left: set[str] = set()
+    for _, name, device, there, migration in candidates:
+        is_open = name not in destinations and device.id not in left and len(migrations) < free_devices
+        if is_open and idle[there] and may_start_alone(context.residents[name], there, context):
+            place = idle[there].pop(0)
+            destinations[name] = Destination(device_id=place.id, partner_id="", slowdown=1.0, partner_slowdown=NAN)
+            migrations.append(migration)
+            left.add(device.id)
+    return MigrationPlan(migrations=tuple(migrations), destinations=destinations)
 
 
 class _Preemptable(NamedTuple):

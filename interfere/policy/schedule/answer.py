@@ -20,20 +20,23 @@ from interfere.records import Action, ActionKind, Device, Job, PairBatch, Pairin
 from interfere.records.plans import LevelKind, PlanLevel
 
 
-def serve_schedule(moment: Plan, schedule: Schedule, instance: SchedulingInstance, context: PlanningContext) -> Plan:
+def serve_schedule(
+    moment: Plan, schedule: Schedule, instance: SchedulingInstance, context: PlanningContext, *, overdue: str = ""
+) -> Plan:
     """The plan that makes the schedule's starts of this moment; all other jobs wait.
 
     `moment` is the optimal matching of this moment: its refusals and its reasons to wait are kept, and its bound. The
-    plan is OPTIMAL only where its starts have the value of the moment's optimum.
+    plan is OPTIMAL only where its starts have the value of the moment's optimum. `overdue`: the job for which devices
+    are kept free; empty where the schedule is about the ends of all jobs.
     """
-    starts = {action.job_id: action for action in start_actions(schedule, instance, context)}
+    starts = {action.job_id: action for action in start_actions(schedule, instance, moment, context)}
     number_of = {job.id: k for k, job in enumerate(instance.pending)}
     now_s = 0.0 if math.isnan(context.now_s) else context.now_s
     actions = []
     for action in moment.actions:
         k = number_of[action.job_id]
-        chosen = starts.get(action.job_id) or _waiting(action, k, schedule, instance, context)
-        if math.isfinite(schedule.start_s[k]):
+        chosen = starts.get(action.job_id) or _waiting(action, k, schedule, instance, context, overdue)
+        if not instance.is_estimated and not overdue and math.isfinite(schedule.start_s[k]):
             chosen = replace(
                 chosen,
                 planned_start_s=now_s + float(schedule.start_s[k]),
@@ -42,22 +45,7 @@ def serve_schedule(moment: Plan, schedule: Schedule, instance: SchedulingInstanc
         actions.append(chosen)
     if _same_starts(actions, moment.actions):
         return replace(moment, actions=tuple(map(_with_planned_times, moment.actions, actions)))
-    plan = _valued(moment, actions, context)
-    return _valued_by_ends(plan, schedule, instance) if context.objective.prices_waiting else plan
-
-
-def _valued_by_ends(plan: Plan, schedule: Schedule, instance: SchedulingInstance) -> Plan:
-    """The plan valued by the planned ends of the pending jobs, Σ seconds; no job ends before its own shortest time."""
-    pending = instance.problem.pending
-    placed = np.isfinite(schedule.end_s[:pending])
-    value = math.fsum(schedule.end_s[:pending][placed].tolist())
-    bound = min(value, math.fsum(instance.problem.shortest_s[placed].tolist()))
-    levels = (
-        replace(level, value=value, lower_bound=bound) if level.kind is LevelKind.COST else level
-        for level in plan.levels
-    )
-    gap = (value - bound) / max(abs(value), 1e-12)
-    return replace(plan, objective_value=value, lower_bound=bound, gap=gap, levels=tuple(levels))
+    return _valued(moment, actions, context)
 
 
 def _with_planned_times(action: Action, planned: Action) -> Action:
@@ -72,15 +60,31 @@ def _same_starts(actions: Sequence[Action], others: Sequence[Action]) -> bool:
     ]
 
 
-def start_actions(schedule: Schedule, instance: SchedulingInstance, context: PlanningContext) -> list[Action]:
-    """The starts of this moment on devices, largest jobs first."""
+def start_actions(
+    schedule: Schedule, instance: SchedulingInstance, moment: Plan, context: PlanningContext
+) -> list[Action]:
+    """The starts of this moment on devices: those kept from the moment's matching, then the largest jobs first."""
     jobs, problem = instance.jobs, instance.problem
-    starting = np.flatnonzero(schedule.start_s <= 0).tolist()
+    is_now = np.flatnonzero(schedule.start_s <= 0).tolist()
+    joined = {int(schedule.host[k]) for k in is_now if k not in schedule.kept_starts}
+    kept_ids = {jobs[k].id: k for k in schedule.kept_starts}
+    kept = [action for action in moment.actions if action.job_id in kept_ids]
+    taken = {device_id for action in kept for device_id in action.places}
+    # A kept start that another job joins is made anew on the same devices.
+    devices_of = {
+        k: tuple(context.devices[name] for name in action.places)
+        for action in kept
+        if (k := kept_ids[action.job_id]) in joined
+    }
+    starting = [k for k in is_now if k not in schedule.kept_starts or k in joined]
     starting.sort(key=lambda k: (-int(problem.gpus[k]), k))
-    devices_of: dict[int, tuple[Device, ...]] = {}
     partner_of: dict[int, int] = {}
     empty = [
-        [context.devices[device_id] for device_id in members.device_ids if not context.devices[device_id].residents]
+        [
+            context.devices[device_id]
+            for device_id in members.device_ids
+            if device_id not in taken and not context.devices[device_id].residents
+        ]
         for members in instance.classes
     ]
     for k in starting:
@@ -90,13 +94,15 @@ def start_actions(schedule: Schedule, instance: SchedulingInstance, context: Pla
             if host < problem.pending:
                 partner_of[host] = k
             continue
+        if k in devices_of:
+            continue
         free = empty[int(schedule.device_class[k])]
         devices_of[k] = _take_devices(free, jobs[k].gpus)
     for k, host in partner_of.items():
         if k not in devices_of:
             devices_of[k] = devices_of[host] if host < problem.pending else context.resident_devices[jobs[host].id]
     intervals = _slowdown_intervals(partner_of, devices_of, jobs, context)
-    return [
+    return [action for action in kept if kept_ids[action.job_id] not in joined] + [
         _start(jobs[k], devices_of[k], jobs[partner_of[k]] if k in partner_of else None, intervals, context)
         for k in starting
     ]
@@ -205,11 +211,19 @@ def _start(
 
 
 def _waiting(
-    action: Action, k: int, schedule: Schedule, instance: SchedulingInstance, context: PlanningContext
+    action: Action,
+    k: int,
+    schedule: Schedule,
+    instance: SchedulingInstance,
+    context: PlanningContext,
+    overdue: str,
 ) -> Action:
     """The action of a job that waits: the moment's own where it waits there too, else why the plan holds it."""
     if not action.places:
         return action
+    if overdue:
+        rule = Rule(kind=RuleKind.DEVICES_RESERVED, job_id=action.job_id, partner_id=overdue)
+        return Action(kind=ActionKind.WAIT, job_id=action.job_id, reason=render(rule), rule=rule)
     start_s, place, host = float(schedule.start_s[k]), int(schedule.device_class[k]), int(schedule.host[k])
     types = [members.device_class.type for members in instance.classes]
     now_type = context.devices[action.places[0]].type

@@ -12,9 +12,10 @@ import numpy as np
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.schedule.answer import serve_schedule
-from interfere.policy.schedule.from_context import SchedulingInstance, is_planned_over_time, scheduling_instance
+from interfere.policy.schedule.from_context import SchedulingInstance, has_planned_objective, scheduling_instance
 from interfere.policy.schedule.heuristics import GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order
 from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.moment import moment_starts, schedule_protecting_overdue
 from interfere.policy.schedule.problem import ScheduleProblem
 from interfere.policy.schedule.search import search
 from interfere.records import EndPromise, HeuristicValue, Plan, ScopeLedger
@@ -34,48 +35,82 @@ class TimedPlan:
 
 
 def plan_over_time(moment: Plan, context: PlanningContext, ledger: ScopeLedger) -> TimedPlan:
-    """The best plan over time, beside the optimal matching of this moment; that matching where there is no such plan.
+    """The plan that is served: starts of the best schedule found, or the optimal matching of this moment.
 
-    `context`: of the jobs and devices that are planned. `ledger`: with the promises and the order of the last round.
+    The matching is served as it is where all pending jobs start. It is served except for the starts that an overdue job
+    holds back where the objective is not about ends, or nobody says how long jobs take. `context`: of the jobs and
+    devices that are planned. `ledger`: with the promises and the order of the last round.
     """
     known = {promise.job_id: promise for promise in ledger.end_promises if promise.job_id in context.jobs}
     as_it_is = TimedPlan(plan=moment, end_promises=tuple(known.values()), planned_order=())
-    if not is_planned_over_time(context):
+    if not context.snapshot.pending or not context.snapshot.devices:
         return as_it_is
-    instance = scheduling_instance(context, {name: promise.latest_end_s for name, promise in known.items()})
+    searches = has_planned_objective(context)
+    if not searches and (math.isnan(context.now_s) or all(action.places for action in moment.actions)):
+        return as_it_is
+    bounds_s = {name: promise.latest_end_s for name, promise in known.items()}
+    instance = scheduling_instance(context, bounds_s, shares=True) if searches else None
+    searches = instance is not None
     if instance is None:
-        return as_it_is
+        instance = scheduling_instance(context, bounds_s, shares=False)
+    assert instance is not None
     # 1. Promise an end to the jobs that were not seen before.
     problem, added = _with_promises(instance, known, context)
     instance = replace(instance, problem=problem)
-    # 2. Search the best schedule.
-    number_of = {job.id: k for k, job in enumerate(instance.pending)}
-    budget = context.budget.share(SHARE_OF_BUDGET)
-    found = search(
-        problem,
-        last_order=[number_of[name] for name in ledger.planned_order if name in number_of],
-        expired=lambda: budget.expired,
-    )
-    # 3. Serve its starts of now.
-    plan = serve_schedule(moment, found.schedule, instance, context)
-    plan = replace(
-        plan,
-        planned_value=found.objective_value(problem),
-        heuristic_values=tuple(
-            HeuristicValue(name=name, value=value) for name, value in sorted(found.heuristic_values.items())
-        ),
-        chosen_because=found.chosen_because,
-        work_units=float(found.work_units),
-        stopped_by="time budget" if found.stopped else "",
-    )
     promises = known | added
+    # 2. Search the best schedule, and serve its starts of now.
+    if searches:
+        plan, order = _searched(moment, instance, context, ledger)
+    else:
+        plan, order = _with_overdue_protected(moment, instance, context), ()
     promised = {name: promise.latest_end_s for name, promise in promises.items()}
     actions = tuple(replace(action, promised_end_s=promised.get(action.job_id, math.nan)) for action in plan.actions)
     return TimedPlan(
         plan=replace(plan, actions=actions),
         end_promises=tuple(promises.values()),
-        planned_order=tuple(instance.pending[k].id for k in found.order),
+        planned_order=order,
     )
+
+
+def _searched(
+    moment: Plan, instance: SchedulingInstance, context: PlanningContext, ledger: ScopeLedger
+) -> tuple[Plan, tuple[str, ...]]:
+    """The starts of now of the best schedule found, and all pending jobs in the order in which it starts them.
+
+    Planned values are told only where all jobs say how long they take.
+    """
+    problem = instance.problem
+    number_of = {job.id: k for k, job in enumerate(instance.pending)}
+    budget = context.budget.share(SHARE_OF_BUDGET)
+    found = search(
+        problem,
+        last_order=[number_of[name] for name in ledger.planned_order if name in number_of],
+        moment_starts=moment_starts(moment, instance, context),
+        expired=lambda: budget.expired,
+    )
+    plan = replace(
+        serve_schedule(moment, found.schedule, instance, context),
+        chosen_because=found.chosen_because,
+        work_units=float(found.work_units),
+        stopped_by="time budget" if found.stopped else "",
+    )
+    if not instance.is_estimated:
+        values = sorted(found.heuristic_values.items())
+        plan = replace(
+            plan,
+            planned_value=found.objective_value(problem),
+            heuristic_values=tuple(HeuristicValue(name=name, value=value) for name, value in values),
+        )
+    return plan, tuple(instance.pending[k].id for k in found.order)
+
+
+def _with_overdue_protected(moment: Plan, instance: SchedulingInstance, context: PlanningContext) -> Plan:
+    """The optimal matching of this moment without the starts that would delay an overdue job."""
+    protecting = schedule_protecting_overdue(instance.problem, moment_starts(moment, instance, context))
+    if protecting is None:
+        return moment
+    schedule, overdue = protecting
+    return serve_schedule(moment, schedule, instance, context, overdue=instance.pending[overdue].id)
 
 
 def _with_promises(

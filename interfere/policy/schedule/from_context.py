@@ -36,24 +36,17 @@ PLANNED_OBJECTIVES = {
 MIN_RATIO_S = 10.0
 # While no device is idle a resident may be slowed down this much further than its cap: 2.5 × by default.
 MAX_RESIDENT_FACTOR = 5 / 3
+UNKNOWN_S = 300.0  # that a job takes where no job says how long it takes: a usual time slice
 # Pairs of kinds of jobs, over all device classes, whose slowdowns are tabulated: a second of one core.
 MAX_CELLS = 4_000_000
 
 
-def is_planned_over_time(context: PlanningContext) -> bool:
-    """Whether a decision is planned over time: a planned objective, a whole snapshot, and all remaining times known."""
+def has_planned_objective(context: PlanningContext) -> bool:
+    """Whether the objective is about the ends of all jobs, and some job says how long it will run."""
     snapshot = context.snapshot
     if snapshot.objective not in PLANNED_OBJECTIVES or snapshot.objective_terms or context.custom_objective:
         return False
-    if snapshot.partial or any(device.seats not in (None, 1, 2) for device in snapshot.devices):
-        return False
-    if not snapshot.pending or not snapshot.devices:
-        return False
-    windows = any(device.windows for device in snapshot.devices)
-    if windows and any(job.preemptible for job in snapshot.pending):
-        return False  # a start may be interrupted when its device closes, which a schedule does not foresee
-    jobs = [*snapshot.pending, *context.residents.values()]
-    return not any(math.isnan(job.remaining_s) for job in jobs)
+    return not all(math.isnan(job.remaining_s) for job in context.jobs.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +57,7 @@ class SchedulingInstance:
     pending: tuple[Job, ...]  # in the order of submission
     residents: tuple[Job, ...]
     classes: tuple[DeviceClassMembers, ...]
+    is_estimated: bool  # whether a job does not say how long it will run
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -71,10 +65,13 @@ class SchedulingInstance:
         return (*self.pending, *self.residents)
 
 
-def scheduling_instance(context: PlanningContext, latest_end_s: Mapping[str, float]) -> SchedulingInstance | None:
-    """The problem of a context that `is_planned_over_time`; None where its tables would be too large.
+def scheduling_instance(
+    context: PlanningContext, latest_end_s: Mapping[str, float], *, shares: bool
+) -> SchedulingInstance | None:
+    """The scheduling problem of a context; None where the tables of pairs would be too large.
 
-    `latest_end_s`: bounds of jobs by id, on the caller's clock.
+    `latest_end_s`: bounds of jobs by id, on the caller's clock. `shares`: whether later starts may share devices;
+    without sharing no pair is predicted, and deadlines, which other rules keep, are no bounds.
     """
     snapshot = context.snapshot
     place = {job.id: k for k, job in enumerate(snapshot.pending)}
@@ -85,25 +82,29 @@ def scheduling_instance(context: PlanningContext, latest_end_s: Mapping[str, flo
     # 1. Seconds alone on each class.
     times = context.relative_times(jobs)
     type_index = [context.device_types.index(members.device_class.type) for members in classes]
-    remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
+    remaining_s = estimated_remaining_s(jobs)
     work_s = np.maximum(EPSILON_S * 10, remaining_s[:, None] * times[:, type_index])
     # 2. Kinds of jobs, and what is predicted of each pair of them.
     kinds = _Kinds.of(context, pending, residents)
-    if len(kinds.pending) * (len(kinds.pending) + len(kinds.residents)) * len(classes) > MAX_CELLS:
+    if shares and len(kinds.pending) * (len(kinds.pending) + len(kinds.residents)) * len(classes) > MAX_CELLS:
         return None
-    tables = [_class_tables(members.device_class, kinds, context) for members in classes]
+    tables = [_class_tables(members.device_class, kinds, context, shares=shares) for members in classes]
     # 3. What runs, the objective, and the bounds.
     now_s = 0.0 if math.isnan(context.now_s) else context.now_s
-    bounds_s = [min(latest_end_s.get(job.id, math.inf), _or_inf(job.deadline_s)) - now_s for job in jobs]
+    deadlines_s = [_or_inf(job.deadline_s) if shares else math.inf for job in jobs]
+    bounds_s = [
+        min(latest_end_s.get(job.id, math.inf), at_s) - now_s for job, at_s in zip(jobs, deadlines_s, strict=True)
+    ]
     kind_of = np.array(kinds.kind_of, dtype=np.int64)
     pending_kind = kind_of[: len(pending)]
+    alone_s = {job.id: row for job, row in zip(residents, work_s[len(pending) :], strict=True)}
     problem = ScheduleProblem(
         pending=len(pending),
         work_s=work_s,
         may_run_alone=np.stack([table.may_run_alone[pending_kind] for table in tables], axis=1),
         may_start_alone=np.stack([table.may_start_alone[pending_kind] for table in tables], axis=1),
         gpus=np.array([job.gpus for job in jobs], dtype=np.int64),
-        kind=kind_of,
+        kind=kind_of if shares else np.zeros_like(kind_of),
         guest_slowdown=np.stack([table.guest_slowdown for table in tables]),
         host_slowdown=np.stack([table.host_slowdown for table in tables]),
         slows_resident=np.stack([table.slows_resident for table in tables]),
@@ -113,16 +114,40 @@ def scheduling_instance(context: PlanningContext, latest_end_s: Mapping[str, flo
             for members in classes
         ),
         devices=tuple(len(members.device_ids) for members in classes),
-        running=running_jobs(context, classes, {job.id: len(pending) + k for k, job in enumerate(residents)}),
-        objective=_objective(snapshot, jobs),
+        running=running_jobs(context, classes, {job.id: len(pending) + k for k, job in enumerate(residents)}, alone_s),
+        objective=_objective(snapshot, jobs, remaining_s, by_priority=not shares),
         latest_end_s=np.array(bounds_s, dtype=np.float64),
         elapsed_s=np.array([_known(job.elapsed_s) for job in pending], dtype=np.float64),
         weight=np.array([job.weight for job in pending], dtype=np.float64),
+        checkpoint_s=np.array([job.checkpoint_s if job.preemptible else math.nan for job in pending], dtype=np.float64),
         max_new_devices=math.inf if snapshot.limits.max_devices is None else snapshot.limits.max_devices,
     )
     return SchedulingInstance(
-        problem=problem, pending=tuple(pending), residents=tuple(residents), classes=tuple(classes)
+        problem=problem,
+        pending=tuple(pending),
+        residents=tuple(residents),
+        classes=tuple(classes),
+        is_estimated=any(math.isnan(job.remaining_s) for job in jobs),
     )
+
+
+def estimated_remaining_s(jobs: Sequence[Job]) -> Floats:
+    """float64[n]: the seconds that each job says it still takes alone, and an estimate for each job that says nothing.
+
+    The estimate is the median remaining time, given its attained service, of the jobs that say how long they take: who
+    has outlived most of them is not about to end. A job that outlived all takes as long as it has run, at least the
+    median; where no job says anything, at least `UNKNOWN_S`.
+    """
+    remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
+    attained_s = np.array([_known(job.attained_s) for job in jobs], dtype=np.float64)
+    told = ~np.isnan(remaining_s)
+    total_s = (attained_s + remaining_s)[told]
+    least_s = float(np.median(total_s)) if told.any() else UNKNOWN_S
+    for k in np.flatnonzero(~told).tolist():
+        longer_s = total_s[total_s > attained_s[k]]
+        outlived_s = max(least_s, float(attained_s[k]))
+        remaining_s[k] = float(np.median(longer_s)) - attained_s[k] if len(longer_s) else outlived_s
+    return remaining_s
 
 
 def _known(value: float) -> float:
@@ -135,7 +160,7 @@ def _or_inf(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _objective(snapshot: Snapshot, jobs: Sequence[Job]) -> ScheduleObjective:
+def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, by_priority: bool) -> ScheduleObjective:
     """What the ends of jobs are worth: seconds for completion time and makespan, time ÷ own time (ρ) for fairness.
 
     `auto` divides by the square root of a job's own time: half way between completion time, in which long jobs count
@@ -143,18 +168,18 @@ def _objective(snapshot: Snapshot, jobs: Sequence[Job]) -> ScheduleObjective:
     """
     weight = np.array([job.weight for job in jobs], dtype=np.float64)
     elapsed_s = np.array([_known(job.elapsed_s) for job in jobs], dtype=np.float64)
-    total_s = np.array([_known(job.attained_s) + job.remaining_s for job in jobs], dtype=np.float64)
+    total_s = np.array([_known(job.attained_s) for job in jobs], dtype=np.float64) + remaining_s
     if snapshot.objective in (ObjectiveKind.COMPLETION_TIME, ObjectiveKind.MAKESPAN):
         constant, rate = np.zeros(len(jobs)), np.ones(len(jobs))
     else:
         own_s = np.maximum(MIN_RATIO_S, total_s)
         rate = weight / np.sqrt(own_s) if snapshot.objective is ObjectiveKind.AUTO else 1.0 / own_s
         constant = elapsed_s * rate
-    by_priority = snapshot.objective is ObjectiveKind.AUTO
+    by_priority = by_priority or snapshot.objective is ObjectiveKind.AUTO
     return ScheduleObjective(
         constant=constant,
         rate=rate,
-        aggregate=PLANNED_OBJECTIVES[snapshot.objective],
+        aggregate=PLANNED_OBJECTIVES.get(snapshot.objective, Aggregate.SUM),
         priority=np.array([job.priority if by_priority else 0 for job in jobs], dtype=np.int64),
     )
 
@@ -200,10 +225,13 @@ class _ClassTables:
     joint_throughput: Floats
 
 
-def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningContext) -> _ClassTables:
-    """The tables of one class; later starts are judged as if the devices stayed open."""
+def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningContext, *, shares: bool) -> _ClassTables:
+    """The tables of one class; later starts are judged as if the devices stayed open.
+
+    `shares`: whether jobs may share devices; else all kinds count as one in the tables of pairs.
+    """
     opened = replace(device_class, open_s=math.inf, opens_s=0.0)
-    p, k = len(kinds.pending), len(kinds.pending) + len(kinds.residents)
+    p, k = len(kinds.pending), len(kinds.pending) + len(kinds.residents) if shares else 1
     times = context.relative_times_on(device_class.type, kinds.pending)
     is_allowed = ActionKind.START_ALONE in context.limits.allowed
 
@@ -215,7 +243,7 @@ def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningCon
     may_run_alone = may_run(opened)
     guest, host = np.full((k, k), np.nan), np.full((k, k), np.nan)
     slows_resident = np.zeros((k, k), dtype=bool)
-    if device_class.seats == 2 and ActionKind.START_SHARED in context.limits.allowed:
+    if shares and device_class.seats == 2 and ActionKind.START_SHARED in context.limits.allowed:
         shared_class = device_class if device_class.open_s > 0 else opened
         table = pair_costs(
             kinds.pending, kinds.pending, shared_class, context, row_times=times, column_times=times

@@ -30,6 +30,17 @@ class JobOrder(StrEnum):
     FIRST_DUE = "first_due"  # least time until its promised end
 
 
+ORDER_NAMES = {
+    JobOrder.FIFO: "first submitted first",
+    JobOrder.SHORTEST: "shortest job first",
+    JobOrder.SMALLEST_AREA: "smallest time × devices first",
+    JobOrder.HEAVIEST: "largest weight ÷ (time × devices) first",
+    JobOrder.LARGEST_RATIO: "longest wait ÷ own time first",
+    JobOrder.LONGEST: "longest job first",
+    JobOrder.FIRST_DUE: "earliest promised end first",
+}
+
+
 class Protection(StrEnum):
     """Which job that cannot start is not delayed by the jobs behind it."""
 
@@ -52,6 +63,16 @@ class Heuristic:
         parts = [self.order.value]
         parts += [self.protection.value] if self.protection is not Protection.NONE else []
         return "+".join(parts + (["sharing"] if self.shares else []))
+
+    @property
+    def description(self) -> str:
+        """The heuristic in words, like `shortest job first, EASY backfilling, no sharing`."""
+        parts = [ORDER_NAMES[self.order]]
+        parts += {Protection.FIRST: ["EASY backfilling"], Protection.OLDEST: ["the oldest job is not delayed"]}.get(
+            self.protection, []
+        )
+        share = f"sharing where joint throughput exceeds {GREEDY_JOINT_THROUGHPUT:g}" if self.shares else "no sharing"
+        return ", ".join([*parts, share])
 
 
 HEURISTICS = tuple(
@@ -174,7 +195,7 @@ class _Projection:
                 continue
             work_s = float(problem.work_s[job, device_class])
             if profiles[device_class].is_free(now_s, now_s + work_s, gpus):
-                timeline.start_alone(job, device_class, now_s)
+                timeline.start_alone(job, device_class, [(now_s, now_s + work_s)])
                 if protected:
                     protected[device_class].reserve(now_s, now_s + work_s, gpus)
                 return True

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from interfere.policy.deadlines.admission import CapacityProfile
+from interfere.policy.deadlines.admission import CapacityProfile, Interval
 from interfere.policy.schedule.problem import Schedule, ScheduleProblem
-from interfere.policy.schedule.timeline import MAX_HOSTS_TRIED, Timeline
+from interfere.policy.schedule.timeline import MAX_HOSTS_TRIED, GroupStart, Timeline
 
 
 def schedule_in_order(
@@ -20,11 +20,18 @@ def schedule_in_order(
     order: Sequence[int],
     min_joint_throughput: float,
     profiles: list[CapacityProfile] | None = None,
+    starts: Sequence[GroupStart] = (),
 ) -> Schedule:
-    """The schedule in which the pending jobs are placed in an order; two share only above that joint throughput."""
+    """The schedule in which the pending jobs are placed in an order; two share only above that joint throughput.
+
+    `starts`: the groups of jobs that start now in any case, before all other jobs are placed.
+    """
     timeline = Timeline(problem, profiles)
+    for group in starts:
+        timeline.start_group(group)
     for job in order:
-        place_cheapest(timeline, job, min_joint_throughput)
+        if job not in timeline.kept_starts:
+            place_cheapest(timeline, job, min_joint_throughput)
     return timeline.schedule()
 
 
@@ -32,16 +39,14 @@ def place_cheapest(timeline: Timeline, job: int, min_joint_throughput: float) ->
     """Add a job at its cheapest place; it stays without one where no class may ever run it."""
     problem = timeline.problem
     # 1. The cheapest place alone: the earliest on each class.
-    best_price, best_class, best_start_s = math.inf, -1, math.inf
+    best_price, best_class, best_intervals = math.inf, -1, list[Interval]()
     for device_class in np.flatnonzero(problem.may_run_alone[job]).tolist():
         work_s = float(problem.work_s[job, device_class])
         if timeline.price(job, work_s) >= best_price:
             continue
-        start_s = timeline.earliest_start_s(job, device_class)
-        if math.isfinite(start_s):
-            price = timeline.price(job, start_s + work_s)
-            if price < best_price:
-                best_price, best_class, best_start_s = price, device_class, start_s
+        intervals = timeline.earliest_intervals(job, device_class)
+        if intervals and (price := timeline.price(job, intervals[-1][1])) < best_price:
+            best_price, best_class, best_intervals = price, device_class, intervals
     # 2. The cheapest host that has room.
     if math.isfinite(min_joint_throughput) and timeline.slots:
         prices, ends_s, host_ends_s = timeline.join_prices(job, min_joint_throughput)
@@ -57,4 +62,4 @@ def place_cheapest(timeline: Timeline, job: int, min_joint_throughput: float) ->
                 return
             prices[slot] = math.inf
     if best_class >= 0:
-        timeline.start_alone(job, best_class, best_start_s)
+        timeline.start_alone(job, best_class, best_intervals)

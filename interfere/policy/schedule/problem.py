@@ -72,6 +72,7 @@ class ScheduleProblem:
     latest_end_s: Floats  # float64[n + r]: bound that was promised, or deadline; inf without one
     elapsed_s: Floats  # float64[n]: since submission
     weight: Floats  # float64[n]
+    checkpoint_s: Floats  # float64[n]: that each interruption adds; NaN for a job that must run in one piece
     max_new_devices: float = math.inf  # empty devices that may be taken now
 
     @property
@@ -102,6 +103,7 @@ class Schedule:
     end_s: Floats  # float64[n + r]
     device_class: Ints  # int64[n]; -1 for a job that can start nowhere
     host: Ints  # int64[n]: the job that it joins when it starts; -1 where it starts alone
+    kept_starts: frozenset[int]  # jobs that start now where the optimal matching of this moment starts them
     work_units: int  # hosts and breakpoints that were visited to make it
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClassMembers
-from interfere.policy.schedule.problem import RunningJobs
+from interfere.policy.schedule.problem import Floats, RunningJobs
 from interfere.policy.schedule.timeline import EPSILON_S
 from interfere.records import Job, PairBatch
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
@@ -17,16 +17,20 @@ SlowdownBeside = dict[tuple[str, str], float]
 
 
 def running_jobs(
-    context: PlanningContext, classes: Sequence[DeviceClassMembers], number_of: Mapping[str, int]
+    context: PlanningContext,
+    classes: Sequence[DeviceClassMembers],
+    number_of: Mapping[str, int],
+    work_s: Mapping[str, Floats],
 ) -> tuple[RunningJobs, ...]:
     """The residents in groups that share devices, once for each class of devices that a group is on.
 
-    `number_of`: the number of each resident by id. A job may join a group only where it is one or two jobs on exactly
-    the same devices of one class.
+    `number_of`: the number of each resident by id, `work_s` float64[c] its seconds alone on each class. A job may join
+    a group only where it is one or two jobs on exactly the same devices of one class.
     """
     class_of = {device_id: k for k, members in enumerate(classes) for device_id in members.device_ids}
     slowdowns = predicted_slowdowns_among_residents(context)
     groups = []
+    alone_s = {name: float(work_s[name][class_of[on[0].id]]) for name, on in context.resident_devices.items()}
     for names in groups_on_shared_devices(context):
         devices = {device.id for name in names for device in context.resident_devices[name]}
         on_class: dict[int, int] = {}
@@ -34,7 +38,7 @@ def running_jobs(
             on_class[class_of[device_id]] = on_class.get(class_of[device_id], 0) + 1
         same_devices = all(len(context.resident_devices[name]) == len(devices) for name in names)
         same_size = all(context.residents[name].gpus == len(devices) for name in names)
-        ends_s = end_times_s(names, slowdowns, context)
+        ends_s = end_times_s(names, slowdowns, alone_s, context)
         groups += [
             RunningJobs(
                 device_class=device_class,
@@ -60,13 +64,16 @@ def groups_on_shared_devices(context: PlanningContext) -> list[list[str]]:
     return [sorted(group) for group in groups.values()]
 
 
-def end_times_s(names: Sequence[str], slowdowns: SlowdownBeside, context: PlanningContext) -> list[float]:
+def end_times_s(
+    names: Sequence[str], slowdowns: SlowdownBeside, alone_s: Mapping[str, float], context: PlanningContext
+) -> list[float]:
     """Seconds until each resident of a group ends: together until the first does, then the others, to the last alone.
 
-    A job beside several is slowed down by the product of its slowdowns beside each.
+    `alone_s`: seconds that each would still run alone. A job beside several is slowed down by the product of its
+    slowdowns beside each.
     """
     devices_of = {name: {device.id for device in context.resident_devices[name]} for name in names}
-    left_s = {name: _alone_s(name, context) for name in names}
+    left_s = {name: alone_s[name] for name in names}
     ends_s: dict[str, float] = {}
     now_s = 0.0
     while left_s:
@@ -84,12 +91,6 @@ def end_times_s(names: Sequence[str], slowdowns: SlowdownBeside, context: Planni
         ends_s[first] = max(10 * EPSILON_S, now_s)
         left_s = {name: max(0.0, left_s[name] - step_s / slowed[name]) for name in left_s if name != first}
     return [ends_s[name] for name in names]
-
-
-def _alone_s(name: str, context: PlanningContext) -> float:
-    """Seconds that a resident would still run alone where it runs."""
-    job, device = context.residents[name], context.resident_devices[name][0]
-    return job.remaining_s * float(context.relative_times_on(device.type, [job])[0])
 
 
 def predicted_slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from interfere.policy.schedule.heuristics import HEURISTICS, JobOrder, jobs_in_order, project
+from interfere.policy.schedule.heuristics import HEURISTICS, ORDER_NAMES, JobOrder, jobs_in_order, project
 from interfere.policy.schedule.list_scheduler import schedule_in_order
 from interfere.policy.schedule.problem import Schedule, ScheduleProblem, ScheduleValue, objective_value, value_of
-from interfere.policy.schedule.timeline import resident_profiles
+from interfere.policy.schedule.timeline import GroupStart, resident_profiles
 
 ALONE = float("inf")  # joint throughput that no pair reaches: nobody shares
 MIN_THROUGHPUTS = (1.0, 1.3, 1.5, ALONE)
@@ -35,7 +35,7 @@ class ScheduledPlan:
 
     schedule: Schedule
     value: ScheduleValue
-    chosen_because: str  # the name of the heuristic or of the order and threshold that led to it
+    chosen_because: str  # the heuristic, or the order and the rule of sharing, that led to it, in words
     order: tuple[int, ...]  # the jobs in the order in which they start; for the next round
     heuristic_values: dict[str, float]  # the objective of each named heuristic that was projected
     work_units: int
@@ -98,16 +98,21 @@ def search(
     problem: ScheduleProblem,
     *,
     last_order: Sequence[int] = (),
+    moment_starts: Sequence[GroupStart] = (),
     min_joint_throughput: float = 1.0,
     max_units: int = MAX_WORK_UNITS,
     expired: Callable[[], bool] = lambda: False,
 ) -> ScheduledPlan:
-    """The best schedule within the work units; `last_order`: the jobs in the order of the last round's plan."""
+    """The best schedule within the work units.
+
+    `last_order`: the jobs in the order of the last round's plan. `moment_starts`: the starts of the optimal matching of
+    this moment, which is one of the candidates, with the other jobs planned after it.
+    """
     state = _Search(problem=problem, expired=expired, max_units=max_units)
     profiles = resident_profiles(problem)
     thresholds = sorted({max(level, min_joint_throughput) for level in MIN_THROUGHPUTS})
-    orders = [("last_order", _with_newcomers(problem, last_order))] if last_order else []
-    orders += [(order.value, jobs_in_order(problem, order)) for order in ORDERS]
+    orders = [("the order of the last decision", _with_newcomers(problem, last_order))] if last_order else []
+    orders += [(ORDER_NAMES[order], jobs_in_order(problem, order)) for order in ORDERS]
 
     def attempt(name: str, order: list[int], threshold: float) -> bool:
         """Make one list schedule; whether it is better than all list schedules before."""
@@ -115,7 +120,7 @@ def search(
             return False
         schedule = schedule_in_order(problem, order, threshold, profiles)
         state.plans += 1
-        value = state.consider(schedule, f"plan:{name}>{threshold:g}")
+        value = state.consider(schedule, name + _sharing(threshold))
         if state.best_list is None or value < state.best_list[0]:
             state.best_list = (value, order, threshold)
             return True
@@ -123,6 +128,11 @@ def search(
 
     # 1. One list schedule, however small the budget: last round's order where there is one.
     attempt(*orders[0], thresholds[0])
+    kept_starts = [group for group in moment_starts if not _slows_resident(group, problem)]
+    if kept_starts:
+        shortest = jobs_in_order(problem, JobOrder.SHORTEST)
+        schedule = schedule_in_order(problem, shortest, thresholds[0], profiles, kept_starts)
+        state.consider(schedule, "best matching of this moment, then shortest job first")
     # 2. Project the named heuristics, in half of the budget, then every order with every threshold.
     state.max_units = max_units // 2
     for heuristic in HEURISTICS:
@@ -130,7 +140,7 @@ def search(
         protection = heuristic.protection if problem.pending > 1 else None
         if state.may_go_on() and state.is_new(order, (protection, heuristic.shares)):
             schedule = project(problem, heuristic, profiles)
-            state.consider(schedule, heuristic.name)
+            state.consider(schedule, heuristic.description)
             state.heuristic_values[heuristic.name] = objective_value(schedule, problem)
     state.max_units = max_units
     for name, order in orders:
@@ -138,14 +148,14 @@ def search(
             attempt(name, order, threshold)
     # 3. The best schedule's own order, which may be that of a heuristic, as a list schedule.
     for threshold in thresholds:
-        attempt("best_order", _by_start(state.best_schedule), threshold)
+        attempt("the order in which the best plan starts jobs", _by_start(state.best_schedule), threshold)
     # 4. Insertions into the best order while the budget lasts.
     rng, failures = random.Random(problem.pending), 0  # noqa: S311 - no secret
     while state.best_list is not None and problem.pending > 1 and failures < MAX_INSERTIONS and state.may_go_on():
         _, order, threshold = state.best_list
         trial = list(order)
         trial.insert(rng.randrange(problem.pending - 1), trial.pop(rng.randrange(problem.pending)))
-        failures = 0 if attempt("insertion", trial, threshold) else failures + 1
+        failures = 0 if attempt("an order found by local search", trial, threshold) else failures + 1
     assert state.best is not None
     value, _, schedule, name = state.best
     return ScheduledPlan(
@@ -158,6 +168,17 @@ def search(
         plans=state.plans,
         stopped=state.stopped,
     )
+
+
+def _sharing(threshold: float) -> str:
+    """What a list schedule says about sharing: above which joint throughput two jobs share."""
+    return f", sharing where joint throughput exceeds {threshold:g}" if threshold < ALONE else ", no sharing"
+
+
+def _slows_resident(group: GroupStart, problem: ScheduleProblem) -> bool:
+    """Whether a start slows a resident past the cap that holds while a device is idle."""
+    kind, slows = problem.kind, problem.slows_resident[group.device_class]
+    return any(bool(slows[kind[job], kind[host]]) for job in group.jobs for host in group.hosts)
 
 
 def _by_start(schedule: Schedule) -> list[int]:

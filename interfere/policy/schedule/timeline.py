@@ -5,10 +5,12 @@ most at any time. A job joins another at the moment from which that one is alone
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.policy.deadlines.admission import CapacityProfile
+from interfere.policy.deadlines.admission import CapacityProfile, Interval
 from interfere.policy.schedule.problem import MEAN_SHARE, Aggregate, Bools, Floats, Ints, Schedule, ScheduleProblem
 
 EPSILON_S = 1e-6  # shorter times are rounding
@@ -16,6 +18,17 @@ EPSILON_S = 1e-6  # shorter times are rounding
 LATE_PRICE = 1e3
 STEPS_OF_A_UNIT = 20  # steps of a profile that are visited in the time of one host
 MAX_HOSTS_TRIED = 8  # hosts, the cheapest first, that are tried until one has room for the longer occupation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStart:
+    """Pending jobs that start together at this moment, alone or beside residents, with the slowdowns of all members."""
+
+    jobs: tuple[int, ...]
+    device_class: int
+    gpus: int
+    slowdowns: tuple[float, ...]  # of each of the jobs, then of each of the hosts
+    hosts: tuple[int, ...] = ()  # residents
 
 
 class Timeline:
@@ -41,7 +54,9 @@ class Timeline:
         self.slot_end_s = np.zeros(capacity)
         self.units = 0
         self.new_devices = 0
+        self.kept_starts: set[int] = set()
         self.worst_cost = -math.inf
+        self._slot_of_resident = {job: k for k, group in enumerate(problem.running) for job in group.jobs}
         self._late_price = LATE_PRICE * float(problem.objective.rate.max(initial=1e-12))
         for group in problem.running:
             for job, end_s in zip(group.jobs, group.ends_s, strict=True):
@@ -67,38 +82,85 @@ class Timeline:
             end_s=self.end_s,
             device_class=self.place,
             host=self.host,
+            kept_starts=frozenset(self.kept_starts),
             work_units=self.units + sum(profile.visited_steps for profile in self.profiles) // STEPS_OF_A_UNIT,
         )
 
     # --- alone ------------------------------------------------------------------------------------------------------
 
-    def earliest_start_s(self, job: int, device_class: int, from_s: float = 0.0) -> float:
-        """When a job could start alone on a class, from a time on; inf where it never can."""
+    def earliest_intervals(self, job: int, device_class: int) -> list[Interval]:
+        """When a job could run alone on a class, from its earliest start to its end; empty where it never can.
+
+        There are several intervals only for a job that can be interrupted and that fits into none of its windows.
+        """
         problem = self.problem
         if not problem.may_run_alone[job, device_class]:
-            return math.inf
+            return []
         gpus, work_s = int(problem.gpus[job]), float(problem.work_s[job, device_class])
         profile = self.profiles[device_class]
         may_start = problem.may_start_alone[job, device_class]
-        if from_s <= 0 and (not may_start or self.new_devices + gpus > problem.max_new_devices):
-            from_s = EPSILON_S
-        return profile.earliest_start(gpus, work_s, from_s)
+        may_start_now = may_start and self.new_devices + gpus <= problem.max_new_devices
+        start_s = profile.earliest_start(gpus, work_s, 0.0 if may_start_now else EPSILON_S)
+        if math.isfinite(start_s):
+            return [(start_s, start_s + work_s)]
+        checkpoint_s = float(problem.checkpoint_s[job])
+        intervals = [] if math.isnan(checkpoint_s) else profile.earliest_intervals(gpus, work_s, checkpoint_s)
+        return intervals if may_start_now or not intervals or intervals[0][0] > 0 else []
 
     def may_start_now(self, job: int) -> bool:
         """Whether some class has devices on which a job may start alone at this moment."""
         classes = np.flatnonzero(self.problem.may_run_alone[job]).tolist()
-        return any(self.earliest_start_s(job, device_class) <= 0 for device_class in classes)
+        return any(intervals[0][0] <= 0 for each in classes if (intervals := self.earliest_intervals(job, each)))
 
-    def start_alone(self, job: int, device_class: int, start_s: float) -> None:
-        """Add a job on devices of its own."""
-        gpus, work_s = int(self.problem.gpus[job]), float(self.problem.work_s[job, device_class])
-        end_s = start_s + work_s
-        self.profiles[device_class].reserve(start_s, end_s, gpus)
-        self._add_slot(device_class, gpus, job, start_s, end_s)
+    def start_alone(self, job: int, device_class: int, intervals: Sequence[Interval]) -> None:
+        """Add a job on devices of its own; no other job may join one that is interrupted."""
+        gpus = int(self.problem.gpus[job])
+        start_s, end_s = intervals[0][0], intervals[-1][1]
+        for from_s, until_s in intervals:
+            self.profiles[device_class].reserve(from_s, until_s, gpus)
+        self._add_slot(device_class, gpus, job, start_s if len(intervals) == 1 else math.inf, end_s)
         self.start_s[job], self.end_s[job], self.place[job] = start_s, end_s, device_class
         if start_s <= 0:
             self.new_devices += gpus
         self._count(job)
+
+    def start_group(self, group: GroupStart) -> None:
+        """Add jobs that start together now, whether or not a profile says that there is room for them.
+
+        Two jobs run at their slowdowns until the first of them ends; larger groups are taken to keep them to the end.
+        """
+        members, ends_s = (*group.jobs, *group.hosts), self._ends_of_group(group)
+        slot = self._slot_of_resident[group.hosts[0]] if group.hosts else self.slots
+        last, (old_end_s, end_s) = members[ends_s.index(max(ends_s))], self.occupation_s(group)
+        if end_s > old_end_s:
+            self.profiles[group.device_class].reserve(old_end_s, end_s, group.gpus)
+        if not group.hosts:
+            self._add_slot(group.device_class, group.gpus, last, 0.0, end_s)
+            self.new_devices += group.gpus
+        self.slot_job[slot], self.slot_end_s[slot] = last, max(end_s, old_end_s)
+        alone_s = sorted((0.0, *ends_s))[-2] if len(members) <= 2 else max(ends_s)
+        self.slot_alone_s[slot], self.slot_work_s[slot] = alone_s, self.slot_end_s[slot] - alone_s
+        for job, end_s in zip(members, ends_s, strict=True):
+            self.end_s[job] = end_s
+            self._count(job)
+        for job in group.jobs:
+            self.start_s[job], self.place[job] = 0.0, group.device_class
+            self.host[job] = next((other for other in reversed(members) if other != job), -1)
+        self.kept_starts.update(group.jobs)
+
+    def occupation_s(self, group: GroupStart) -> Interval:
+        """From when until when a group needs devices that nothing on them needs without the group."""
+        old_end_s = float(self.slot_end_s[self._slot_of_resident[group.hosts[0]]]) if group.hosts else 0.0
+        return old_end_s, max(self._ends_of_group(group))
+
+    def _ends_of_group(self, group: GroupStart) -> tuple[float, ...]:
+        """When each member of a group that starts now ends, hosts last."""
+        alone_s = [float(self.problem.work_s[job, group.device_class]) for job in group.jobs]
+        alone_s += [float(self.end_s[job]) for job in group.hosts]
+        if len(alone_s) == 2:
+            guest_s, host_s, guest_slowed, host_slowed = np.array([*alone_s, *group.slowdowns])
+            return tuple(map(float, _ends_of_pair(guest_s, host_s, guest_slowed, host_slowed)))
+        return tuple(time_s * slowdown for time_s, slowdown in zip(alone_s, group.slowdowns, strict=True))
 
     def price(self, job: int, end_s: float) -> float:
         """What it costs that a job ends at a time."""
@@ -168,10 +230,8 @@ class Timeline:
             self.slot_work_s[slots],
             problem.work_s[job, classes],
         )
-        together_s = np.minimum(guest_work_s * guest_slowed, host_work_s * host_slowed)
-        guest_end_s = begin_s + together_s + np.maximum(0.0, guest_work_s - together_s / guest_slowed)
-        host_end_s = begin_s + together_s + np.maximum(0.0, host_work_s - together_s / host_slowed)
-        return guest_end_s, host_end_s
+        guest_s, host_s = _ends_of_pair(guest_work_s, host_work_s, guest_slowed, host_slowed)
+        return begin_s + guest_s, begin_s + host_s
 
     def advance(self, now_s: float) -> None:
         """Let the jobs that are alone on their devices work until a time: from then on others may join them."""
@@ -208,6 +268,14 @@ class Timeline:
         """Take the cost of a placed job into the largest cost so far, which min-max objectives are priced by."""
         objective = self.problem.objective
         self.worst_cost = max(self.worst_cost, float(objective.constant[job] + objective.rate[job] * self.end_s[job]))
+
+
+def _ends_of_pair(guest_s: Floats, host_s: Floats, guest_slowed: Floats, host_slowed: Floats) -> tuple[Floats, Floats]:
+    """float64[k] each: seconds until the jobs of pairs end, from their seconds alone and their slowdowns."""
+    together_s = np.minimum(guest_s * guest_slowed, host_s * host_slowed)
+    guest_left_s = np.maximum(0.0, guest_s - together_s / guest_slowed)
+    host_left_s = np.maximum(0.0, host_s - together_s / host_slowed)
+    return together_s + guest_left_s, together_s + host_left_s
 
 
 def resident_profiles(problem: ScheduleProblem) -> list[CapacityProfile]:

@@ -152,14 +152,11 @@ class _Builder:
             largest=np.concatenate([np.full(k, -np.inf), *(part.largest for part in parts)]),
             floor=self._resident_floor(),
             is_min_max=context.objective.is_min_max,
-            prices_waiting=context.objective.prices_waiting,
         )
 
     def _cost_level(self, parts: Sequence[GroupColumns], problem: PlacementProblem, priority: int | None) -> Level:
         """The costs of the pending jobs of a priority and of what they add to residents; of all where it is None."""
         cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
-        counts = np.array([priority in (None, job.priority) for job in self.pending])
-        cost[: len(self.pending)] = np.where(counts, np.concatenate([c.wait_cost for c in self.candidates]), 0.0)
         costs = None if self._patterns is None else self._patterns.costs(self.pending, priority)
         bounds = self._bounds(priority)
         floor = _least_sum(problem, cost, bounds)

@@ -58,19 +58,16 @@ class DecisionProblem:
     largest: Floats  # float64[c]: the largest cost of a job in each group; -inf for waiting
     floor: float  # the largest cost of a resident as it runs now; -inf without residents
     is_min_max: bool  # is the largest cost of a job minimised, not the sum?
-    prices_waiting: bool  # do the cost levels come before the waiting levels?
 
     @property
     def levels(self) -> tuple[Level, ...]:
         """The levels that are sums, in the order in which they are minimised."""
-        if self.prices_waiting:
-            return (*self.cost_levels, *self.waiting_levels)
         return (*self.waiting_levels, *self.cost_levels)
 
     @property
     def names(self) -> tuple[tuple[LevelKind, int | None], ...]:
         """The kind and priority of each of `levels`."""
-        return (*self.costs, *self.waiting) if self.prices_waiting else (*self.waiting, *self.costs)
+        return (*self.waiting, *self.costs)
 
     def block(self, columns: Ints) -> Ints:
         """int64[n]: the size of jobs of some columns, as a place in `candidates`."""
@@ -113,12 +110,11 @@ class DecisionProblem:
 
     def extended(self, problem: PlacementProblem, levels: Sequence[Level], total_cost: Level) -> "DecisionProblem":
         """The decision with columns that were found. `levels`: the new `levels` of the decision."""
-        first = len(self.costs) if self.prices_waiting else len(self.waiting)
-        waiting, costs = (levels[first:], levels[:first]) if self.prices_waiting else (levels[:first], levels[first:])
+        first = len(self.waiting)
         return replace(
             self,
             problem=problem,
-            waiting_levels=tuple(waiting),
-            cost_levels=tuple(costs),
+            waiting_levels=tuple(levels[:first]),
+            cost_levels=tuple(levels[first:]),
             total_cost=total_cost,
         )

@@ -27,7 +27,7 @@ MAX_PLACES = 6_000_000  # of all patterns: 0.5 s
 
 def is_linear(objective: Objective) -> bool:
     """Whether a job's cost in a group is a constant and a multiple of its slowdown, whoever the others are."""
-    priced = objective.prices_waiting or objective.prices_occupancy or objective.is_min_max
+    priced = objective.counts_ends or objective.prices_occupancy or objective.is_min_max
     return not priced and not objective.deadline_miss_price and not objective.soft_cap_price
 
 

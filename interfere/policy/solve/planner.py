@@ -19,7 +19,6 @@ from interfere.policy.solve.greedy import place_greedily, waiting_jobs
 from interfere.policy.solve.queue_order import in_queue_order
 from interfere.policy.solve.search import DecisionSolution, all_proved, largest_cost, solve_decision, thresholds
 from interfere.policy.solve.starts import start_groups
-from interfere.policy.solve.submission_order import in_order_of_submission
 from interfere.policy.validate import validate_snapshot
 from interfere.records import LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
 from interfere.records.cluster import DEFAULT_SEATS
@@ -82,13 +81,10 @@ def _plan_together(context: PlanningContext) -> Plan:
     budget = context.budget.share(SHARE_OF_SEARCH)
     solved = solve_decision(decision, greedy, budget)
     decision, placement = solved.decision, solved.placement
-    if not decision.prices_waiting:
-        placement = in_queue_order(decision, placement, queue)
+    placement = in_queue_order(decision, placement, queue)
     # 3. The placement as actions, with the rules behind them.
     answer = AnswerBuilder(decision, start_groups(decision, placement, queue), context)
-    found = _plan(replace(solved, placement=placement), greedy, answer, context)
-    # 4. Where that would let jobs end later on average, the order of submission instead.
-    return in_order_of_submission(found, decision, context) if decision.prices_waiting else found
+    return _plan(replace(solved, placement=placement), greedy, answer, context)
 
 
 def _outnumber_seats(snapshot: Snapshot) -> bool:

@@ -23,7 +23,7 @@ DROPOUT = 0.1
 
 
 class LstmModel(nn.Module):
-    """Embedding, two LSTM layers, a projection onto all words."""
+    """A language model: embedding, two LSTM layers, and a projection onto all words."""
 
     def __init__(self, width: int = 200, layers: int = 2) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def transformer_multi30k(batch: int, amp: bool = False, tied: bool = True) -> Tr
 
 
 class BertModel(nn.Module):
-    """BERT-base with a span head."""
+    """The BERT-base encoder with a head that marks start and end of an answer."""
 
     def __init__(self, width: int = 768, layers: int = 12, heads: int = 12) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ SOURCE = "command"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecording:
-    """The recording of one run of a command."""
+    """The step marks and resource samples of a run of a command."""
 
     recording: Recording
     private_peak_bytes: float
@@ -284,7 +284,7 @@ class ProgramProfiler:
         return self._clocks_s[-1]
 
     def _recording(self, run: ProgramRun) -> RunRecording:
-        """Return the recording of a closed run as arrays."""
+        """Return the step marks and resource samples of a closed run as arrays."""
         end_s = run.exit.monotonic_s if run.exit else run.closed_s
         return run_recording(run.name, run.marks, run.samples(), run.started_s, end_s, core=self.core)
 
@@ -392,7 +392,7 @@ class CommandConfig(MeasuringConfig):
 
     @property
     def identity(self) -> dict[str, object]:
-        """No further settings: commands may join later, and windows of another length measure the same."""
+        """No settings: commands may join a table later, and windows of another length measure the same."""
         return {}
 
     @property

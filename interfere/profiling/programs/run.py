@@ -271,7 +271,7 @@ class Supervisor:
             self._write_event("gone", left=surviving_pids, dropped_bytes=self.log.dropped_bytes)
 
     def _start(self) -> bool:
-        """Start the command. Return False where the system cannot."""
+        """Start the command. Return False where the system cannot start it."""
         self.output_fd, command_end = os.pipe()
         os.set_blocking(self.output_fd, False)
         own_cores = os.sched_getaffinity(0)

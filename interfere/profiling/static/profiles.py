@@ -44,7 +44,8 @@ def compute_time_s(cost: OperatorCost, device: DeviceType) -> float:
 
 
 def peak_flops(cost: OperatorCost, device: DeviceType) -> float:
-    """Return the peak FLOP/s of the widest unit that the operator's precision may use; TF32 as PyTorch's defaults."""
+    """Return the peak FLOP/s of a device for an operator: the widest unit for its precision, TF32 as in PyTorch's
+    defaults."""
     if cost.half and cost.product:
         return device.half_flops
     return device.tf32_flops if cost.convolution and not math.isnan(device.tf32_flops) else device.peak_flops

@@ -81,7 +81,7 @@ REMEDIES = (  # (part of torch's message, what helps); the first that fits
 
 
 class MemoryUse(StrEnum):
-    """The contents of a storage in memory, by use."""
+    """The uses of memory: model, gradient, optimizer state, activation."""
 
     MODEL = "model"
     GRADIENT = "gradient"

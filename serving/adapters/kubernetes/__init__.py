@@ -1,5 +1,5 @@
 """The Kubernetes adapter: pending pods that share GPUs are placed where the server's matching puts them.
 
-It only observes unless it is told to gate. What it knows stands in the cluster (annotations, gates, claims), so that a
-controller may be killed at any point.
+By default the adapter only observes; the setting `mode` lets it gate pods. Its state is kept in the cluster
+(annotations, gates, claims), so a controller may be killed at any time.
 """

@@ -1,4 +1,5 @@
 """The Slurm adapter: pending jobs that share GPUs start where the server's matching puts them.
 
-One loop, stateless: what it knows stands in Slurm (`AdminComment`) and in the spool, so that it may be killed anywhere.
+The adapter is one stateless loop. Its state is kept in Slurm (`AdminComment`) and in the spool, so the adapter may be
+killed at any time.
 """

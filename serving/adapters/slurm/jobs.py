@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from interfere.errors import InvalidInputError
+from interfere.serving.adapters.problem import first_reason
 
 NOTE = "interfere:"  # begins the AdminComment of every advised job
 STATES = ("deferred", "clearing", "placed", "freed", "ended")
@@ -298,7 +299,7 @@ def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
         "held": str(row.get("state_reason") or "").startswith("JobHeld") or bool(row.get("hold")),
         "no number": not job_id.isdecimal(),
     }
-    return next((why for why, holds in checks.items() if holds), "")
+    return first_reason(checks)
 
 
 def _node(row: Mapping[str, Any]) -> Node:

@@ -1,8 +1,7 @@
-"""Slurm as a port of the round: one decision problem a partition, which job ran on which GPU when, what became of jobs
-with a decision, and how decisions become updates of jobs.
+"""Slurm as a port of the round: one decision problem for each partition, runs of jobs on GPUs, and updates of jobs.
 
-Slurm forgets the GPU of a job when it ends. It is known from one of: an earlier round in which the job ran, the
-epilog's file, the note of its placement (a typed request can run nowhere else).
+Slurm forgets the GPU of a job when the job ends. The port knows the GPU from an earlier round in which the job ran,
+from the epilog's file, or from the note of the job's placement (a typed request can run on one GPU only).
 """
 
 import logging

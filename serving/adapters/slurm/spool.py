@@ -1,9 +1,10 @@
-"""The spool: step marks `JOB.jsonl` that jobs write, endings `JOB.RESTARTS.NODE.end` that the epilog writes.
+"""The spool: step marks `JOB.jsonl` that jobs write, and endings `JOB.RESTARTS.NODE.end` that the epilog writes.
 
-Jobs may write anything into the spool, so nothing in it is trusted: marks are read from regular files of the job's own
-user alone, a bounded part of them, without following links or waiting. Endings are read from their own folder, which
+Jobs may write anything into the spool, so its content is not trusted. Marks are read only from regular files of the
+job's own user, up to a size limit, without following links or waiting. Endings are read from a separate folder that
 only root writes, and only from files of root or of the user of this process.
-Law: whatever one user puts there costs nobody else's job its marks or its ending.
+
+Law: no user can cost the job of another user its marks or its ending.
 """
 
 import json

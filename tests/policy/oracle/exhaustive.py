@@ -119,7 +119,7 @@ class Oracle:
 
     def _level_keys(self) -> tuple[LevelKey, ...]:
         waiting = sorted({job.priority for job in self.pending}, reverse=True)
-        keys = [] if self.costs.prices_waiting else [LevelKey(kind="waiting_weight", priority=p) for p in waiting]
+        keys = [LevelKey(kind="waiting_weight", priority=p) for p in waiting]
         if self.costs.is_max:
             return (*keys, LevelKey(kind="max_cost"), LevelKey(kind="cost"))
         if not self.costs.is_weighted:
@@ -139,8 +139,6 @@ class Oracle:
         return parts
 
     def _waiting_parts(self, job: Job) -> dict[LevelKey, float]:
-        if self.costs.prices_waiting:
-            return {LevelKey(kind="cost"): self.costs.waiting_cost(job)}
         return {LevelKey(kind="waiting_weight", priority=job.priority): start_weight(job, self._ageing_s)}
 
     def _units_of(self, all_parts: Sequence[dict[LevelKey, float]]) -> list[Fraction]:

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from interfere.policy.device_class import DeviceClass
-from interfere.records import ActionKind, Device, Job, ObjectiveKind
+from interfere.records import ActionKind, Job, ObjectiveKind
 from tests.policy.oracle.random_clusters import PairOnType, RandomCluster
 from tests.policy.rules.one_pair import NOW_S, SPREAD
 
@@ -51,7 +51,7 @@ class ScalarCosts:
         self.terms = terms or [(1.0, drawn.snapshot.objective)]
         self.is_max = self.terms[0][1] in MAX_OBJECTIVES
         self.is_weighted = any(kind in WEIGHTED_OBJECTIVES for _, kind in self.terms)
-        self.prices_waiting = self.terms[0][1] is ObjectiveKind.COMPLETION_TIME and not terms
+        self.counts_ends = self.terms[0][1] is ObjectiveKind.COMPLETION_TIME and not terms
         self.is_near = False  # does rounding decide a rule somewhere?
         self.solo = cache(self._solo)
         self.pair = cache(self._pair)
@@ -195,7 +195,7 @@ class ScalarCosts:
     def _shared_cost(self, job: Job, other: Job, where: DeviceClass) -> float:
         running = any(job.id == resident.id for device in self.drawn.snapshot.devices for resident in device.residents)
         cost = self._cost(job, where, self.slowdown(job, other, where), running=running)
-        if self.prices_waiting:
+        if self.counts_ends:
             cost += self._end_beside_s(job, other, where) - self.runtime_s(job, where) * self.slowdown(
                 job, other, where
             )
@@ -258,79 +258,3 @@ class ScalarCosts:
                 limit = max(limit, 1 / (1 - spare_s / other_s))
             limits.append(limit)
         return sum(self._exceedance(job, other, where, limit) for limit in limits) / len(limits)
-
-    # --- first come, first served -----------------------------------------------------------------------------------
-
-    def fifo_waits_s(self) -> dict[str, float]:
-        """Seconds until each pending job would start, one after the other in order of submission, one a device."""
-        return {name: 0.0 if math.isnan(start_s) else start_s for name, (start_s, _) in self._fifo().items()}
-
-    def waiting_cost(self, job: Job) -> float:
-        """When the job would end in that order; more than any start costs where it may run alone nowhere."""
-        end_s = self._fifo()[job.id][1]
-        if math.isnan(end_s):
-            return 100.0 * job.remaining_s
-        end_s = max(end_s, self._after_the_first_s(job))
-        classes = [DeviceClass.of(device, NOW_S) for device in self.drawn.snapshot.devices if not device.residents]
-        alone = [self.solo(job, where) for where in set(classes) if classes.count(where) >= job.gpus]
-        return max([end_s, *([min(cost.largest for cost in alone if cost)] if any(alone) else [])])
-
-    def _after_the_first_s(self, job: Job) -> float:
-        """When the job would end at the earliest once one of the others has; 0 without others."""
-        snapshot = self.drawn.snapshot
-        ends_s = [min(self._alone_times_s(other)) for other in snapshot.pending if other is not job]
-        ends_s += [end_s for device in snapshot.devices for end_s in self._resident_ends_s(device)]
-        first_s = min(ends_s, default=math.inf)
-        return first_s + min(self._alone_times_s(job)) if math.isfinite(first_s) else 0.0
-
-    def _alone_times_s(self, job: Job) -> list[float]:
-        classes = {DeviceClass.of(device, NOW_S) for device in self.drawn.snapshot.devices}
-        if ActionKind.START_ALONE not in self.limits.allowed:
-            return [math.inf]
-        return [self.runtime_s(job, where) if self.may_run_alone(job, where) else math.inf for where in classes]
-
-    def _fifo(self) -> dict[str, tuple[float, float]]:
-        """When each pending job would start and end in order of submission."""
-        snapshot = self.drawn.snapshot
-        free_s = {device.id: self._residents_end_s(device) for device in snapshot.devices}
-        classes = {device.id: DeviceClass.of(device, NOW_S) for device in snapshot.devices}
-        times_s = {}
-        starts_alone = ActionKind.START_ALONE in self.limits.allowed
-        for job in snapshot.pending:
-            best: tuple[float, float, int] | None = None
-            taken: list[str] = []
-            for place, where in enumerate(dict.fromkeys(classes.values())):
-                alike = sorted((name for name in free_s if classes[name] == where), key=lambda name: free_s[name])
-                if len(alike) < job.gpus or not starts_alone or not self.may_run_alone(job, where):
-                    continue
-                start_s = free_s[alike[job.gpus - 1]]
-                key = (start_s, start_s + self.runtime_s(job, where), place)
-                if best is None or key < best:
-                    best, taken = key, alike[: job.gpus]
-            times_s[job.id] = best[:2] if best else (math.nan, math.nan)
-            free_s |= dict.fromkeys(taken, best[1] if best else 0.0)
-        return times_s
-
-    def _residents_end_s(self, device: Device) -> float:
-        """When the last of the jobs on a device ends."""
-        return max(self._resident_ends_s(device), default=0.0)
-
-    def _resident_ends_s(self, device: Device) -> list[float]:
-        """When the jobs on a device end, slowed down by each other until the first does."""
-        where, left = DeviceClass.of(device, NOW_S), dict.fromkeys(device.residents, 1.0)
-        end_s, ends_s = 0.0, list[float]()
-        while left:
-            duration_s = {job: self.runtime_s(job, where) * self._among(job, list(left), where) for job in left}
-            step_s = min(left[job] * duration_s[job] for job in left)
-            first = min(left, key=lambda job: left[job] * duration_s[job])
-            left = {job: share - step_s / duration_s[job] for job, share in left.items() if job is not first}
-            end_s += step_s
-            ends_s.append(end_s)
-        return ends_s
-
-    def _among(self, job: Job, jobs: list[Job], where: DeviceClass) -> float:
-        """The product of the slowdowns beside each other job; 1 where nothing is predicted."""
-        known = all((one.workload, where.type) in self.drawn.profiles for one in jobs)
-        trusted = where.type in self.drawn.types or self.limits.allow_extrapolation
-        slowdown = math.prod(self.slowdown(job, other, where) for other in jobs if other is not job)
-        return slowdown if known and trusted and not math.isnan(slowdown) else 1.0

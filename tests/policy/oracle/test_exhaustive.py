@@ -9,7 +9,7 @@ from interfere.policy.answer.merge import all_waiting
 from interfere.policy.validate import validate_snapshot
 from interfere.records import ActionKind, ObjectiveKind, Plan, SolveStatus
 from interfere.records.cluster import HIGHEST_PRIORITY
-from tests.policy.oracle.exhaustive import IllegalPlanError, LevelKey, Oracle
+from tests.policy.oracle.exhaustive import IllegalPlanError, Oracle
 from tests.policy.oracle.random_clusters import RandomCluster
 from tests.policy.oracle.verdicts import check_seeds, faults_of
 
@@ -90,11 +90,8 @@ def test_seeds_are_checked_one_by_one() -> None:
 def test_levels_are_named_by_kind_and_priority() -> None:
     for seed in range(60):
         oracle = Oracle(RandomCluster(seed))
-        if oracle.costs.prices_waiting:
-            assert oracle.keys == (LevelKey(kind="cost"),)
-        else:
-            assert oracle.keys[0].kind == "waiting_weight"
-            assert oracle.keys[0].priority == max(job.priority for job in oracle.pending)
+        assert oracle.keys[0].kind == "waiting_weight"
+        assert oracle.keys[0].priority == max(job.priority for job in oracle.pending)
         assert ("max_cost" in {key.kind for key in oracle.keys}) == oracle.costs.is_max
 
 

@@ -99,7 +99,7 @@ def _bound_faults(
     """
     slack, stated = oracle.tolerances(), stated_levels(oracle, plan)
     bounds = {key: bound for key, (_, bound) in stated.items()}
-    if not stated and not (oracle.costs.is_weighted or oracle.costs.prices_waiting):
+    if not stated and not oracle.costs.is_weighted:
         objective = next(key for key in oracle.keys if key.kind != "waiting_weight")
         bounds = {objective: plan.lower_bound}  # one bound for one level
     faults = []

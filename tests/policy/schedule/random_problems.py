@@ -64,6 +64,7 @@ def random_problem(seed: int, *, gangs: bool = True) -> ScheduleProblem:
         ),
         latest_end_s=late,
         elapsed_s=np.sort(rng.uniform(0, 500, n))[::-1],
+        checkpoint_s=np.full(n, np.nan),
         weight=rng.uniform(0.5, 2, n),
     )
 

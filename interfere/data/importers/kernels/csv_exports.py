@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import Notice, dropped, flagged
 from interfere.data.importers.kernels.kernel_files import SUM_NOTE, KernelFile, KernelFormat, KernelLaunch
 from interfere.data.importers.strict_reading import (
@@ -33,6 +32,7 @@ from interfere.data.importers.strict_reading import (
     parse_csv,
     read_text,
 )
+from interfere.devices import device_type_of_product
 from interfere.errors import TableError
 from interfere.records import NAN
 

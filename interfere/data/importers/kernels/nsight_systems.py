@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.kernels.kernel_files import (
     PROFILED_STEP_NOTE,
     TIMED_NOTE,
@@ -20,6 +19,7 @@ from interfere.data.importers.kernels.kernel_files import (
     KernelLaunch,
 )
 from interfere.data.importers.strict_reading import read_bytes
+from interfere.devices import device_type_of_product
 from interfere.errors import TableError
 
 NANOSECOND = 1e-9

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import SourceFile
 from interfere.data.importers.kernels.kernel_files import (
     PROFILED_STEP_NOTE,
@@ -23,7 +22,7 @@ from interfere.data.importers.kernels.kernel_files import (
     KernelLaunch,
 )
 from interfere.data.importers.strict_reading import read_bytes, require_number, require_object
-from interfere.devices import CPU_CORE
+from interfere.devices import CPU_CORE, device_type_of_product
 from interfere.errors import TableError
 
 STEP_PREFIX = "ProfilerStep#"

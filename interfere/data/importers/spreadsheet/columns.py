@@ -52,11 +52,11 @@ class Measure:
 
     @property
     def needs_solo(self) -> bool:
-        """Whether a slowdown needs the value alone too."""
+        """Whether a slowdown needs the value of the job alone too, as from a throughput or a time."""
         return self.kind in (ValueKind.THROUGHPUT, ValueKind.TIME)
 
     def step_time_s(self, value: float) -> float:
-        """Return the seconds of a step, from a throughput or a time."""
+        """Return the seconds of a step from a measured throughput or time."""
         return 1.0 / value if self.kind is ValueKind.THROUGHPUT else value * self.seconds
 
 
@@ -114,7 +114,7 @@ class ColumnRoles:
     role_of: dict[str, str]  # by column
 
     def column(self, role: str) -> str:
-        """Return the column that has a role; "" where no column has it."""
+        """Return the spreadsheet column that has a role; "" where no column has the role."""
         return next((column for column, each in self.role_of.items() if each == role), "")
 
     def measured(self, side: ValueOwner) -> tuple[str, Measure] | None:
@@ -147,7 +147,7 @@ class ColumnRoles:
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """The columns that are no known fact."""
+        """The columns of the spreadsheet that hold no known fact."""
         return tuple(column for column, role in self.role_of.items() if role == EXTRA)
 
 
@@ -198,7 +198,7 @@ def assign_roles(
 
 
 def describe(role: str) -> str:
-    """Return the meaning of a role, in words."""
+    """Return the meaning of a column's role in words, such as "sharing mode" for `mode`."""
     if role not in _SIDED:
         return DESCRIPTIONS.get(role, role)
     side, measure = _SIDED[role]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import Notice, dropped
 from interfere.data.importers.spreadsheet.columns import (
     ALONE_WORDS,
@@ -29,6 +28,7 @@ from interfere.data.importers.spreadsheet.columns import (
 from interfere.data.importers.spreadsheet.options import Conditions, SpreadsheetOptions, Victims
 from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty, number_of
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
+from interfere.devices import device_type_of_product
 from interfere.errors import InvalidInputError
 from interfere.records import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
 from interfere.sharing_modes import MODE_WORDS, SharingMode
@@ -61,7 +61,7 @@ class MeasuredCell:
 
     @property
     def text(self) -> str:
-        """The text of the cell."""
+        """The text of the spreadsheet cell that holds the value."""
         return self.row.fields[self.column]
 
     @property
@@ -127,7 +127,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 
 
 def matrix_columns(sheet: Sheet, roles: ColumnRoles) -> list[str]:
-    """Return the columns of a matrix that stand for jobs."""
+    """Return the columns of a matrix of slowdowns that stand for jobs."""
     return [column for column in sheet.columns[1:] if roles.role_of[column] not in ("device_type", "mode", "metric")]
 
 
@@ -218,7 +218,7 @@ class DroppedValues:
     rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return a notice for each reason."""
+        """Return a notice for each reason why values were dropped."""
         return tuple(
             dropped(
                 len(rows),

@@ -11,7 +11,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode, set_sharing_mode
 
 
 class Shape(StrEnum):
-    """The layout in which a sheet holds its pairs."""
+    """The layout of a spreadsheet of pairs: one row a pair, or a matrix."""
 
     AUTO = "auto"
     LONG = "long"  # one row a pair

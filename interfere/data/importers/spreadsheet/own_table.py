@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.extra_facts import ExtraFact
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.import_result import ImportResult, Notice, dropped, flagged
 from interfere.data.importers.spreadsheet.columns import (
     MEASURES,
@@ -43,9 +42,10 @@ from interfere.data.importers.spreadsheet.measurements import (
     solo_step_times,
 )
 from interfere.data.importers.spreadsheet.options import Shape, SpreadsheetOptions
-from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_rows
+from interfere.data.importers.spreadsheet.profile_sheet import ProfileRow, read_profile_sheet
 from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, read_sheet
 from interfere.data.importers.strict_reading import CsvRow, Faults
+from interfere.devices import device_type_of_product
 from interfere.errors import ConflictError, InvalidInputError, TableError
 from interfere.file_writing import write_atomically
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
@@ -71,7 +71,10 @@ def read_spreadsheet(
     """
     faults = Faults()
     # 1. Read the jobs alone.
-    jobs_alone = faults.read(partial(_read_jobs, profiles, options, faults), None) if profiles is not None else None
+    jobs_alone = None
+    if profiles is not None:
+        read_jobs = partial(read_profile_sheet, profiles, options.profile_mapping, faults, decimal=options.decimal)
+        jobs_alone = faults.read(partial(read_jobs, device_type=options.device_type, source=options.source), None)
     job_rows = jobs_alone[2] if jobs_alone else ()
     # 2. Read the pairs: each cell with its jobs and conditions.
     read = faults.read(partial(_read_pairs, pairs, options, faults), None)
@@ -112,22 +115,6 @@ def read_spreadsheet(
         notices=(*values.notices(), *_notices(sheets, measured, bare)),
     )
     return SpreadsheetImport(imported=imported, columns=uses)
-
-
-def _read_jobs(
-    source: SpreadsheetSource, options: SpreadsheetOptions, faults: Faults
-) -> tuple[Sheet, ColumnRoles, tuple[ProfileRow, ...]]:
-    """Read the sheet of the jobs alone. Return the sheet, the roles of its columns, and its profiles."""
-    sheet = read_sheet(source, faults, options.decimal)
-    roles, rows = read_profile_rows(
-        sheet,
-        options.profile_mapping,
-        faults,
-        device_type=options.device_type,
-        source=options.source,
-        decimal=options.decimal,
-    )
-    return sheet, roles, rows
 
 
 def _read_pairs(

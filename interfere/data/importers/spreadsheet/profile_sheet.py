@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.spreadsheet.columns import FACT_OF_ROLE, PROFILE_ROLES, ColumnRoles, assign_roles
 from interfere.data.importers.spreadsheet.options import Decimal
-from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty, number_of
+from interfere.data.importers.spreadsheet.sheet import Sheet, SpreadsheetSource, is_empty, number_of, read_sheet
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.data.row_checks import job_range_violations
+from interfere.devices import device_type_of_product
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile
 
@@ -28,20 +28,21 @@ class ProfileRow:
     profile: JobProfile
 
 
-def read_profile_rows(
-    sheet: Sheet,
+def read_profile_sheet(
+    path: SpreadsheetSource,
     mapping: Mapping[str, str],
     faults: Faults,
     *,
     device_type: str,
     source: str,
     decimal: Decimal | None = None,
-) -> tuple[ColumnRoles, tuple[ProfileRow, ...]]:
-    """Return the roles of a sheet's columns, and the profile of each row that has no fault.
+) -> tuple[Sheet, ColumnRoles, tuple[ProfileRow, ...]]:
+    """Return a sheet of jobs alone, the roles of its columns, and the profile of each row that has no fault.
 
     Faulty rows are added to `faults`. Raises TableError for wrong columns.
     """
     # 1. Find the column of each fact.
+    sheet = read_sheet(path, faults, decimal)
     roles = assign_roles(sheet.source.path, sheet.columns, mapping, PROFILE_ROLES)
     if not roles.column("workload"):
         found = f"found {', '.join(sheet.columns)[:200]}"
@@ -67,7 +68,7 @@ def read_profile_rows(
             problem = f"the same job and device type as row {first_row}"
             faults.at(row, roles.column("workload"), problem, "keep one row")
         rows.append(ProfileRow(row=row, profile=profile))
-    return roles, tuple(rows)
+    return sheet, roles, tuple(rows)
 
 
 def _profile(

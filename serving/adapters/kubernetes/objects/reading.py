@@ -33,6 +33,7 @@ from interfere.serving.adapters.kubernetes.records import (
     Taint,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.problem import first_reason
 
 _HAMI_NOTES = (names.HAMI_USE, names.HAMI_ALLOCATED)
 VolumeTerms = Mapping[tuple[str, str], SelectorTerms]
@@ -214,7 +215,7 @@ def _special(
         "pod group": bool(map_at(spec, "schedulingGroup") or map_at(spec, "workloadRef")),  # 1.36 and 1.35
         "other gates": any(gate.get("name") != names.GATE for gate in maps_at(spec, "schedulingGates")),
     }
-    return next((reason for reason, holds in checks.items() if holds), "")
+    return first_reason(checks)
 
 
 def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...]) -> Constraints:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interfere.data.importers.device_names import device_type_of_product
+from interfere.devices import device_type_of_product
 
 
 @pytest.mark.parametrize(
