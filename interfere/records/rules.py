@@ -52,7 +52,6 @@ class RuleKind(StrEnum):
     # --- grounds on which an action was chosen ------------------------------------------------------------------------
     DEVICE_FREE = "device_free"  # it starts alone
     LEAST_COST = "least_cost"  # the plan with it costs least: slowdown, partner_slowdown, partner_workload
-    SUBMISSION_ORDER = "submission_order"  # jobs end sooner so: mean_completion_s, other_mean_completion_s of the plan
     PROMISED = "promised"  # by decision_id; said again until the promise is kept, released or expired
     MIGRATION_GAIN = "migration_gain"  # residents move: saved_s, paid_s; partner_id starts where one leaves
     PREEMPTED = "preempted"  # a resident stops for partner_id, of higher priority: saved_s, paid_s
@@ -138,5 +137,3 @@ class Rule:
     used_bytes: float = NAN
     device_used_bytes: float = NAN
     duration_s: float = NAN
-    mean_completion_s: float = NAN  # projected, of all jobs
-    other_mean_completion_s: float = NAN  # of the plan that was not chosen

@@ -213,11 +213,6 @@ def _least_cost(rule: Rule) -> str:
     return f"least cost in all: {rule.slowdown:.2f} × here, {partner}"
 
 
-def _submission_order(rule: Rule) -> str:
-    sooner, later = (format_duration(mean_s) for mean_s in (rule.mean_completion_s, rule.other_mean_completion_s))
-    return f"in order of submission: jobs end after {sooner} on average, with the plan of least cost after {later}"
-
-
 def _migration_gain(rule: Rule) -> str:
     starts = f", and {rule.partner_id} starts" if rule.partner_id else ""
     return f"saves {rule.saved_s:.4g} weighted s for {rule.paid_s:.4g} of checkpoints{starts}"
@@ -294,7 +289,6 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.NO_ALLOWED_ACTION: lambda _: "no allowed action fits it",
     RuleKind.DEVICE_FREE: lambda _: "a device is free",
     RuleKind.LEAST_COST: _least_cost,
-    RuleKind.SUBMISSION_ORDER: _submission_order,
     RuleKind.PROMISED: lambda rule: f"promised by decision {rule.decision_id}",
     RuleKind.MIGRATION_GAIN: _migration_gain,
     RuleKind.PREEMPTED: _preempted,
