@@ -106,7 +106,11 @@ class DecisionMaker:
             if stored_plan := self._stored_plan(snapshot, digest):
                 return stored_plan
             context = PlanningContext(
-                snapshot=snapshot, predictor=predictor, catalogue=catalogue, decision_id=secrets.token_hex(8)
+                snapshot=snapshot,
+                predictor=predictor,
+                catalogue=catalogue,
+                decision_id=secrets.token_hex(8),
+                report_failed_checks=self._metrics.count_failed_checks,
             )
             if plan := self._decide_and_store(context, digest):
                 return plan

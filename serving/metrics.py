@@ -4,15 +4,16 @@ Each server has a registry of its own, so that two servers in one process do not
 """
 
 from collections import Counter as Counts
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from interfere.policy.context import log_failed_checks
 from interfere.predict.encoded_jobs import MAX_CACHED_JOBS
-from interfere.records import Plan
+from interfere.records import Plan, Snapshot
 
 # Buckets, seconds: a pair takes about a millisecond, a matrix of 1,000 jobs about one second.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -41,6 +42,7 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, label
         "Accepted deadlines that were kept or broken, or whose job was gone only after them: unknown.",
         ("result",),
     ),
+    ("interfere_failed_checks", "Plans whose placement or bound an independent check did not confirm.", ()),
     ("interfere_observations", "Observations answered.", ("result",)),
     ("interfere_drift_alarms", "Drift alarms.", ()),
     (
@@ -173,6 +175,11 @@ class Metrics:
         actions = Counts((a.kind.value, a.rule.kind.value) for a in plan.actions if a.rule is not None)
         for labels, count in actions.items():
             self.add("interfere_actions", count, *labels)
+
+    def count_failed_checks(self, snapshot: Snapshot, failed: Sequence[str]) -> None:
+        """Count and log a plan of which an independent check did not confirm every claim."""
+        self.add("interfere_failed_checks", 1)
+        log_failed_checks(snapshot, failed)
 
     def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
         """Count accepted deadlines that were kept, that were broken, and whose outcome was not observed."""

@@ -1,5 +1,6 @@
 """The input of one placement decision: the snapshot indexed by id, the slowdown predictor and the job profiles."""
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from interfere.records import (
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.time_budget import UNLIMITED, TimeBudget
 
+log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 # Times until devices close that a decision tells apart; of more, each counts as the next earlier one that is kept. A
 # table of costs for each class of devices: 300 jobs on 500 devices of as many closing times would take 4 s, now 0.5 s.
@@ -65,6 +67,11 @@ def assumed_mode(device_type: str, predictor: Predictor) -> SharingMode:
     return next((mode for mode in SharingMode if not predictor.knows(device_type, mode)), DEFAULT_MODE)
 
 
+def log_failed_checks(snapshot: Snapshot, failed: Sequence[str]) -> None:
+    """Log the claims of a search that an independent check did not confirm, with the snapshot that was planned."""
+    log.error("%s; of the snapshot %r", "; ".join(failed), snapshot)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanningContext:
     """The frozen input of every stage of one decision. A stage that changes the snapshot builds a new context."""
@@ -76,6 +83,7 @@ class PlanningContext:
     other_device_types: tuple[str, ...] = ()  # in a subproblem: the device types of the whole scope
     custom_objective: Objective | None = None  # replaces the objective that the snapshot names
     budget: TimeBudget = UNLIMITED  # for everything that the decision does
+    report_failed_checks: Callable[[Snapshot, Sequence[str]], None] = log_failed_checks
     _classes: dict[object, DeviceClass] = field(default_factory=dict, repr=False)  # of devices, by all that they say
     _predictions: dict[object, tuple[MatrixBatch, MatrixPrediction]] = field(default_factory=dict, repr=False)
     assumed_modes: Mapping[str, SharingMode] = field(default_factory=dict)  # of devices that name none, by id

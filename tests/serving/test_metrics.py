@@ -1,5 +1,6 @@
 """Metrics of decisions: refusals and actions are counted by the kind of their rule, a label of bounded words."""
 
+import pytest
 from prometheus_client import generate_latest
 
 from interfere.policy.solve.planner import plan
@@ -22,3 +23,12 @@ def test_refusals_and_actions_are_counted_by_rule() -> None:
     assert 'interfere_refusals_total{rule="unprofiled_workload"} 1.0' in text
     assert 'interfere_actions_total{action="wait",rule="request_slowdown_cap"} 1.0' in text
     assert "module" not in text
+
+
+def test_a_plan_that_an_independent_check_refutes_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    snapshot = Snapshot(pending=(Job(id="x", workload="a"),), devices=())
+    metrics.count_failed_checks(snapshot, ("a wrong bound",))
+    assert "interfere_failed_checks_total 1.0" in generate_latest(metrics.registry).decode()
+    assert "a wrong bound" in caplog.text
+    assert "id='x'" in caplog.text

@@ -1,6 +1,11 @@
-"""The greedy baseline in groups: each job in the order of the queue takes the cheapest place that is left."""
+"""The greedy baseline: one job after the other takes the place that adds the least cost.
 
-from collections.abc import Sequence
+The jobs come by priority, then the heaviest first or, where remaining times are known, the shortest for its weight
+first; the better of the two placements is the baseline. The search starts from it and serves it where no time is left.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,23 +17,61 @@ from interfere.records import Job
 
 
 def place_greedily(decision: DecisionProblem, queue: Sequence[Job]) -> tuple[DecisionProblem, Placement]:
-    """Each job takes empty devices while there are any, else the seat beside others that adds the least cost.
-
-    Also returns the decision with the columns of the placement.
-    """
+    """Return the better of the greedy placements, and the decision with the columns of that placement."""
     class_of = {
         job.id: first + i
         for candidates, first in zip(decision.candidates, decision.first_class, strict=True)
         for i, members in enumerate(candidates.job_classes)
         for job in members
     }
-    classes = [class_of[job.id] for job in queue]
+    orders = ([class_of[job.id] for job in order] for order in _orders(decision, queue))
     if decision.problem.patterns is not None:
-        return place_greedily_in_patterns(decision, classes)
-    search = _GreedySearch(decision)
+        placements = [place_greedily_in_patterns(decision, classes) for classes in orders]
+    else:
+        lookup = ColumnLookup(decision.problem)
+        placements = [(decision, _place_in_columns(decision, classes, lookup)) for classes in orders]
+    return min(placements, key=lambda placed: _values(*placed))
+
+
+def _orders(decision: DecisionProblem, queue: Sequence[Job]) -> Iterator[list[Job]]:
+    """Yield the jobs by priority and start weight; then by priority and remaining time a weight, where any is known.
+
+    Ordering by time over weight is Smith's rule (Smith, Naval Research Logistics 3, 1956): on one machine the sum of
+    weighted completion times is then least. Of equals the job that was submitted first comes first.
+    """
+    start_weight = {
+        job.id: float(weight)
+        for candidates in decision.candidates
+        for members, weight in zip(candidates.job_classes, candidates.start_weight, strict=True)
+        for job in members
+    }
+    heaviest_first = sorted(queue, key=lambda job: (-job.priority, -start_weight[job.id]))
+    yield heaviest_first
+    if any(not math.isnan(job.remaining_s) for job in queue):
+        yield sorted(heaviest_first, key=lambda job: (-job.priority, _seconds_for_weight(job)))
+
+
+def _seconds_for_weight(job: Job) -> float:
+    """Return the remaining seconds over the weight; infinity where the remaining time is unknown."""
+    return math.inf if math.isnan(job.remaining_s) else job.remaining_s / job.weight
+
+
+def _place_in_columns(decision: DecisionProblem, classes: Sequence[int], lookup: "ColumnLookup") -> Placement:
+    """Return the greedy placement of jobs, given as their classes in the order in which they are placed."""
+    search = _GreedySearch(decision, lookup)
     for job in classes:
         search.place(job)
-    return decision, Placement.of_counts(search.counts)
+    return Placement.of_counts(search.counts)
+
+
+def _values(decision: DecisionProblem, placement: Placement) -> tuple[float, ...]:
+    """Return what the decision minimises, in its order: the levels; for a min-max objective the largest cost first
+    after the levels of waiting."""
+    values = [placement.value(level) for level in decision.levels]
+    if decision.is_min_max:
+        largest = float(decision.largest[placement.column].max(initial=-np.inf))
+        values.insert(len(decision.waiting_levels), max(decision.floor, largest))
+    return tuple(values)
 
 
 def waiting_jobs(decision: DecisionProblem, placement: Placement) -> int:
@@ -67,10 +110,10 @@ class ColumnLookup:
 class _GreedySearch:
     """What is left after the jobs so far."""
 
-    def __init__(self, decision: DecisionProblem) -> None:
+    def __init__(self, decision: DecisionProblem, lookup: ColumnLookup) -> None:
         problem = decision.problem
         self._problem, self._cost = problem, decision.total_cost.cost
-        self._lookup = ColumnLookup(problem)
+        self._lookup = lookup
         self.counts = np.zeros(len(problem.host), dtype=np.int64)
         self._supply, self._devices = problem.supply.copy(), problem.max_devices
         # The columns of single jobs, by job class.
@@ -86,35 +129,33 @@ class _GreedySearch:
         columns = self._single[self._first[job] : self._first[job + 1]]
         host, takes = problem.host[columns], problem.takes[columns]
         free = takes <= self._supply[host]
-        # 1. Empty devices of the first class that allows it.
-        empty = np.flatnonzero(free & problem.is_empty[host] & (takes <= self._devices))
-        if len(empty):
-            first = int(empty[np.argmin(host[empty])])
-            self._devices -= int(takes[first])
-            self._start(job, int(columns[first]))
-            return
-        # 2. Beside residents, or beside jobs that were started before, where it adds least.
-        beside = columns[free & ~problem.is_empty[host]]
+        # 1. The cheapest empty device or seat beside residents; of equals the first.
+        open_columns = columns[free & (~problem.is_empty[host] | (takes <= self._devices))]
+        start = int(np.argmin(self._cost[open_columns])) if len(open_columns) else -1
+        start_cost = float(self._cost[open_columns[start]]) if start >= 0 else np.inf
+        # 2. The cheapest place beside jobs that were started before.
         joined = self._lookup.of_keys(self._open_key + self._lookup.job_key[job])
         before = self._cost[self._open_column]
         added = np.where((joined >= 0) & (self._open_count > 0), self._cost[np.maximum(joined, 0)] - before, np.inf)
-        seat = int(np.argmin(self._cost[beside])) if len(beside) else -1
         group = int(np.argmin(added)) if len(added) else -1
-        least_added = float(added[group]) if group >= 0 else np.inf
-        if seat >= 0 and self._cost[beside[seat]] <= least_added:
-            self._start(job, int(beside[seat]))
-        elif np.isfinite(least_added):
+        added_cost = float(added[group]) if group >= 0 else np.inf
+        # 3. Whichever adds less.
+        if not np.isfinite(min(start_cost, added_cost)):
+            self.counts[job] += 1  # the first columns are those that wait, in the order of the classes
+        elif start_cost <= added_cost:
+            self._start(job, int(open_columns[start]))
+        else:
             self._open_count[group] -= 1
             self.counts[self._open_column[group]] -= 1
             self.counts[joined[group]] += 1
             self._open(int(self._open_key[group] + self._lookup.job_key[job]), int(joined[group]))
-        else:
-            self.counts[job] += 1  # the first columns are those that wait, in the order of the classes
 
     def _start(self, job: int, column: int) -> None:
         """Start a job on a host that nobody joined so far."""
         host = int(self._problem.host[column])
-        self._supply[host] -= int(self._problem.takes[column])
+        takes = int(self._problem.takes[column])
+        self._supply[host] -= takes
+        self._devices -= takes if self._problem.is_empty[host] else 0
         self.counts[column] += 1
         self._open(int(self._lookup.host_key[host] + self._lookup.job_key[job]), column)
 
@@ -187,21 +228,29 @@ class _PatternSearch:
     def place(self, job: int) -> None:
         """Place one job of a class."""
         problem = self._problem
-        # 1. Empty devices of the first class that allows it.
-        for host in np.flatnonzero(problem.is_empty & (self._supply > 0)).tolist():
-            column = self._solo.get((host, job), -1)
-            takes = int(problem.takes[column])
-            if column >= 0 and takes <= min(int(self._supply[host]), self._devices):
-                self._supply[host] -= takes
-                self._devices -= takes
-                self._open(host, job, column)
-                return
-        # 2. Beside others, where it adds least.
+        # 1. The cheapest empty device.
+        columns = [self._solo.get((host, job), -1) for host in np.flatnonzero(problem.is_empty).tolist()]
+        columns = [
+            column
+            for column in columns
+            if column >= 0 and problem.takes[column] <= min(self._supply[problem.host[column]], self._devices)
+        ]
+        alone = min(columns, key=lambda column: float(self._column_cost[column]), default=-1)
+        start_cost = float(self._column_cost[alone]) if alone >= 0 else np.inf
+        # 2. The cheapest place beside others.
         row, members, cost = self._joined(job)
         added = np.where(row >= 0, cost - self._cost, np.inf)
         best = int(np.argmin(added)) if len(added) else -1
-        if best < 0 or not np.isfinite(added[best]):
+        added_cost = float(added[best]) if best >= 0 else np.inf
+        # 3. Whichever adds less.
+        if not np.isfinite(min(start_cost, added_cost)):
             self._waiting.append(job)
+            return
+        if start_cost <= added_cost:
+            host, takes = int(problem.host[alone]), int(problem.takes[alone])
+            self._supply[host] -= takes
+            self._devices -= takes
+            self._open(host, job, alone)
             return
         self._row[best], self._members[best], self._cost[best] = row[best], members[best], cost[best]
         self._key[best] += self._lookup.kind_key[self._patterns.kind[job]]

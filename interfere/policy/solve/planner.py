@@ -80,6 +80,8 @@ def _plan_together(context: PlanningContext) -> Plan:
     # 2. The search from the baseline; of equals the jobs that were submitted first.
     budget = context.budget.share(SHARE_OF_SEARCH)
     solved = solve_decision(decision, greedy, budget)
+    if solved.failed_checks:
+        context.report_failed_checks(context.snapshot, solved.failed_checks)
     decision, placement = solved.decision, solved.placement
     placement = in_queue_order(decision, placement, queue)
     # 3. The placement as actions, with the rules behind them.

@@ -5,7 +5,6 @@ smallest threshold such that no job costs more. Whether a threshold can be reach
 levels, with the starts above it left out.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,6 @@ from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import LevelKind, PlanLevel
 from interfere.time_budget import TimeBudget
 
-log = logging.getLogger(__name__)
 SAME_WEIGHT = 1e-12  # relative: sums of the same weights in another order
 SHARE_OF_BISECTION = 0.6  # of the budget; the rest is for the sum below the threshold
 
@@ -30,6 +28,7 @@ class DecisionSolution:
     decision: DecisionProblem
     placement: Placement
     levels: tuple[PlanLevel, ...]
+    failed_checks: tuple[str, ...] = ()  # claims of the search that the independent check did not confirm
 
 
 def solve_decision(decision: DecisionProblem, start: Placement, budget: TimeBudget) -> DecisionSolution:
@@ -37,32 +36,32 @@ def solve_decision(decision: DecisionProblem, start: Placement, budget: TimeBudg
     if decision.is_min_max:
         return _solve_min_max(decision, start, budget)
     solution = solve_levels(decision.problem, decision.levels, start, budget=budget, guide=decision.total_cost)
-    solution = checked(solution, start)
+    solution, failed = checked(solution, start)
     found = decision.extended(solution.problem, solution.levels, solution.guide)
     proved = _plan_levels(decision.names, solution.values, solution.lower_bounds)
-    return DecisionSolution(decision=found, placement=solution.placement, levels=proved)
+    return DecisionSolution(decision=found, placement=solution.placement, levels=proved, failed_checks=failed)
 
 
-def checked(solution: Solution, start: Placement) -> Solution:
-    """The solution with only those bounds that an independent check of its prices finds again.
+def checked(solution: Solution, start: Placement) -> tuple[Solution, tuple[str, ...]]:
+    """Return the solution with the bounds that an independent check of its prices confirms, and the failed claims.
 
-    An illegal placement gives way to the one that the search started from, without bounds. Whatever the check finds is
-    logged. The bounds of groups that are no columns are not computed again: that takes longer than the search.
+    An illegal placement gives way to the one that the search started from, without bounds. Groups that are no columns
+    (`cutoffs`, `patterns`) are left out of the check, because pricing all of them takes longer than the search: there
+    the check refutes a wrong bound on the columns, and does not confirm the bound on the other groups.
     """
     broken = tuple(broken_limits(solution.problem, solution.placement))
     if broken:
-        log.error("an illegal placement was replaced by the greedy one: %s", "; ".join(broken))
         values = tuple(start.value(level) for level in solution.levels)
         floors = tuple(min(level.floor, value) for level, value in zip(solution.levels, values, strict=True))
-        return replace(solution, placement=start, values=values, lower_bounds=floors)
-    if solution.problem.cutoffs or solution.problem.patterns is not None:
-        return solution
-    found = verify_levels(solution.problem, solution.levels, solution.placement, solution.certificates)
+        illegal = f"an illegal placement was replaced by the greedy one: {'; '.join(broken)}"
+        return replace(solution, placement=start, values=values, lower_bounds=floors), (illegal,)
+    columns = replace(solution.problem, cutoffs=(), patterns=None)
+    found = verify_levels(columns, solution.levels, solution.placement, solution.certificates)
     if not found.problems:
-        return solution
-    log.error("a certificate does not prove what it claims: %s", "; ".join(found.problems))
+        return solution, ()
     bounds = tuple(min(own, proved) for own, proved in zip(solution.lower_bounds, found.bounds, strict=True))
-    return replace(solution, lower_bounds=bounds)
+    unproved = tuple(f"a certificate does not prove what it claims: {problem}" for problem in found.problems)
+    return replace(solution, lower_bounds=bounds), unproved
 
 
 def all_proved(levels: Sequence[PlanLevel]) -> bool:
@@ -100,14 +99,14 @@ def _solve_min_max(decision: DecisionProblem, start: Placement, budget: TimeBudg
     # 3. The smallest sum with no job above the threshold.
     levels = (*decision.waiting_levels, *decision.cost_levels)
     final = solve_levels(_capped(decision, value), levels, best, budget=budget, guide=decision.total_cost)
-    final = checked(final, best)
+    final, failed = checked(final, best)
     value, waiting = largest_cost(decision, final.placement), len(decision.waiting_levels)
     levels_proved = (
         *_plan_levels(decision.waiting, final.values[:waiting], free.lower_bounds),
         PlanLevel(kind=LevelKind.MAX_COST, value=value, lower_bound=min(bound, value)),
         *_plan_levels(decision.costs, final.values[waiting:], final.lower_bounds[waiting:]),
     )
-    return DecisionSolution(decision=decision, placement=final.placement, levels=levels_proved)
+    return DecisionSolution(decision=decision, placement=final.placement, levels=levels_proved, failed_checks=failed)
 
 
 def _least_waiting(

@@ -1,6 +1,8 @@
 """Every plan is checked before it is served: bounds that prices do not prove and illegal placements are taken back."""
 
+import itertools
 import logging
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +51,36 @@ def test_a_bound_above_what_the_prices_prove_is_taken_back(
     assert found.lower_bound < true.lower_bound
     assert np.isfinite(found.lower_bound)
     assert "does not prove" in caplog.text
+    assert "j0" in caplog.text  # the snapshot is logged
+
+
+@pytest.mark.parametrize("cluster", [RandomCluster, SeatedCluster])
+def test_wherever_the_search_stops_the_plan_is_legal_and_no_worse_than_its_bound_and_the_baseline(
+    cluster: type[RandomCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock advances by one at each reading, so a budget of n seconds ends at the n-th reading."""
+    failed: list[str] = []
+    stopped_early = 0
+    for seed in range(6):
+        drawn = cluster(seed).context()
+        drawn = replace(drawn, report_failed_checks=lambda _, problems: failed.extend(problems))
+        for limit_s in range(1, 40):
+            readings = itertools.count()
+            monkeypatch.setattr(time, "thread_time", lambda readings=readings: float(next(readings)))
+            found = plan_pending_jobs(replace(drawn, budget=TimeBudget(float(limit_s))))
+            monkeypatch.undo()
+            stopped_early += found.status is SolveStatus.BOUNDED
+            assert [action.job_id for action in found.actions] == [job.id for job in drawn.snapshot.pending]
+            for level in found.levels:
+                assert -np.inf < level.lower_bound <= level.value < np.inf, (seed, limit_s)
+            assert np.isfinite(found.lower_bound)
+            assert found.lower_bound <= found.objective_value + 1e-9 * abs(found.objective_value)
+            if not drawn.objective.prices_waiting:
+                waiting = sum(action.kind is ActionKind.WAIT for action in found.actions)
+                equal_weights = len({(job.weight, job.priority) for job in drawn.snapshot.pending}) == 1
+                assert waiting <= found.greedy_waiting or not equal_weights, (seed, limit_s)
+    assert failed == []
+    assert stopped_early > 0
 
 
 def test_an_illegal_placement_gives_way_to_the_greedy_one(

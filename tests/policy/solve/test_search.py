@@ -147,3 +147,18 @@ def test_a_start_that_costs_nothing_is_searched_on_where_seats_cost_less() -> No
     found = plan(context(snapshot, served.predictor, resolver(*served.shipped.values())))
     assert found.status is SolveStatus.OPTIMAL
     assert found.cost < 0.0, "some measured pairs are faster than alone"
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_greedy_baseline_does_not_depend_on_the_order_of_the_queue(timed: bool) -> None:
+    """All jobs differ in weight and remaining time, so that no tie is broken by the queue."""
+    snapshot, table, profiles = crowd(20, 8, 6, 2)
+    jobs = tuple(
+        replace(job, weight=1.0 + 0.1 * k, remaining_s=100.0 * (k % 7) + k + 1 if timed else float("nan"))
+        for k, job in enumerate(snapshot.pending)
+    )
+    forwards, backwards = (
+        decided((replace(snapshot, pending=pending), table, profiles)) for pending in (jobs, jobs[::-1])
+    )
+    assert forwards.greedy_cost == pytest.approx(backwards.greedy_cost, rel=1e-12)
+    assert forwards.greedy_waiting == backwards.greedy_waiting
