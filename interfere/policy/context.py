@@ -31,8 +31,8 @@ from interfere.time_budget import UNLIMITED, TimeBudget
 
 log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
-# Times until devices close that a decision tells apart; of more, each counts as the next earlier one that is kept. A
-# table of costs for each class of devices: 300 jobs on 500 devices of as many closing times would take 4 s, now 0.5 s.
+# Most distinct closing times in one decision; each further time is rounded down to a kept one. Every device class needs
+# a table of costs: 300 jobs on 500 devices with 500 closing times would take 4 s, and take 0.5 s with this limit.
 MAX_CLOSING_TIMES = 24
 
 
@@ -82,11 +82,11 @@ class PlanningContext:
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # in a subproblem: the device types of the whole scope
     custom_objective: Objective | None = None  # replaces the objective that the snapshot names
-    budget: TimeBudget = UNLIMITED  # for everything that the decision does
+    budget: TimeBudget = UNLIMITED  # time budget of the whole decision
     report_failed_checks: Callable[[Snapshot, Sequence[str]], None] = log_failed_checks
-    _classes: dict[object, DeviceClass] = field(default_factory=dict, repr=False)  # of devices, by all that they say
+    _classes: dict[object, DeviceClass] = field(default_factory=dict, repr=False)  # device classes by all their facts
     _predictions: dict[object, tuple[MatrixBatch, MatrixPrediction]] = field(default_factory=dict, repr=False)
-    assumed_modes: Mapping[str, SharingMode] = field(default_factory=dict)  # of devices that name none, by id
+    assumed_modes: Mapping[str, SharingMode] = field(default_factory=dict)  # by device id
 
     def __post_init__(self) -> None:
         """Set the seats of every device, and the assumed sharing mode of every device that states none."""
@@ -187,7 +187,7 @@ class PlanningContext:
 
     @property
     def has_rounded_windows(self) -> bool:
-        """Whether some device's closing time is rounded down; proofs of optimality then leave some placements out."""
+        """Return whether a closing time is rounded down; an optimality proof then leaves out some placements."""
         return bool(self._rounded_open_s)
 
     @cached_property
@@ -207,7 +207,7 @@ class PlanningContext:
         victims, neighbours = (tuple(map(id, side)) for side in (batch.victims, batch.neighbours))
         key = (victims, neighbours, batch.device_type, batch.mode, memory_bytes, batch.allow_extrapolation, quantile)
         known = self._predictions.get(key)
-        if known is None:  # the batch is kept too: while its profiles live, no other has their id
+        if known is None:  # the entry keeps the batch, so that the ids of its profiles are not reused
             known = self._predictions[key] = (batch, self.predictor.predict_matrix(batch, quantile=quantile))
         return known[1]
 

@@ -59,7 +59,7 @@ class ScopeDecision:
     """One decision's plan, the ledger to store after it, and the outcome of earlier promises and accepted deadlines."""
 
     plan: Plan
-    ledger: ScopeLedger  # of the revision that was read
+    ledger: ScopeLedger  # based on the ledger revision that was read
     promises: ReconciledPromises
     deadlines: DeadlineReview
 
@@ -150,7 +150,7 @@ class _UnpromisedPlan:
 
     plan: Plan
     snapshot: Snapshot  # the subproblem that the plan solves
-    held_back: dict[str, Rule]  # pending jobs that are not in it, by id, with the rule
+    held_back: dict[str, Rule]  # pending jobs left out of the snapshot, by id, with the rule that holds each back
     timed: TimedPlan  # the same plan with the entries that the ledger stores
 
 

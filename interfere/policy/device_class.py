@@ -19,9 +19,9 @@ class DeviceClass:
     mode: SharingMode
     memory: DeviceMemory
     pool: str = ""
-    open_s: float = math.inf  # seconds that it stays open from now; 0: it is closed
-    opens_s: float = 0.0  # seconds until it opens
-    price_per_hour: float = 0.0  # 0 where it is not known
+    open_s: float = math.inf  # seconds from now until the device closes; 0: closed
+    opens_s: float = 0.0  # seconds until the device opens
+    price_per_hour: float = 0.0  # 0 where unknown
     power_w: float = 0.0
     seats: int = DEFAULT_SEATS  # jobs that may share a device
 

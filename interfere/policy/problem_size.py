@@ -16,8 +16,8 @@ class ProblemSize:
     """The numbers of distinct pending jobs, distinct residents without a neighbour and empty device classes."""
 
     jobs: int  # classes of pending jobs
-    seats: int  # classes of residents without neighbour
-    device_classes: int  # of empty devices
+    seats: int  # classes of residents without a neighbour
+    device_classes: int  # classes of empty devices
 
     @property
     def cells(self) -> int:

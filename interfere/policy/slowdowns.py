@@ -12,7 +12,7 @@ from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
-DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # after these a resident has left its device
+DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # actions after which a resident has left its device
 SlowdownOfJob = Mapping[str, float]
 """Predicted slowdown of each job beside its co-located jobs, by job id; a job without a prediction is absent."""
 

@@ -1,1 +1,1 @@
-"""The answer: actions with reasons, merged sub-plans, rankings of devices, and alternatives to a decision."""
+"""The answer: actions with reasons, merged plans, rankings of devices, and alternatives to a decision."""

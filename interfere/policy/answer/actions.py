@@ -1,4 +1,4 @@
-"""The actions, pairs and refusals of a plan: which job got which device, and the rule why it starts or waits."""
+"""The actions, pairs and refusals of a plan: the device of each job, and the rule by which it starts or waits."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,16 +32,17 @@ MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
 
 
 def refuse(job_id: str, partner_id: str, rule: Rule) -> Refusal:
-    """Return the refusal of a pair, with the rule that forbids it; with an empty partner, of a job that may not start
-    alone.
+    """Return the refusal of a pair, with the rule that forbids the pair.
+
+    An empty `partner_id` means that the job may not start alone.
     """
     return Refusal(job_id=job_id, partner_id=partner_id, reason=render(rule), rule=rule)
 
 
 def with_members(rule: Rule, stands_for: tuple[str, str], members: tuple[str, str]) -> Rule:
-    """A rule about the jobs that stand for two classes, as one about two of their members."""
+    """Return a rule about two class representatives (`stands_for`) as a rule about two members of the classes."""
     first, second = stands_for
-    if rule.job_id == second != first:  # the rule is told of the partner
+    if rule.job_id == second != first:  # the rule's job is the second representative
         members = members[::-1]
         first, second = second, first
     job_id = members[0] if rule.job_id == first else rule.job_id
@@ -50,7 +51,7 @@ def with_members(rule: Rule, stands_for: tuple[str, str], members: tuple[str, st
 
 
 class AnswerBuilder:
-    """Turns the groups that start in a decision into actions, pairs and refusals."""
+    """The actions, pairs and refusals that follow from the groups of jobs that a decision starts."""
 
     def __init__(self, decision: DecisionProblem, groups: Sequence[StartGroup], context: PlanningContext) -> None:
         self._decision, self._candidates, self._groups, self._context = decision, decision.candidates, groups, context
@@ -67,11 +68,11 @@ class AnswerBuilder:
     # --- actions ----------------------------------------------------------------------------------------------------
 
     def actions(self) -> tuple[Action, ...]:
-        """What happens to each pending job, and why, in the order of the queue."""
+        """Return the action of each pending job, with its reason, in queue order."""
         return tuple(self._action(job) for job in self._context.snapshot.pending if job.id in self._place_of)
 
     def _action(self, job: Job) -> Action:
-        """The action of one pending job."""
+        """Return the action of one pending job."""
         candidates, i = self._place_of[job.id]
         group = self._group_of.get(job.id)
         if group is None:
@@ -82,11 +83,11 @@ class AnswerBuilder:
         return self._start_shared(job, group)
 
     def _start_shared(self, job: Job, group: StartGroup) -> Action:
-        """The start of a job beside the other members of its group."""
+        """Return the action that starts a job on the devices that it shares with the other members of its group."""
         members, decision = group.members, self._decision
         place = next(k for k, member in enumerate(members) if member.id == job.id)
         slowdowns = decision.slowdowns_of(group.column)
-        # Residents before the others that start: they are who the job joins.
+        # Residents come before jobs that start too: the first partner is the resident that the job joins.
         others = sorted((k for k in range(len(members)) if k != place), key=lambda k: k < len(group.jobs))
         partner, several = members[others[0]], len(others) > 1
         if several:
@@ -121,7 +122,7 @@ class AnswerBuilder:
         )
 
     def _slowdown_intervals(self) -> dict[str, tuple[float, float]]:
-        """Lower and upper slowdown of every pending job in a group of two; each pair of profiles is predicted once."""
+        """Return (lower, upper) slowdown of each pending job in a group of two, by job id."""
         asked: dict[tuple[DeviceClass, SharingMode], dict[tuple[int, int], list[str]]] = {}
         profiles: dict[int, JobProfile] = {}
         for group in self._groups:
@@ -158,7 +159,7 @@ class AnswerBuilder:
     # --- pairs and refusals -----------------------------------------------------------------------------------------
 
     def pairings(self) -> tuple[Pairing, ...]:
-        """The groups of two that will share devices."""
+        """Return the groups of two that will share devices."""
         return tuple(
             Pairing(
                 job_id=group.jobs[0].id,
@@ -171,7 +172,7 @@ class AnswerBuilder:
         )
 
     def refusals(self) -> tuple[tuple[Refusal, ...], int]:
-        """Forbidden pairs, those of waiting jobs first; the list is cut at `MAX_REFUSALS`, the count is not."""
+        """Return up to `MAX_REFUSALS` forbidden pairs, waiting jobs first, and the number of all forbidden pairs."""
         listed: dict[frozenset[str], Refusal] = {}
         total = 0
         for candidates in self._candidates:
@@ -186,14 +187,14 @@ class AnswerBuilder:
         return tuple(listed.values()), total
 
     def _waiting_first(self, candidates: Candidates) -> list[int]:
-        """The classes of a size, those first of which a job waits."""
+        """Return the indices of the job classes, classes with a waiting job first."""
         starts = [all(job.id in self._group_of for job in members) for members in candidates.job_classes]
         return sorted(range(len(starts)), key=lambda i: starts[i])
 
     def _list_refusals(
         self, candidates: Candidates, table: PairCosts, i: int, j: int, listed: dict[frozenset[str], Refusal]
     ) -> None:
-        """Add the forbidden pairs of two classes to the list, as far as it goes."""
+        """Add the forbidden pairs between job class i and partner class j to `listed`, up to `MAX_REFUSALS` entries."""
         rule: Rule | None = None
         for job_id in (job.id for job in candidates.job_classes[i]):
             for partner_id in candidates.partner_ids(table, j):
@@ -210,7 +211,7 @@ class AnswerBuilder:
 
 
 def _forbidden_pairs(candidates: Candidates, table: PairCosts, forbidden: np.ndarray) -> int:
-    """How many pairs of jobs are forbidden, from the classes that are."""
+    """Return the number of forbidden pairs of jobs, given the forbidden pairs of classes (bool[rows, columns])."""
     counts = candidates.counts
     if not table.rules.symmetric:
         return int(counts @ forbidden @ candidates.seats[candidates.seats_of(table)])

@@ -1,11 +1,11 @@
-"""What else one job could have got in a decision, and what the best whole plan with each of these would have cost.
+"""The other places that one job could have got in a decision, and the cost of the best plan with each of them.
 
-Once the job's own group is fixed, fewer jobs on fewer devices are left to place at the same costs. So
+Once the group of the job is fixed, the other jobs are placed on the devices that are left, at unchanged costs. So
 
-    value(choice)  =  cost of the job's group  +  cost of the best placement of the others
+    value(choice)  =  cost of the job's group  +  cost of the best placement of the other jobs
 
-(the larger of both for a min-max objective), exact where the placement is. Nothing is predicted anew.
-Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
+(the larger of both for a min-max objective). The value is exact if the placement is; nothing is predicted anew.
+Law: with unchanged predictions no choice is better than the decided one, whose value is the cost of the plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,15 +27,15 @@ from interfere.policy.solve.search import all_proved, largest_cost, solve_decisi
 from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget
 
-# Cheapest partners, and device classes to run alone on, that are solved for: with waiting and the decided choice at
+# Cheapest partners and solo device classes for which a placement is solved: with waiting and the decided choice, at
 # most ten placements.
 MAX_PARTNERS, MAX_CLASSES = 5, 3
-MAX_EXAMPLES = 3  # refused partners listed for each rule
+MAX_EXAMPLES = 3  # refused partners listed per rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One thing that a job could get; without a start it waits. `members`: classes of jobs, that of the job first."""
+    """One possible outcome for a job; without a `start` the job waits. `members`: job classes, the job's own first."""
 
     members: tuple[int, ...]
     start: Start | None = None
@@ -44,12 +44,12 @@ class Choice:
     partner_workload: str = ""
     slowdown: float = NAN
     partner_slowdown: float = NAN
-    excess: float = 0.0  # what its group costs more than its members alone
+    excess: float = 0.0  # cost of the group beyond the costs of its members alone
     chosen: bool = False
 
     @property
     def kind(self) -> ActionKind:
-        """What would happen to the job."""
+        """Return the kind of action of this choice: wait, start shared or start alone."""
         if self.start is None:
             return ActionKind.WAIT
         return ActionKind.START_SHARED if self.partner_id else ActionKind.START_ALONE
@@ -58,10 +58,10 @@ class Choice:
 def alternatives(
     context: PlanningContext, action: Action, device_class: DeviceClass | None, budget: TimeBudget = UNLIMITED
 ) -> tuple[tuple[Alternative, ...], int]:
-    """The decided choice and the most promising others, best first, each with the best plan that makes it.
+    """Return the decided choice and the most promising others, best first, each with the best plan that includes it.
 
-    `context`: of the subproblem with the pending jobs of one size; `device_class`: that of the device of the action.
-    Also returns how many choices the budget left unsolved.
+    `context`: the subproblem of pending jobs of one size; `device_class`: the class of the device of `action`. The
+    second value is the number of choices left unsolved because the budget expired.
     """
     decision = decision_problem(context, by_start_weight=True)
     solved: list[tuple[tuple[float, ...], Alternative]] = []
@@ -76,7 +76,10 @@ def alternatives(
 
 
 def choices(candidates: Candidates, action: Action, device_class: DeviceClass | None) -> tuple[Choice, ...]:
-    """The decided choice; waiting; alone on each device class; the cheapest partners, one of those that are alike."""
+    """Return the choices to compare: the decided one, waiting, alone on each device class, and the cheapest partners.
+
+    Of interchangeable partners only one is listed.
+    """
     i = candidates.class_of(action.job_id)
     shared = sorted(_shared_choices(candidates, i, action, device_class), key=lambda choice: choice.excess)
     alone = list(_alone_choices(candidates, i, action, device_class))
@@ -87,10 +90,10 @@ def choices(candidates: Candidates, action: Action, device_class: DeviceClass | 
 
 
 def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...], int]:
-    """What a pending job may not have: a few partners for each rule that binds; no partner: not even alone.
+    """Return the refused partners of a pending job, a few for each rule; an empty partner: the job may not run alone.
 
-    The partner of the action is listed too where it is not allowed any more. Also returns how many (partner, device
-    class) are refused in all.
+    The partner of `action` is listed too if the pair is no longer allowed. The second value is the number of all
+    refused (partner, device class) combinations.
     """
     job_id, i, total = action.job_id, candidates.class_of(action.job_id), 0
     alone: dict[str, Refusal] = {}
@@ -98,7 +101,7 @@ def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...
         if (rule := table.rows.solo_rule(i)) is not None:
             total += 1
             refusal = refuse(job_id, "", replace(rule, job_id=job_id))
-            alone.setdefault(refusal.reason, refusal)  # once for device classes that it says the same of
+            alone.setdefault(refusal.reason, refusal)  # one entry for all device classes with the same reason
     partners: dict[RuleGroup | None, dict[str, Refusal]] = {}
     for table in candidates.tables():
         refused = np.flatnonzero(~np.isfinite(table.cost[i])).tolist()
@@ -122,7 +125,7 @@ def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...
 def _alone_choices(
     candidates: Candidates, i: int, action: Action, chosen_class: DeviceClass | None
 ) -> Iterator[Choice]:
-    """Alone on one device, or set of devices, of each class."""
+    """Yield the choice of running alone on a device (a gang: a set of devices) of each class."""
     for name, device_id in _first_of_class(candidates, action.device_id).items():
         if candidates.max_new_devices >= candidates.size and np.isfinite(candidates.solo_cost[name][i]):
             chosen = action.kind is ActionKind.START_ALONE and name == chosen_class
@@ -138,7 +141,7 @@ def _alone_choices(
 def _shared_choices(
     candidates: Candidates, i: int, action: Action, chosen_class: DeviceClass | None
 ) -> Iterator[Choice]:
-    """Beside every pending partner on one device of each class, and beside every resident with a free seat."""
+    """Yield one choice for each pending partner and device class, and for each resident with a free seat."""
     alone = candidates.best_solo_cost()
     alone[~np.isfinite(alone)] = 0.0
     for name, device_id in _first_of_class(candidates, action.device_id).items():
@@ -178,7 +181,7 @@ def _pair_choice(
     *,
     chosen: bool,
 ) -> Choice:
-    """The choice of one pair of a table; `alone_cost`: what its pending jobs cost alone."""
+    """Return the choice that starts one pair of a table; `alone_cost`: cost of its pending jobs when run alone."""
     return Choice(
         members=start.members,
         start=start,
@@ -193,7 +196,7 @@ def _pair_choice(
 
 
 def _first_of_class(candidates: Candidates, preferred_id: str) -> Mapping[DeviceClass, str]:
-    """One empty device of each class: the preferred one in its class."""
+    """Return one empty device id for each class; the preferred device represents its own class."""
     return {
         name: next((device.id for device in devices if device.id == preferred_id), devices[0].id)
         for name, devices in candidates.empty_devices.items()
@@ -201,7 +204,10 @@ def _first_of_class(candidates: Candidates, preferred_id: str) -> Mapping[Device
 
 
 def _distinct_partners(shared: Sequence[Choice]) -> list[Choice]:
-    """One of those whose partners are alike: same workload, cost and device class, all pending or all running."""
+    """Return one choice for each set of interchangeable partners.
+
+    Partners are interchangeable if workload, cost and device class are equal and both are pending or both running.
+    """
     distinct: dict[tuple[object, ...], Choice] = {}
     for choice in shared:
         assert choice.start is not None
@@ -214,7 +220,10 @@ def _distinct_partners(shared: Sequence[Choice]) -> list[Choice]:
 
 
 def _solve(decision: DecisionProblem, choice: Choice, budget: TimeBudget) -> tuple[tuple[float, ...], Alternative]:
-    """What comes before its cost, the weight that waits by priority, and the best whole plan with this choice."""
+    """Return the waiting start weight of each priority, and the best plan that includes this choice.
+
+    Alternatives are compared by the waiting weights first, then by cost.
+    """
     candidates = decision.candidates[0]
     remaining = _without(decision, choice)
     solution = solve_decision(remaining, all_waiting(remaining.problem), budget)
@@ -242,7 +251,7 @@ def _solve(decision: DecisionProblem, choice: Choice, budget: TimeBudget) -> tup
 
 
 def _waiting_weights(decision: DecisionProblem, placement: Placement, choice: Choice) -> Floats:
-    """float64[priorities]: the start weight that waits, of each priority from the highest."""
+    """Return float64[priorities]: the start weight of waiting jobs, by priority from the highest."""
     candidates = decision.candidates[0]
     weights = np.array([placement.value(level) for level in decision.waiting_levels])
     if choice.start is None:
@@ -253,7 +262,7 @@ def _waiting_weights(decision: DecisionProblem, placement: Placement, choice: Ch
 
 
 def _without(decision: DecisionProblem, choice: Choice) -> DecisionProblem:
-    """The problem of the other jobs, once the start of the choice took its devices or its seat."""
+    """Return the problem of the other jobs, without the devices or the seat that the choice takes."""
     problem, start = decision.problem, choice.start
     demand, supply, max_devices = problem.demand.copy(), problem.supply.copy(), problem.max_devices
     for i in choice.members:
@@ -266,7 +275,7 @@ def _without(decision: DecisionProblem, choice: Choice) -> DecisionProblem:
 
 
 def _host_of(decision: DecisionProblem, start: Start) -> int:
-    """The row of supply that a start takes: the empty devices of a class, or the places beside a class of residents."""
+    """Return the index of the host that a start uses: empty devices, or seats beside a class of residents."""
     if start.device_class is not None:
         empty = (k for k, host in enumerate(decision.hosts) if host.places is None)
         return next(k for k in empty if decision.hosts[k].device_class == start.device_class)

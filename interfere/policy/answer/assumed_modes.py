@@ -1,4 +1,4 @@
-"""Tell which sharing mode was chosen or assumed for a device: it decides what is predicted, and how jobs must run."""
+"""Names the sharing mode that was chosen or assumed for a device, because slowdowns are predicted for that mode."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,9 +9,9 @@ from interfere.sharing_modes import DEFAULT_MODE
 
 
 def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """The actions; a start beside another job names the mode that was chosen for its device, or assumed for it.
+    """Return the actions with the chosen or assumed sharing mode of the device named in each shared start.
 
-    An assumed mode is not told where it is timeslice.
+    An assumed mode of timeslice is not named.
     """
     return tuple(_told(action, context) for action in actions)
 

@@ -1,6 +1,6 @@
-"""Merge plans of independent subproblems: sum their costs, or take the maximum for min-max objectives.
+"""Merges plans of independent subproblems: sums their costs, or takes the maximum for min-max objectives.
 
-Law: the merged lower bound is a bound, because each subproblem's is one for its own jobs.
+Law: the merged lower bound is valid, because each subproblem's lower bound is valid for its own jobs.
 """
 
 import operator
@@ -16,9 +16,9 @@ _LEVEL_ORDER = (LevelKind.WAITING_WEIGHT, LevelKind.MAX_COST, LevelKind.COST)
 
 
 def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
-    """One plan from those of subproblems (at least one) that share no job and no device.
+    """Return one plan merged from the plans of at least one subproblem; no two plans share a job or a device.
 
-    The actions are those of the context's pending jobs, in queue order.
+    The merged actions are those of the pending jobs in `context`, in queue order.
     """
     action_of = {action.job_id: action for plan in plans for action in plan.actions}
     aggregate = max if context.objective.is_min_max else sum
@@ -46,7 +46,7 @@ def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
 
 
 def _merged_levels(plans: Sequence[Plan]) -> tuple[PlanLevel, ...]:
-    """The levels of all plans: those of one kind and priority added, of the largest cost the larger taken."""
+    """Return the merged levels: sums of the values of equal kind and priority, or the maximum of largest costs."""
     merged: dict[tuple[int, int], PlanLevel] = {}
     for level in (level for plan in plans for level in plan.levels):
         key = (_LEVEL_ORDER.index(level.kind), -1 if level.priority is None else -level.priority)
@@ -55,14 +55,14 @@ def _merged_levels(plans: Sequence[Plan]) -> tuple[PlanLevel, ...]:
 
 
 def _combined(one: PlanLevel, other: PlanLevel) -> PlanLevel:
-    """One level of two plans."""
+    """Return the merger of two plan levels of the same kind and priority."""
     combine = max if one.kind is LevelKind.MAX_COST else operator.add
     value, bound = combine(one.value, other.value), combine(one.lower_bound, other.lower_bound)
     return replace(one, value=value, lower_bound=bound)
 
 
 def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | None = None) -> Plan:
-    """The plan in which every one of these jobs waits, by one and the same rule."""
+    """Return the plan in which all these jobs wait by the given rule."""
     reason = "" if rule is None else render(rule)
     actions = tuple(
         Action(

@@ -1,7 +1,7 @@
-"""One job against every device: what per-pod schedulers ask. The costs, rules and choice are those of `plan`.
+"""Ranks every device for one job, as per-pod schedulers ask, with the costs, rules and choice of `plan`.
 
-Laws: of devices that differ in slowdowns only, a slower one never costs less; the planned device is the first, and
-feasible; a place that its scope has promised to another job is not feasible.
+Laws: of devices that differ in slowdowns only, a slower one never costs less; the planned device is ranked first
+and is feasible; a seat that the scope has promised to another job is infeasible.
 """
 
 import math
@@ -40,7 +40,7 @@ from interfere.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RankedDevice:
-    """A ranking, and what it adds to the sum: the order among devices that a min-max objective cannot tell apart."""
+    """A ranking and its added cost in a sum, which orders devices that a min-max objective ranks equally."""
 
     ranking: Ranking
     added_cost: float
@@ -48,13 +48,13 @@ class _RankedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
-    """A pending job beside residents."""
+    """The slowdowns and costs of a pending job that joins the residents of a device."""
 
-    slowdowns: tuple[float, ...]  # of the job, then of the residents; NaN where nothing is predicted
-    added_cost: float  # to a sum
-    cost: float  # value of the objective: what is added, or the largest cost of a job
+    slowdowns: tuple[float, ...]  # of the job, then of the residents; NaN where no prediction exists
+    added_cost: float  # added to a sum objective
+    cost: float  # objective value: the added cost, or the largest cost of a job (min-max)
     allowed: bool
-    rule: Rule | None = None  # what forbids it
+    rule: Rule | None = None  # the rule that forbids the start; None where it is allowed
 
 
 def rank(
@@ -66,10 +66,11 @@ def rank(
     objective: ObjectiveKind = ObjectiveKind.AUTO,
     promises: Sequence[Promise] = (),
 ) -> tuple[Ranking, ...]:
-    """Every device, feasible and cheap first. Raises InvalidInputError when the devices contradict each other.
+    """Return the ranking of every device, feasible and cheap devices first.
 
-    The first is `planned`: the one promised to this job, else where `plan` would start it, were it alone in the queue.
-    `promises` are those of its scope, as of the last decision there.
+    The first device is marked `planned`: the device promised to this job, or else the device on which `plan` would
+    start the job if no other job were pending. `promises`: promises of the scope after its last decision. Raises
+    InvalidInputError when the devices contradict each other.
     """
     # 1. Validate, naming the job as the request does.
     snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
@@ -91,7 +92,7 @@ def rank(
 
 
 def _ranked_devices(job: Job, context: PlanningContext) -> list[_RankedDevice]:
-    """Every device with what the job would cost there, in the order of the snapshot."""
+    """Return every device with the cost of the job on it, in snapshot order."""
     devices = context.snapshot.devices
     if job.gpus > 1:
         rule = Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)
@@ -121,7 +122,7 @@ def _sort_key(entry: _RankedDevice, promised_to_job: set[str]) -> tuple[bool, bo
 
 
 def _standing_promises(job: Job, devices: Sequence[Device], promises: Sequence[Promise]) -> dict[str, Promise]:
-    """By device: the promised start or migration that has not happened yet, the job's own before its partner's."""
+    """Return the outstanding promised start or migration of each device id; a promise of the job itself goes first."""
     runs_on = {resident.id: device.id for device in devices for resident in device.residents}
     outstanding = [
         promise
@@ -129,12 +130,12 @@ def _standing_promises(job: Job, devices: Sequence[Device], promises: Sequence[P
         if promise.action.job_id not in runs_on
         or (promise.action.kind is ActionKind.MOVE and runs_on[promise.action.job_id] == promise.from_device_id)
     ]
-    outstanding.sort(key=lambda promise: promise.action.job_id == job.id)  # the last one of a device is kept
+    outstanding.sort(key=lambda promise: promise.action.job_id == job.id)  # the last promise of a device is kept
     return {device_id: promise for promise in outstanding for device_id in promise.action.places}
 
 
 def _with_promise(entry: _RankedDevice, job: Job, promise: Promise | None) -> _RankedDevice:
-    """The ranking of a promised device: infeasible where it is another job's, with the promised slowdowns else."""
+    """Return the ranking of a promised device: infeasible for other jobs, else with the promised slowdowns."""
     ranking = entry.ranking
     if promise is None or not ranking.feasible:
         return entry
@@ -157,7 +158,7 @@ def _with_promise(entry: _RankedDevice, job: Job, promise: Promise | None) -> _R
 
 
 def _full_rule(job: Job, device: Device) -> Rule:
-    """Why a device that runs several jobs or a gang takes no other."""
+    """Return the rule that a device with several jobs or a gang accepts no further job."""
     gang_gpus = next((resident.gpus for resident in device.residents if resident.gpus > 1), None)
     return Rule(kind=RuleKind.NO_FREE_SEAT, job_id=job.id, residents=len(device.residents), gpus=gang_gpus)
 
@@ -190,7 +191,7 @@ def _beside_resident(candidates: Candidates, device: Device, seat_class: int, se
 
 
 def _joining(job: Job, device: Device, joins: Mapping[str, _Join]) -> _RankedDevice:
-    """The ranking of a device whose residents the job would join."""
+    """Return the ranking of a device whose residents the job would join."""
     join = joins.get(device.id)
     if join is None:
         return _infeasible(device, _full_rule(job, device))
@@ -228,7 +229,7 @@ def _ranked(
     slowdown: float,
     resident_slowdown: float,
 ) -> _RankedDevice:
-    """The ranking of a device; a rule is what forbids the start."""
+    """Return the ranking of a device; `rule`: the rule that forbids the start."""
     added_cost, largest_cost = candidates.cost_of(start) if rule is None else (np.inf, np.inf)
     ranking = Ranking(
         device_id=device.id,
@@ -246,7 +247,7 @@ def _ranked(
 
 
 def _joins_by_device(context: PlanningContext, candidates: Candidates) -> Mapping[str, _Join]:
-    """By device: the one pending job of the context beside those that run there; absent where no seat is left."""
+    """Return by device id how the only pending job would join the residents; devices without a free seat are absent."""
     keys = JobKeys(context.snapshot, context.custom_objective)
     hosts_of: dict[DeviceClass, list[HostClass]] = {}
     for host in host_classes(context, 1, keys):
@@ -268,12 +269,12 @@ def _joins_by_device(context: PlanningContext, candidates: Candidates) -> Mappin
 def _group_table(
     context: PlanningContext, candidates: Candidates, name: DeviceClass, residents: Sequence[Job]
 ) -> GroupTable:
-    """The costs of groups of the candidates and some residents on a class of devices."""
+    """Return the table of costs of the candidates with groups of residents on a device class."""
     return GroupTable(candidates.pending, residents, name, context, empty_pairs=candidates.pair_tables.get(name))
 
 
 def _costs_of_join(candidates: Candidates, table: GroupTable, residents: Sequence[int]) -> _Join:
-    """The slowdowns and costs of the pending job beside some of the residents of a table."""
+    """Return the slowdowns and costs of the pending job with the given residents of a table."""
     costs = table.evaluate(np.zeros((1, 1), dtype=np.int64), residents)
     largest, added = float(costs.largest[0]), float(costs.cost.sum())
     return _Join(
@@ -285,7 +286,7 @@ def _costs_of_join(candidates: Candidates, table: GroupTable, residents: Sequenc
 
 
 def _of_place(rule: Rule | None, candidates: Candidates, host: HostClass, place: HostPlace) -> Rule | None:
-    """The rule about the residents that stand for a class, as one about those of a place."""
+    """Return a rule about representative residents as a rule about the residents of one device."""
     stands_for = {job.id: k for k, job in enumerate(host.residents)}
     if rule is None or rule.partner_id not in stands_for:
         return rule
@@ -296,7 +297,7 @@ def _of_place(rule: Rule | None, candidates: Candidates, host: HostClass, place:
 def _blocking_rule(
     context: PlanningContext, candidates: Candidates, host: HostClass, slowdowns: Sequence[float]
 ) -> Rule:
-    """The rule that forbids a job beside the residents: of one pair, else of all together."""
+    """Return the rule that forbids a job to join the residents: about one pair, or else about the group."""
     table = _group_table(context, candidates, host.device_class, host.residents)
     assert table.resident_pairs is not None
     rules = (table.resident_pairs.blocking_rule(0, j) for j in range(len(host.residents)))
@@ -313,13 +314,13 @@ def _blocking_rule(
         job_id=job.id,
         partner_id=host.residents[0].id,
         slowdown=slowdowns[0],
-        partner_slowdown=1.0 / sum(1.0 / other for other in slowdowns[1:]),  # of all residents together
+        partner_slowdown=1.0 / sum(1.0 / other for other in slowdowns[1:]),  # joint slowdown of all residents
         min_joint_throughput=context.limits.slowdown.min_joint_throughput,
     )
 
 
 def _memory_rule(job: Job, table: GroupTable, host: HostClass, context: PlanningContext) -> Rule:
-    """The memory of the job and of all residents together."""
+    """Return the rule with the memory need of the job and of all residents together."""
     memory: DeviceMemory = host.device_class.memory
     own, *others = table.jobs.demands
     together = MemoryDemand(

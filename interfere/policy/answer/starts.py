@@ -1,4 +1,4 @@
-"""The actions of jobs that start: alone, or beside another job, with the cost and the rule that tells why."""
+"""The actions of jobs that start alone or beside another job, with the cost and the rule of each start."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +17,10 @@ def start_alone(
     cost: float | None = None,
     rule: Rule | None = None,
 ) -> Action:
-    """The start of a job alone; by default with its cost in the objective, and the rule that a device is free."""
+    """Return the action that starts a job alone.
+
+    Defaults: `cost` is the job's cost in the objective, `rule` says that a device is free.
+    """
     device = devices[0]
     if rule is None:
         profile = context.profile(job, device.type)
@@ -47,10 +50,10 @@ def start_beside(
     *,
     interval: tuple[float, float] = (NAN, NAN),
 ) -> Action:
-    """The start of a job beside a job that starts or runs on the same devices.
+    """Return the action that starts a job beside a partner that starts or runs on the same devices.
 
-    `slowdowns`: of the job and of its partner; `interval`: of the slowdown of the job. Of a resident partner only the
-    added cost counts.
+    `slowdowns`: of the job and of its partner; `interval`: (lower, upper) slowdown of the job. For a resident partner
+    only the added cost counts.
     """
     slowdown, partner_slowdown = slowdowns
     device_type = devices[0].type
@@ -83,7 +86,10 @@ def start_beside(
 
 
 def job_objective_cost(job: Job, slowdown: float, device_type: str, context: PlanningContext) -> float:
-    """What one job costs in the objective at a slowdown on a device type; τ counts as 1 on a type that is not there."""
+    """Return the cost of one job in the objective at a slowdown on a device type.
+
+    The relative time τ counts as 1 on a device type that is not in scope.
+    """
     objective, types = context.objective, context.device_types
     times = context.relative_times([job])[0]
     stretch = slowdown * (times[types.index(device_type)] if device_type in types else 1.0)
@@ -91,17 +97,17 @@ def job_objective_cost(job: Job, slowdown: float, device_type: str, context: Pla
 
 
 def gang_device_ids(devices: Sequence[Device]) -> tuple[str, ...]:
-    """All devices of a gang; none for a job on one device."""
+    """Return the ids of all devices of a gang; empty for a job on one device."""
     return tuple(device.id for device in devices) if len(devices) > 1 else ()
 
 
 def group_costs(starts: Iterable[Action]) -> dict[frozenset[str], float]:
-    """Ids of the jobs that share devices -> the cost of the group, which every start of a pending job in it repeats."""
+    """Return the cost of each group of jobs that share devices, by the set of their job ids."""
     return {frozenset((action.job_id, *action.partners)): action.cost for action in starts}
 
 
 def pairings(starts: Iterable[Action]) -> tuple[Pairing, ...]:
-    """The pairs among some starts, each once."""
+    """Return the distinct pairs among the starts."""
     pairs = {
         frozenset((action.job_id, action.partner_id)): Pairing(
             job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost

@@ -1,7 +1,7 @@
-"""The subproblem of a decision in which one job was decided: with the jobs planned together with it, all else fixed.
+"""The subproblem in which one job was decided: the jobs that were planned together with it, and their devices.
 
-Jobs of other sizes, jobs whose start had been promised before, and residents that move keep what they got: a decision
-is made around promises, and moves come after the starts (`decide`).
+Jobs of other sizes, promised jobs and migrating residents keep their devices: a decision is made around promises,
+and migrations are planned after the starts (`decide`).
 """
 
 import math
@@ -12,9 +12,9 @@ from interfere.records import Action, ActionKind, Plan, RuleKind, Snapshot
 
 
 def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
-    """The subproblem: pending jobs of the job's size, and the devices that none of the others has.
+    """Return the pending jobs of the same size as the job, and the devices that no other action uses.
 
-    None where nothing was planned for the job: it runs already, its start was repeated, or no device was left for it.
+    None where the job was not planned: it runs already, its promised start was repeated, or no device was left for it.
     """
     size_of = {job.id: job.gpus for job in snapshot.pending}
     action_of = {action.job_id: action for action in decided.actions}
@@ -22,7 +22,7 @@ def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | 
         return None
     if is_repeated(action_of[job_id], snapshot) or _is_left_out(action_of[job_id]):
         return None
-    # Take out the jobs that were decided apart, with their devices, and the devices of residents that move or end.
+    # Remove jobs that were decided separately, with their devices, and devices of residents that migrate or end.
     apart = [
         action
         for name, action in action_of.items()
@@ -35,19 +35,22 @@ def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | 
 
 
 def is_repeated(action: Action, snapshot: Snapshot) -> bool:
-    """Was a start promised by an earlier decision? Promises of this decision expire a whole time to live from now."""
+    """Return whether an action repeats a start promised by an earlier decision.
+
+    A promise of the present decision expires a whole `promise_ttl_s` from now, an earlier promise sooner.
+    """
     by_s = action.promised_by_s
     return not math.isnan(by_s) and by_s < snapshot.now_s + snapshot.limits.timing.promise_ttl_s
 
 
 def _is_left_out(action: Action) -> bool:
-    """Was nothing planned for a pending job at all?"""
+    """Return whether a pending job was left out of planning: declined, or held back by an accepted deadline."""
     held_back = action.rule is not None and action.rule.kind is RuleKind.ACCEPTED_DEADLINE
     return held_back or action.kind is ActionKind.DECLINE
 
 
 def _changing_devices(action_of: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
-    """Devices that residents leave, those that they move to, and those where one is to end."""
+    """Return the ids of devices that residents leave or migrate to, and of devices on which a resident is to end."""
     devices_of: dict[str, set[str]] = {}
     for device in snapshot.devices:
         for resident in device.residents:

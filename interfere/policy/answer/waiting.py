@@ -1,4 +1,4 @@
-"""Why pending jobs wait: the rules that hold each of them back, the one that binds told first."""
+"""The rules that make pending jobs wait, the binding rule first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from interfere.policy.solve.starts import StartGroup
 from interfere.records import Action, ActionKind, Job, Rule, RuleKind
 
 _Rank = tuple[int, float, int]
-"""(priority, weight, minus the place in the queue) of a job."""
-MAX_WAIT_RULES = 3  # rules on pairs that the reason of a waiting job names
+"""(priority, weight, negated queue position) of a job."""
+MAX_WAIT_RULES = 3  # most pair rules named in the reason of a waiting job
 
 
 class WaitingRules:
-    """The rules that hold back the jobs that no group starts; interchangeable jobs share them."""
+    """The rules that make jobs wait; interchangeable jobs share the same rules."""
 
     def __init__(self, decision: DecisionProblem, groups: Sequence[StartGroup], context: PlanningContext) -> None:
         self._decision, self._groups, self._context = decision, groups, context
         self._position = {job.id: k for k, job in enumerate(context.snapshot.pending)}
-        self._rules: dict[tuple[int, int], list[Rule]] = {}  # by size and class
+        self._rules: dict[tuple[int, int], list[Rule]] = {}  # by gang size and job class
         self._groups_of_size: dict[int, list[tuple[_Rank, StartGroup]]] = {}
-        self._taken: Counter[DeviceClass] = Counter()  # empty devices
+        self._taken: Counter[DeviceClass] = Counter()  # number of empty devices taken
         for group in groups:
             if not group.residents:
                 self._taken[group.device_class] += group.size
@@ -38,7 +38,7 @@ class WaitingRules:
         self._devices_left = most - sum(self._taken.values())
 
     def action(self, job: Job, candidates: Candidates, i: int) -> Action:
-        """Wait; the action's rule is the first of those that hold the job back, its reason names them all."""
+        """Return the wait action of a job, with the binding rule and a reason that names all rules."""
         prefix = f"gang of {candidates.size}: " if candidates.size > 1 else ""
         memory_rule = self._largest_device_rule(job, candidates)
         if memory_rule is not None:
@@ -53,7 +53,7 @@ class WaitingRules:
         return Action(kind=ActionKind.WAIT, job_id=job.id, reason=reason, rule=rules[0])
 
     def _largest_device_rule(self, job: Job, candidates: Candidates) -> Rule | None:
-        """Why a job does not fit the device class of the most memory; None where it fits any class."""
+        """Return why a job does not fit the device class with the most memory; None where the job fits any class."""
         too_small: dict[DeviceClass, Rule] = {}
         for device_class in self._device_classes(candidates):
             rule = solo_memory_rule(job.id, self._context.demand(job, device_class), device_class.memory)
@@ -65,7 +65,7 @@ class WaitingRules:
         return too_small[max(too_small, key=lambda device_class: device_class.memory.allocatable_bytes)]
 
     def _waiting_rules(self, candidates: Candidates, i: int) -> list[Rule]:
-        """Why a job of class i, which fits some device, waits: at least one rule, the one that binds first."""
+        """Return the rules (at least one, the binding rule first) that make a job of class i wait."""
         job, tables = candidates.pending[i], self._tables(candidates)
         if not candidates.empty_devices and not any(not table.rules.symmetric for table in tables):
             gang = candidates.size > 1
@@ -73,7 +73,7 @@ class WaitingRules:
             return [Rule(kind=kind, job_id=job.id, gpus=candidates.size if gang else None)]
         alone = [name for name, cost in candidates.solo_cost.items() if np.isfinite(cost[i])]
         shares = any(np.isfinite(np.delete(table.cost[i], _itself(candidates, table, i))).any() for table in tables)
-        if alone and not shares:  # rules leave it only empty devices
+        if alone and not shares:  # the rules allow the job empty devices only
             return [*self._rules_on_pairs(candidates, i), self._no_device_rule(candidates, i, alone)]
         if alone or shares:
             return [self._no_device_rule(candidates, i, alone)]
@@ -84,23 +84,23 @@ class WaitingRules:
         return rules or [Rule(kind=RuleKind.NO_ALLOWED_ACTION, job_id=job.id)]
 
     def _tables(self, candidates: Candidates) -> list[PairCosts]:
-        """The tables of pairs that jobs of one size may form: on empty devices of several seats, beside residents."""
+        """Return the pair tables of jobs of one size: on empty devices with several seats, and with residents."""
         empty = [table for name, table in candidates.pair_tables.items() if name.seats > 1]
         beside = {id(table): table for host in self._hosts(candidates) if (table := _resident_pairs(host)) is not None}
         return [*empty, *beside.values()]
 
     def _device_classes(self, candidates: Candidates) -> tuple[DeviceClass, ...]:
-        """The classes of empty devices and of those beside whose residents jobs of one size could start."""
+        """Return the classes of devices on which jobs of one size could start: empty, or with a resident to join."""
         seats = [members[0].device_class for members in candidates.seat_classes]
         beside = [host.device_class for host in self._hosts(candidates)]
         return tuple(dict.fromkeys((*candidates.empty_devices, *seats, *beside)))
 
     def _hosts(self, candidates: Candidates) -> list[Host]:
-        """The classes of places beside residents that jobs of one size may join."""
+        """Return the classes of seats beside residents that jobs of one size may join."""
         return [host for host in self._decision.hosts if host.places and host.places.size == candidates.size]
 
     def _no_device_rule(self, candidates: Candidates, i: int, alone: Sequence[DeviceClass]) -> Rule:
-        """Why a job gets none of the places that rules leave it."""
+        """Return the rule why a job gets none of the places that the other rules allow."""
         job = candidates.pending[i]
         limit = self._context.limits.max_devices
         for name in alone:
@@ -116,7 +116,7 @@ class WaitingRules:
         return Rule(kind=RuleKind.PLACES_TAKEN, job_id=job.id)
 
     def _ranked_groups(self, candidates: Candidates) -> list[tuple[_Rank, StartGroup]]:
-        """The starts of jobs of one size with the least rank of a job in each, the smallest first."""
+        """Return (smallest rank of a job, group) of the starting groups of one size, in ascending order."""
         if candidates.size not in self._groups_of_size:
             ranked = [
                 (min(self._rank(candidates, *each) for each in zip(group.classes, group.jobs, strict=True)), group)
@@ -127,11 +127,11 @@ class WaitingRules:
         return self._groups_of_size[candidates.size]
 
     def _rank(self, candidates: Candidates, k: int, job: Job) -> _Rank:
-        """Larger for jobs that start first: priority, weight, and of equals those submitted before."""
+        """Return the rank of a job, larger for jobs that start first: by priority, weight, then earlier submission."""
         return job.priority, float(candidates.start_weight[k]), -self._position[job.id]
 
     def _may_take(self, candidates: Candidates, i: int, group: StartGroup) -> bool:
-        """May a job of class i start where a group does, in its place?"""
+        """Return whether a job of class i could start on the devices of a group instead of the group."""
         if group.residents:
             host = self._decision.hosts[int(self._decision.problem.host[group.column])]
             table = _resident_pairs(host)
@@ -140,12 +140,12 @@ class WaitingRules:
         return alone is not None and bool(np.isfinite(alone[i]))
 
     def _rules_on_pairs(self, candidates: Candidates, i: int) -> list[Rule]:
-        """The rules that forbid most of the job's pairs."""
+        """Return at most `MAX_WAIT_RULES` rules, those that forbid the most pairs of the job first."""
         sharing = ActionKind.START_SHARED in self._context.limits.allowed
         groups: Counter[RuleGroup] = Counter()
         for table in self._tables(candidates):
             if sharing and _job_rule(table, i) is not None:
-                continue  # that rule says it for every pair
+                continue  # the job's own rule forbids every pair
             partners = self._partners(candidates, table, i)
             for (_, count), group in zip(
                 partners, table.rules.blocking_groups(i, [j for j, _ in partners]), strict=True
@@ -156,7 +156,7 @@ class WaitingRules:
         return [self._summary(job_id, group, count) for group, count in groups.most_common(MAX_WAIT_RULES)]
 
     def _partners(self, candidates: Candidates, table: PairCosts, i: int) -> list[tuple[int, int]]:
-        """The columns of a table that stand for partners of a job of class i, and how many jobs each stands for."""
+        """Return (column, number of jobs) for each class of possible partners of a job of class i in a table."""
         if table.rules.symmetric:
             counts = [len(members) - (j == i) for j, members in enumerate(candidates.job_classes)]
             return [(j, count) for j, count in enumerate(counts) if count]
@@ -176,16 +176,16 @@ class WaitingRules:
 
 
 def _job_rule(table: PairCosts, i: int) -> Rule | None:
-    """Why job i may not start on the devices of a table, pools aside: of several pools most do not take it."""
+    """Return why job i may not start on the devices of a table; None if allowed or forbidden by pools only."""
     rule = table.rows.start_rules[i]
     return rule if rule is not None and rule.kind is not RuleKind.POOL else None
 
 
 def _itself(candidates: Candidates, table: PairCosts, i: int) -> list[int]:
-    """The column of class i in a table of pending jobs where it has one member: nobody pairs with itself."""
+    """Return [i] if class i has a single member, which cannot pair with itself in a table of pending jobs; else []."""
     return [i] if table.rules.symmetric and len(candidates.job_classes[i]) == 1 else []
 
 
 def _resident_pairs(host: Host) -> PairCosts | None:
-    """The table of pending jobs beside the residents of a host; None for empty devices."""
+    """Return the table of pairs of pending jobs with the residents of a host; None for empty devices."""
     return None if host.table is None else host.table.resident_pairs

@@ -54,7 +54,7 @@ class CapacityProfile:
             self.reserve(from_s, until_s, -count)
 
     def copy(self) -> "CapacityProfile":
-        """A profile that changes independently of this one."""
+        """Return a profile that changes independently of this one."""
         duplicate = CapacityProfile(self._times_s[0], (), 0)
         duplicate._times_s, duplicate._free = self._times_s.copy(), self._free.copy()
         return duplicate
@@ -84,7 +84,7 @@ class CapacityProfile:
         self._times_s, self._free = times_s, free
 
     def is_free(self, from_s: float, until_s: float, count: int) -> bool:
-        """Whether `count` devices are free over a whole interval."""
+        """Return whether `count` devices are free over a whole interval."""
         times_s, free = self._times_s, self._free
         first, last = bisect_right(times_s, from_s) - 1, bisect_left(times_s, until_s)
         self.visited_steps += last - first
@@ -108,7 +108,7 @@ class CapacityProfile:
         return math.inf
 
     def _step_at(self, at_s: float) -> int:
-        """Index of the step that begins at a time; the step is made where there is none."""
+        """Return index of the step that begins at a time; the step is made where there is none."""
         if at_s <= self._times_s[0]:
             return 0
         if at_s == math.inf:
@@ -121,7 +121,7 @@ class CapacityProfile:
         return k + 1
 
     def earliest_intervals(self, gpus: int, runtime_s: float, checkpoint_s: float) -> list[Interval]:
-        """The intervals in which a job ends earliest; empty where it never can run to its end."""
+        """Return the intervals in which a job ends earliest; empty where it never can run to its end."""
         intervals: list[Interval] = []
         remaining_s = runtime_s
         for k, free in enumerate(self._free):
@@ -141,7 +141,7 @@ class CapacityProfile:
 
 
 def _join_adjacent(intervals: Sequence[Interval]) -> list[Interval]:
-    """The intervals in order, those that touch as one."""
+    """Return the intervals in order, those that touch as one."""
     joined: list[Interval] = []
     for from_s, until_s in intervals:
         if joined and joined[-1][1] == from_s:

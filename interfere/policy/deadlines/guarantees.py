@@ -54,7 +54,7 @@ def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: Pl
 def starts_breaking_deadlines(
     plan: Plan, context: PlanningContext, accepted_jobs: Collection[str], promised_starts: Sequence[Action]
 ) -> dict[str, Rule]:
-    """The starts of a plan that would break an accepted deadline: job id -> rule.
+    """Return the starts of a plan that would break an accepted deadline: job id -> rule.
 
     `accepted_jobs` have an accepted deadline; `promised_starts` of earlier decisions are made in any case.
     """
@@ -100,7 +100,7 @@ def accept_deadlines(
     standing: Sequence[AcceptedDeadline],
     slowdown_of: SlowdownOfJob,
 ) -> tuple[AcceptedDeadline, ...]:
-    """The deadlines of pending jobs that this decision accepts, beside those that stand.
+    """Return the deadlines of pending jobs that this decision accepts, beside those that stand.
 
     A job that starts is accepted where it ends in time; one that waits, where it can be scheduled beside the others.
     """
@@ -124,13 +124,13 @@ def accept_deadlines(
 
 
 def mark_accepted(actions: Sequence[Action], accepted_deadlines: Sequence[AcceptedDeadline]) -> tuple[Action, ...]:
-    """The actions, with `accepted` set for jobs whose deadline is accepted."""
+    """Return the actions, with `accepted` set for jobs whose deadline is accepted."""
     accepted_jobs = {accepted.job_id for accepted in accepted_deadlines}
     return tuple(replace(action, accepted=True) if action.job_id in accepted_jobs else action for action in actions)
 
 
 def _schedulable(jobs: Sequence[Job], profiles: Sequence[CapacityProfile], demands: "_DeadlineDemands") -> list[Job]:
-    """The jobs that can all be scheduled, each beside those before it; one that cannot is left out."""
+    """Return the jobs that can all be scheduled, each beside those before it; one that cannot is left out."""
     capacity, scheduled = [profile.copy() for profile in profiles], list[Job]()
     for job in jobs:
         if reserve_earliest(demands.of(job), capacity):
@@ -158,7 +158,7 @@ class _DeadlineDemands:
         self._demand_of: dict[str, DeadlineDemand] = {}
 
     def of(self, job: Job) -> DeadlineDemand:
-        """The demand of a waiting job."""
+        """Return the demand of a waiting job."""
         if job.id not in self._demand_of:
             self._demand_of[job.id] = DeadlineDemand(
                 job_id=job.id,
@@ -176,7 +176,7 @@ class _DeadlineDemands:
         return math.inf if math.isnan(runtime_s) else self.context.now_s + runtime_s
 
     def ends_in_time(self, start: Action) -> bool:
-        """Whether a pending job that starts meets its deadline, at the upper end of its slowdown interval."""
+        """Return whether a pending job that starts meets its deadline, at the upper end of its slowdown interval."""
         slowdown = start.slowdown_upper if start.slowdown_upper > 0 else 1.0
         job, profile = self.context.pending.get(start.job_id), self.profile_of.get(start.places[0])
         if job is None or profile is None:
@@ -202,7 +202,7 @@ class _FreeCapacity:
 
     @classmethod
     def of(cls, demands: _DeadlineDemands, slowdown_of: SlowdownOfJob) -> "_FreeCapacity":
-        """What residents leave; one whose slowdown is not predicted counts as running alone."""
+        """Return what residents leave; one whose slowdown is not predicted counts as running alone."""
         now_s = demands.context.now_s
         profiles = [
             CapacityProfile(now_s, spans(members.windows), len(members.device_ids)) for members in demands.classes
@@ -217,7 +217,7 @@ class _FreeCapacity:
         return free
 
     def after(self, starts: Sequence[Action]) -> "_FreeCapacity":
-        """What is left once these starts are made too; this record does not change."""
+        """Return what is left once these starts are made too; this record does not change."""
         demands = self.demands
         free = _FreeCapacity(
             demands=demands,

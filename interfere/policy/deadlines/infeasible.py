@@ -34,7 +34,7 @@ class InfeasibleDeadlines:
         return tuple(job_id for job_id in self.rules if job_id not in promised_jobs)
 
     def annotate(self, actions: Sequence[Action], promised_jobs: Collection[str]) -> tuple[Action, ...]:
-        """The actions, with jobs declined or demoted and reasons that name the infeasible deadline."""
+        """Return the actions, with jobs declined or demoted and reasons that name the infeasible deadline."""
         declined = self.declined_jobs(promised_jobs)
         return tuple(
             self._annotate(action, is_declined=action.job_id in declined) if action.job_id in self.rules else action
@@ -54,7 +54,7 @@ class InfeasibleDeadlines:
 
 
 def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
-    """The infeasible deadlines of a valid snapshot, those of residents included."""
+    """Return the infeasible deadlines of a valid snapshot, those of residents included."""
     snapshot = context.snapshot
     rules = {
         job.id: rule
@@ -83,7 +83,7 @@ def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
 
 
 def _infeasible_rule(job: Job, context: PlanningContext) -> Rule | None:
-    """Why the deadline of a pending job is infeasible; None where it is not."""
+    """Return why the deadline of a pending job is infeasible; None where it is not."""
     rule = Rule(kind=RuleKind.INFEASIBLE_DEADLINE, job_id=job.id, time_left_s=job.deadline_s - context.now_s)
     if context.snapshot.partial:  # a device that is left out may be of the fastest type
         earliest_s, place = remaining_quantile_s(job, context.limits.slowdown.risk), ("", "")

@@ -31,7 +31,7 @@ class GranuleAccount:
     taken: dict[str, int] = field(default_factory=dict)  # granules, by device id
 
     def fits(self, grant: Grant) -> bool:
-        """Whether enough granules are free on each device of a grant."""
+        """Return whether enough granules are free on each device of a grant."""
         return all(self.taken.get(name, 0) + n <= self.slots[name].granules for name, n in self._granules(grant))
 
     def take(self, grant: Grant) -> None:
@@ -45,7 +45,7 @@ class GranuleAccount:
             self.taken[device_id] = self.taken.get(device_id, 0) - granules
 
     def overcommitted_devices(self) -> set[str]:
-        """Ids of the devices with more granules taken than they have."""
+        """Return the ids of the devices with more granules taken than they have."""
         return {device_id for device_id, taken in self.taken.items() if taken > self.slots[device_id].granules}
 
     def _granules(self, grant: Grant) -> list[tuple[str, int]]:
@@ -60,19 +60,19 @@ class GranuleAccount:
 
 
 def all_grants(ledger: ScopeLedger) -> tuple[Grant, ...]:
-    """Every grant of a scope: of running jobs that stay, then of planned starts and moves."""
+    """Return every grant of a scope: of running jobs that stay, then of planned starts and moves."""
     leaving = leaving_jobs(ledger.promises)
     staying = tuple(grant for job_id, grant in running_grants(ledger).items() if job_id not in leaving)
     return (*staying, *(grant for grant in _planned_grants(ledger.promises) if not math.isnan(grant.bytes)))
 
 
 def running_grants(ledger: ScopeLedger) -> dict[str, Grant]:
-    """The grants of running jobs, by job id."""
+    """Return the grants of running jobs, by job id."""
     return {grant.job_id: grant for grant in ledger.grants if not math.isnan(grant.bytes)}
 
 
 def granule_account(ledger: ScopeLedger) -> GranuleAccount:
-    """The devices of a scope that grant memory, and what is taken of each."""
+    """Return the devices of a scope that grant memory, and what is taken of each."""
     account = GranuleAccount(slots={slots.device_id: slots for slots in ledger.slots})
     for grant in all_grants(ledger):
         account.take(grant)
@@ -80,7 +80,7 @@ def granule_account(ledger: ScopeLedger) -> GranuleAccount:
 
 
 def _planned_grants(promises: Iterable[Promise]) -> tuple[Grant, ...]:
-    """The grants of planned starts and moves."""
+    """Return the grants of planned starts and moves."""
     return tuple(
         Grant(
             job_id=promise.action.job_id,
@@ -159,7 +159,7 @@ def _grant_wanted(
 
 
 def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
-    """The snapshot in which every resident asks for the memory that it is granted."""
+    """Return the snapshot in which every resident asks for the memory that it is granted."""
     grants = running_grants(ledger)
     if not grants:
         return snapshot
@@ -177,7 +177,7 @@ def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
 
 
 def with_grants(actions: Sequence[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """The actions; starts and moves onto a device that grants memory with their grants."""
+    """Return the actions; starts and moves onto a device that grants memory with their grants."""
     return tuple(_with_grant(action, context) for action in actions)
 
 
@@ -196,7 +196,7 @@ def _with_grant(action: Action, context: PlanningContext) -> Action:
 
 
 def _device_slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSlots]:
-    """The devices that grant memory, by id: those of the snapshot, and those that a partial one leaves out."""
+    """Return the devices that grant memory, by id: those of the snapshot, and those that a partial one leaves out."""
     seen = {device.id for device in snapshot.devices}
     unseen = {slots.device_id: slots for slots in ledger.slots if snapshot.partial and slots.device_id not in seen}
     return unseen | {slots.device_id: slots for slots in map(device_slots, snapshot.devices) if slots is not None}
@@ -249,7 +249,7 @@ def _age_key(job: Job, context: PlanningContext) -> tuple[float, str]:
 def _wanted_grant(
     job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], context: PlanningContext
 ) -> Grant:
-    """The grant that a running job's demand needs, from now on; of NaN bytes where its demand is unknown."""
+    """Return the grant that a running job's demand needs, from now on; of NaN bytes where its demand is unknown."""
     sizes = [
         slots[device.id].needs(demand.needed_bytes) * slots[device.id].granule_bytes
         for device in devices

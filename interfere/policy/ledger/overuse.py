@@ -48,7 +48,7 @@ class GrantOveruse:
 
     @property
     def rule(self) -> Rule:
-        """The overuse as the rule for which the job ends, or is warned of."""
+        """Return the overuse as the rule for which the job ends, or is warned of."""
         is_device_full = self.device_used_bytes > self.device.memory_bytes
         return Rule(
             kind=RuleKind.GRANT_EXCEEDED,
@@ -71,11 +71,11 @@ class OveruseReview:
 
     @property
     def ending_devices(self) -> frozenset[str]:
-        """Ids of the devices on which a job that ends overuses its grant; no job starts there meanwhile."""
+        """Return the ids of the devices on which a job that ends overuses its grant; no job starts there meanwhile."""
         return frozenset(overuse.device.id for overuse in self.overuses if overuse.job.id in self.ending)
 
     def of_job(self, job_id: str) -> GrantOveruse | None:
-        """The first overuse of a job; None where it keeps to its grant."""
+        """Return the first overuse of a job; None where it keeps to its grant."""
         return next((overuse for overuse in self.overuses if overuse.job.id == job_id), None)
 
 
@@ -90,12 +90,12 @@ def review_overuse(
 
 
 def latest_first(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
-    """The windows, those that end last first."""
+    """Return the windows, those that end last first."""
     return sorted(windows, key=lambda window: -window.end_s)
 
 
 def is_of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str) -> bool:
-    """Whether a window measures the job of a grant on a device since it was granted.
+    """Return whether a window measures the job of a grant on a device since it was granted.
 
     The windows of a gang have to name their device.
     """
@@ -143,14 +143,14 @@ def find_overuse(
 
 
 def _is_one_moment(run: Sequence[MemoryUsage], max_bytes: float) -> bool:
-    """Whether a single moment of overuse, or none, could explain all windows of a run."""
+    """Return whether a single moment of overuse, or none, could explain all windows of a run."""
     if any(window.min_bytes > max_bytes for window in run):
         return False
     return not run or max(window.start_s for window in run) < min(window.end_s for window in run)
 
 
 def _is_throughout(window: MemoryUsage, max_bytes: float) -> bool:
-    """Whether the window shows that more than `max_bytes` were held at every moment of it."""
+    """Return whether the window shows that more than `max_bytes` were held at every moment of it."""
     if math.isnan(window.min_bytes):
         return window.end_s - window.start_s <= MAX_MOMENT_S
     return window.min_bytes > max_bytes
@@ -168,7 +168,7 @@ def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
 def find_overuses(
     devices: Sequence[Device], grants: Mapping[str, Grant], usages: UsageLookup, limits: Limits, now_s: float
 ) -> tuple[GrantOveruse, ...]:
-    """Every overuse of a grant by a resident, on each device where it occurs. `grants` by job id."""
+    """Return every overuse of a grant by a resident, on each device where it occurs. `grants` by job id."""
     overuses: list[GrantOveruse] = []
     for device in devices:
         granted = [(job, grants[job.id]) for job in device.residents if job.id in grants]
@@ -189,7 +189,7 @@ def _last_used_bytes(grant: Grant, device: Device, usages: UsageLookup) -> float
 
 
 def jobs_to_end(overuses: Sequence[GrantOveruse]) -> dict[str, GrantOveruse]:
-    """The jobs that end, by id, each with its largest certain overuse: at most one job on each device."""
+    """Return the jobs that end, by id, each with its largest certain overuse: at most one job on each device."""
     devices_of: dict[str, set[str]] = {}
     largest: dict[str, GrantOveruse] = {}
     for overuse in overuses:

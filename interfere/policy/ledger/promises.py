@@ -35,17 +35,17 @@ class ReconciledPromises:
 
     @property
     def kept_jobs(self) -> frozenset[str]:
-        """Ids of the jobs that a promise is kept for."""
+        """Return the ids of the jobs that a promise is kept for."""
         return frozenset(promise.action.job_id for promise in self.kept)
 
     @property
     def leaving_jobs(self) -> frozenset[str]:
-        """Ids of the residents that are on their way to another device, or to stop."""
+        """Return the ids of the residents that are on their way to another device, or to stop."""
         return leaving_jobs(self.kept)
 
 
 def leaving_jobs(promises: Sequence[Promise]) -> frozenset[str]:
-    """Ids of the residents that promises take off their device."""
+    """Return the ids of the residents that promises take off their device."""
     return frozenset(promise.action.job_id for promise in promises if promise.from_device_id)
 
 
@@ -63,7 +63,7 @@ def reconcile_promises(promises: Sequence[Promise], context: PlanningContext) ->
 def _reconcile_once(
     promises: Sequence[Promise], context: PlanningContext, leaving: frozenset[str]
 ) -> ReconciledPromises:
-    """The same, if the residents that are `leaving` make room."""
+    """Return the same, if the residents that are `leaving` make room."""
     kept, fulfilled, released = list[Promise](), list[Promise](), list[ReleasedPromise]()
     max_devices = context.limits.max_devices
     kept_empty_devices: frozenset[str] = frozenset()
@@ -87,19 +87,19 @@ def _reconcile_once(
 
 
 def _empty_devices(promise: Promise, context: PlanningContext) -> frozenset[str]:
-    """The devices of a promise that are known to be empty."""
+    """Return the devices of a promise that are known to be empty."""
     devices = (context.devices.get(device_id) for device_id in promise.action.places)
     return frozenset(device.id for device in devices if device is not None and not device.residents)
 
 
 def _running_on(job_id: str, context: PlanningContext) -> frozenset[str] | None:
-    """Ids of the devices on which a job was seen; None for one that was not seen running."""
+    """Return the ids of the devices on which a job was seen; None for one that was not seen running."""
     devices = context.resident_devices.get(job_id)
     return None if devices is None else frozenset(device.id for device in devices)
 
 
 def _is_fulfilled(promise: Promise, context: PlanningContext) -> bool:
-    """Whether the job runs where it was to run, or, if it was to be preempted, runs there no longer."""
+    """Return whether the job runs where it was to run, or, if it was to be preempted, runs there no longer."""
     action = promise.action
     running_on = _running_on(action.job_id, context)
     if action.kind is ActionKind.PREEMPT:
@@ -109,7 +109,7 @@ def _is_fulfilled(promise: Promise, context: PlanningContext) -> bool:
 
 
 def _release_reason(promise: Promise, context: PlanningContext, leaving: frozenset[str]) -> str:
-    """Why a promise that is not fulfilled is void; empty while the action can still happen."""
+    """Return why a promise that is not fulfilled is void; empty while the action can still happen."""
     action = promise.action
     job, running_on = context.pending.get(action.job_id), _running_on(action.job_id, context)
     if running_on is not None and running_on != {promise.from_device_id}:
@@ -124,7 +124,7 @@ def _release_reason(promise: Promise, context: PlanningContext, leaving: frozens
 
 
 def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset[str]) -> str:
-    """Why a promised action is not possible, or not allowed, on its devices any more; empty where it is."""
+    """Return why a promised action is not possible, or not allowed, on its devices any more; empty where it is."""
     job = context.pending.get(action.job_id)
     devices = [context.devices[device_id] for device_id in action.places if device_id in context.devices]
     if len(devices) < len(action.places) and not context.snapshot.partial:
@@ -148,7 +148,7 @@ def _occupied_reason(action: Action, devices: Sequence[Device], leaving: frozens
 def _review_partners(
     promises: Sequence[Promise], context: PlanningContext
 ) -> tuple[list[Promise], list[ReleasedPromise]]:
-    """The promises, alone where the partner is gone; and those that may not be kept alone."""
+    """Return the promises, alone where the partner is gone; and those that may not be kept alone."""
     kept, released = list[Promise](), list[ReleasedPromise]()
     places_of = {promise.action.job_id: frozenset(promise.action.places) for promise in promises}
     for promise in promises:
@@ -169,7 +169,7 @@ def _review_partners(
 
 
 def _beside(promise: Promise, present: Sequence[str]) -> Promise:
-    """The promise beside fewer partners; its slowdown and cost, now too high, are those that were promised."""
+    """Return the promise beside fewer partners; its slowdown and cost, now too high, are those that were promised."""
     slowdowns = promise.action.slowdown_of_partners
     several = len(present) > 1
     action = replace(
@@ -185,19 +185,19 @@ def _beside(promise: Promise, present: Sequence[str]) -> Promise:
 def _has_partner(
     promise: Promise, partner_id: str, places_of: Mapping[str, frozenset[str]], context: PlanningContext
 ) -> bool:
-    """Whether a partner runs on the promised devices or is promised them, or may do so unseen."""
+    """Return whether a partner runs on the promised devices or is promised them, or may do so unseen."""
     places = frozenset(promise.action.places)
     may_be_unseen = context.snapshot.partial and partner_id not in context.jobs
     return may_be_unseen or places in (_running_on(partner_id, context), places_of.get(partner_id))
 
 
 def _move_alone(move: Action) -> Action:
-    """The move to a device without a partner."""
+    """Return the move to a device without a partner."""
     return replace(move, partner_id="", slowdown=1.0, partner_slowdown=NAN)
 
 
 def _start_alone(start: Action) -> Action:
-    """The start on a device without a partner; its cost is still to be computed."""
+    """Return the start on a device without a partner; its cost is still to be computed."""
     return replace(
         start,
         kind=ActionKind.START_ALONE,
@@ -213,14 +213,14 @@ def _start_alone(start: Action) -> Action:
 
 
 def without_promised(snapshot: Snapshot, kept: Sequence[Promise]) -> Snapshot:
-    """The snapshot without the jobs that promises are kept for, and without the devices that they hold."""
+    """Return the snapshot without the jobs that promises are kept for, and without the devices that they hold."""
     promised_jobs = {promise.action.job_id for promise in kept}
     held_devices = {device_id for promise in kept for device_id in promise.places}
     return remaining_snapshot(snapshot, promised_jobs, held_devices)
 
 
 def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext) -> tuple[Promise, ...]:
-    """The promises after a plan: those that it repeats, then its own starts, moves and preemptions."""
+    """Return the promises after a plan: those that it repeats, then its own starts, moves and preemptions."""
     promised_jobs = {promise.action.job_id for promise in kept}
     repeated = [replace(promise, decision_ids=(*promise.decision_ids, plan.decision_id)) for promise in kept]
     added = [
@@ -237,12 +237,12 @@ def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext
 
 
 def _leaves_device(job_id: str, context: PlanningContext) -> str:
-    """The device that a resident leaves; empty for a pending job."""
+    """Return the device that a resident leaves; empty for a pending job."""
     devices = context.resident_devices.get(job_id)
     return devices[-1].id if devices else ""
 
 
 def repeat_action(promise: Promise) -> Action:
-    """The promised action again."""
+    """Return the promised action again."""
     rule = Rule(kind=RuleKind.PROMISED, job_id=promise.action.job_id, decision_id=promise.decision_ids[0])
     return replace(promise.action, reason=render(rule), rule=rule)

@@ -42,7 +42,7 @@ def advise(
     risk: float = DEFAULT_RISK,
     modes: Sequence[SharingMode] | None = None,
 ) -> ModeAdvice:
-    """The advice for these jobs on one device of a type.
+    """Return the advice for these jobs on one device of a type.
 
     `risk`: the largest probability with which a job may miss a latency target that it keeps alone; below it the risk
     of a miss is weighed against throughput. `modes`: those that are compared; None: all that the device can have.
@@ -77,7 +77,7 @@ class _Choice:
 
     @classmethod
     def of(cls, modes: Sequence[ModeScenarios], jobs: Sequence[JobToAdvise], risk: float) -> "_Choice":
-        """The choice among these modes and running one after the other."""
+        """Return the choice among these modes and running one after the other."""
         known = tuple(each for each in modes if each.outlook.known)
         fitting = tuple(each for each in known if not each.outlook.feasibility < PROBABLY_FITS)
         allowed = tuple(each for each in fitting if not largest_miss(each.outlook, jobs) > risk)
@@ -116,7 +116,7 @@ class _Choice:
         return gains
 
     def recommendation(self, certainty: Mapping[OptionalSharingMode, float]) -> ModeRecommendation:
-        """The mode to take with the reason, not yet in words."""
+        """Return the mode to take with the reason, not yet in words."""
         kind, candidates = self._reason()
         other = max(candidates, key=lambda each: each.expected, default=None)
         told = next((each for each in self.known if each.outlook.mode == self.best), other)
@@ -134,7 +134,7 @@ class _Choice:
         )
 
     def _reason(self) -> tuple[ModeReasonKind, Sequence[ModeScenarios]]:
-        """Why the best is the best, and the modes with which it is compared."""
+        """Return why the best is the best, and the modes with which it is compared."""
         excluded = [each for each in self.fitting if each.outlook.mode not in self.values]
         gaining = [each for each in excluded if float(each.throughput.mean()) > self.throughput]
         if self.best != ONE_AFTER_ANOTHER:
@@ -151,7 +151,7 @@ class _Choice:
 
 
 def largest_miss(outlook: ModeOutlook, jobs: Sequence[JobToAdvise]) -> float:
-    """The largest probability of missing a latency target that is kept alone; NaN where no job has one."""
+    """Return the largest probability of missing a latency target that is kept alone; NaN where no job has one."""
     probabilities = [
         under.miss_probability
         for under, job in zip(outlook.jobs, jobs, strict=True)
@@ -170,7 +170,7 @@ def _with_certainty(
 
 
 def _most_useful_first(outlooks: Sequence[ModeOutlook]) -> tuple[ModeMeasurement, ...]:
-    """What to measure, by expected gain; what nothing is known of comes last."""
+    """Return what to measure, by expected gain; what nothing is known of comes last."""
     measurements = dict.fromkeys(each for outlook in outlooks for each in outlook.measure)
     gain_first = sorted(measurements, key=lambda each: -np.nan_to_num(each.expected_gain))
     return tuple(gain_first)

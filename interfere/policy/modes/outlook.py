@@ -67,12 +67,12 @@ def partitions(jobs: int) -> Iterator[tuple[int, ...]]:
 
 
 def even_partition(jobs: int) -> tuple[int, ...]:
-    """The partition whose smallest slice is largest, then the next; empty where a GPU has too few slices."""
+    """Return the partition whose smallest slice is largest, then the next; empty where a GPU has too few slices."""
     return max(partitions(jobs), default=())
 
 
 def slice_slowdown(job: JobToAdvise, gpu: str, size: int) -> SliceSlowdown | None:
-    """The slowdown of a job in a slice; None where it is not known or the job does not fit."""
+    """Return the slowdown of a job in a slice; None where it is not known or the job does not fit."""
     names = slice_types(gpu)
     times = {
         each: job.slice_profiles[name].step_time_s
@@ -96,7 +96,7 @@ def slice_slowdown(job: JobToAdvise, gpu: str, size: int) -> SliceSlowdown | Non
 
 
 def best_assignment(jobs: Sequence[JobToAdvise], gpu: str) -> tuple[SliceSlowdown, ...] | None:
-    """A slice for every job, of all partitions that with the highest throughput within the latency targets.
+    """Return a slice for every job, of all partitions that with the highest throughput within the latency targets.
 
     None where no partition is known of every job.
     """
@@ -154,7 +154,7 @@ def outlook_of(
 
 
 def _measurements(mode: SharingMode, jobs: Sequence[JobToAdvise], device_type: str) -> tuple[ModeMeasurement, ...]:
-    """The jobs that were never profiled alone, which says something of every mode; else the jobs together."""
+    """Return the jobs that were never profiled alone, which says something of every mode; else the jobs together."""
     unprofiled = dict.fromkeys(job.workload for job in jobs if job.profile is None)
     if unprofiled:
         return tuple(_alone(workload, device_type, EVERY_MODE) for workload in unprofiled)
@@ -229,7 +229,7 @@ def _scenarios(
     measure: tuple[ModeMeasurement, ...],
     reason: str = "",
 ) -> ModeScenarios:
-    """The mode with its throughput; of jobs of which one is unknown nothing is said."""
+    """Return the mode with its throughput; of jobs of which one is unknown nothing is said."""
     source = max((job.source for job in under), key=_WEAKEST_LAST.index)
     if source is ModeSource.ABSTAINED:
         reason = reason or next(job.reason for job in under if job.reason)

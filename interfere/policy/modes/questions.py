@@ -33,7 +33,7 @@ class JobToAdvise:
 
     @property
     def slowdown_cap(self) -> float:
-        """The slowdown at which it just keeps its latency target; infinite without a target."""
+        """Return the slowdown at which it just keeps its latency target; infinite without a target."""
         return np.inf if np.isnan(self.latency_target_s) else self.latency_target_s / self.step_time_s
 
 

@@ -29,7 +29,7 @@ LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after 
 
 
 def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
-    """The plan with the migrations that gain, and the starts they make room for; its pending jobs come first.
+    """Return the plan with the migrations that gain, and the starts they make room for; its pending jobs come first.
 
     The context is that of the snapshot which the plan was made for.
     """
@@ -67,7 +67,7 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
 
 
 def _changed_devices(migration_plan: MigrationPlan, starts: Sequence[Action], context: PlanningContext) -> set[str]:
-    """Ids of the devices that a job leaves, moves to, is preempted on or starts on."""
+    """Return the ids of the devices that a job leaves, moves to, is preempted on or starts on."""
     leaving = [*migration_plan.destinations, *(migration.preempted for migration in migration_plan.migrations)]
     changed = {device.id for name in leaving if name for device in context.resident_devices[name]}
     changed |= {place.device_id for place in migration_plan.destinations.values()}
@@ -75,7 +75,7 @@ def _changed_devices(migration_plan: MigrationPlan, starts: Sequence[Action], co
 
 
 def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
-    """The moves and preemptions of a migration plan."""
+    """Return the moves and preemptions of a migration plan."""
     actions = []
     for migration in migration_plan.migrations:
         if migration.preempted:
@@ -108,7 +108,7 @@ def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
 
 
 def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
-    """What moving or preempting a resident saves and costs, and the job that starts for it."""
+    """Return what moving or preempting a resident saves and costs, and the job that starts for it."""
     return Rule(
         kind=kind,
         job_id=job_id,
@@ -119,7 +119,7 @@ def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
 
 
 def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
-    """The start of a pending job in an assignment with residents: alone, or beside whom it runs best."""
+    """Return the start of a pending job in an assignment with residents: alone, or beside whom it runs best."""
     place, job = start.destination, context.pending[start.job_id]
     devices, partner = (context.devices[place.device_id],), context.jobs.get(place.partner_id)
     if partner is not None:
@@ -129,7 +129,7 @@ def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
 
 
 def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
-    """The start of the waiting job that a migration makes room for."""
+    """Return the start of the waiting job that a migration makes room for."""
     rule = Rule(
         kind=RuleKind.DEVICE_VACATED,
         job_id=migration.starts,
@@ -155,7 +155,7 @@ def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
 
 
 def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
-    """One `end` for every job that ends for its overuse, on all its devices."""
+    """Return one `end` for every job that ends for its overuse, on all its devices."""
     actions = []
     for job_id, largest in overuse.ending.items():
         device_ids = overuse.grants[job_id].device_ids
@@ -177,7 +177,7 @@ def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
 def keep_actions(
     context: PlanningContext, changes: Sequence[Action], overuse: OveruseReview, slowdown_of: SlowdownOfJob
 ) -> tuple[Action, ...]:
-    """One `keep` for every resident that stays, with its grant, and a warning where it overuses it.
+    """Return one `keep` for every resident that stays, with its grant, and a warning where it overuses it.
 
     `changes`: all other actions of the decision.
     """

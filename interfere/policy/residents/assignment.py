@@ -58,7 +58,7 @@ class AssignmentPlan:
 def plan_assignment(
     context: PlanningContext, closed_devices: Collection[str], waiting: Sequence[Job], free_devices: int
 ) -> AssignmentPlan:
-    """The best assignment of each device class with residents, one after the other.
+    """Return the best assignment of each device class with residents, one after the other.
 
     `closed_devices` have a promise or a start of this plan; `waiting` are jobs on one device that nothing starts, in
     the order in which they should start; `free_devices` is the number of empty devices that may still be taken.
@@ -142,7 +142,7 @@ class _ClassAssignment:
         free_devices: int,
         context: PlanningContext,
     ) -> "_ClassAssignment | None":
-        """The best one; None where nobody may move."""
+        """Return the best one; None where nobody may move."""
         occupied = [device for device in devices if device.residents]
         devices = [*occupied, *[device for device in devices if not device.residents][: max(0, free_devices)]]
         residents = [job for device in occupied for job in device.residents]
@@ -193,7 +193,7 @@ class _ClassAssignment:
         return len(empty & set(self._device_of().values()))
 
     def destinations(self) -> dict[str, Destination]:
-        """Where every job that starts or moves goes, by job id."""
+        """Return where every job that starts or moves goes, by job id."""
         placed = {}
         for i, device_id in self._device_of().items():
             j = int(self.arrangement.mate[i])
@@ -214,7 +214,7 @@ class _ClassAssignment:
         }
 
     def starts(self, placed: dict[str, Destination]) -> Iterator[AssignedStart]:
-        """The pending jobs that start."""
+        """Yield the pending jobs that start."""
         left_by = self._left_by()
         for i in self._device_of():
             if not self.problem.runs[i]:

@@ -78,7 +78,7 @@ def plan_migrations(
     waiting: Sequence[Job],
     free_devices: int,
 ) -> MigrationPlan:
-    """The migrations that gain, and the preemptions where none makes room.
+    """Return the migrations that gain, and the preemptions where none makes room.
 
     `closed_devices` have a promise or a start of this plan; `waiting` are jobs on one device that nothing starts, in
     the order in which they should start; `free_devices` is the number of empty devices that may still be taken.
@@ -109,12 +109,12 @@ def job_weight(job: Job, snapshot: Snapshot) -> float:
 
 
 def is_movable(job: Job) -> bool:
-    """Whether a job may be moved or preempted at all, and what that costs is known."""
+    """Return whether a job may be moved or preempted at all, and what that costs is known."""
     return job.preemptible and job.gpus == 1 and not math.isnan(job.remaining_s + job.checkpoint_s)
 
 
 def may_leave(job: Job, device_class: DeviceClass) -> bool:
-    """Whether a job may be taken off the class of devices on which it runs."""
+    """Return whether a job may be taken off the class of devices on which it runs."""
     return is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s)
 
 
@@ -125,7 +125,7 @@ def outlived_promises(device: Device, context: PlanningContext) -> bool:
 
 
 def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, ResidentPairs]:
-    """The open devices with at most two residents, by class; only classes in which some job may move."""
+    """Return the open devices with at most two residents, by class; only classes in which some job may move."""
     devices_of: dict[DeviceClass, list[Device]] = {}
     for device in context.snapshot.devices:
         if device.id not in closed_devices and len(device.residents) <= 2 and outlived_promises(device, context):
@@ -233,7 +233,7 @@ def _take_disjoint(
 def plan_moves_across_types(
     context: PlanningContext, closed_devices: Collection[str], free_devices: int
 ) -> MigrationPlan:
-    """The moves of residents to idle devices of another type on which they end so much sooner that it pays.
+    """Return the moves of residents to idle devices of another type on which they end so much sooner that it pays.
 
     A resident saves what its remaining work takes longer where it runs now, slowed down by its neighbour, than alone on
     the other type; the neighbour saves its slowdown. The move of the largest gain is taken first. `closed_devices` and
@@ -339,7 +339,7 @@ def _preemptions(
 
 
 def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, Destination]:
-    """Where the movers of one class have ended, by job id."""
+    """Return where the movers of one class have ended, by job id."""
     destinations = {}
     m = len(pairs.jobs)
     for i, job in enumerate(pairs.jobs):
@@ -355,7 +355,7 @@ def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, De
 
 
 def may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:
-    """Whether a job may start alone on a device of a class."""
+    """Return whether a job may start alone on a device of a class."""
     (runtime,) = runtimes(
         [job],
         context.relative_times_on(device_class.type, [job]),

@@ -67,7 +67,7 @@ class ResidentPairs:
         return saved
 
     def candidates(self, move_factor: float, room_s: float, *, may_leave: bool) -> list[MigrationCandidate]:
-        """The best leave, join and swap of each mover, where it gains; the largest gain first.
+        """Return the best leave, join and swap of each mover, where it gains; the largest gain first.
 
         `room_s`: weighted seconds that a device saves which is left to a waiting job; `may_leave`: whether empty
         devices may be taken.

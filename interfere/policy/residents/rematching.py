@@ -34,7 +34,7 @@ class RematchableJobs:
 def rematching_problem(
     jobs: RematchableJobs, slowdown: Floats, allowed: Bools, *, devices: int, move_factor: float
 ) -> RematchingProblem:
-    """The problem of `devices` devices, those with residents first.
+    """Return the problem of `devices` devices, those with residents first.
 
     `slowdown` float64[n, n]: of i beside j, NaN where it is not known; `allowed` bool[n, n], symmetric: may the two be
     put on one device? Pairs that are on one device may stay there in any case.

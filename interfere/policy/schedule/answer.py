@@ -23,7 +23,7 @@ from interfere.records.plans import LevelKind, PlanLevel
 def serve_schedule(
     moment: Plan, schedule: Schedule, instance: SchedulingInstance, context: PlanningContext, *, overdue: str = ""
 ) -> Plan:
-    """The plan that makes the schedule's starts of this moment; all other jobs wait.
+    """Return the plan that makes the schedule's starts of this moment; all other jobs wait.
 
     `moment` is the optimal matching of this moment: its refusals and its reasons to wait are kept, and its bound. The
     plan is OPTIMAL only where its starts have the value of the moment's optimum. `overdue`: the job for which devices
@@ -49,12 +49,12 @@ def serve_schedule(
 
 
 def _with_planned_times(action: Action, planned: Action) -> Action:
-    """The action with the planned times of another one about the same job."""
+    """Return the action with the planned times of another one about the same job."""
     return replace(action, planned_start_s=planned.planned_start_s, planned_end_s=planned.planned_end_s)
 
 
 def _same_starts(actions: Sequence[Action], others: Sequence[Action]) -> bool:
-    """Whether two plans start the same jobs on the same devices."""
+    """Return whether two plans start the same jobs on the same devices."""
     return [(action.job_id, action.places) for action in actions] == [
         (action.job_id, action.places) for action in others
     ]
@@ -170,7 +170,7 @@ def _waiting(
     context: PlanningContext,
     overdue: str,
 ) -> Action:
-    """The action of a job that waits: the moment's own where it waits there too, else why the plan holds it."""
+    """Return the action of a job that waits: the moment's own where it waits there too, else why the plan holds it."""
     if not action.places:
         return action
     if overdue:
@@ -193,7 +193,7 @@ def _waiting(
 
 
 def _valued(moment: Plan, actions: Sequence[Action], context: PlanningContext) -> Plan:
-    """The moment's plan with other actions, valued at this moment: its bound still holds for what is started."""
+    """Return the moment's plan with other actions, valued at this moment: its bound still holds for what is started."""
     starts = [action for action in actions if action.places]
     costs = group_costs(starts)
     cost = math.fsum(costs.values())
@@ -216,7 +216,7 @@ def _valued(moment: Plan, actions: Sequence[Action], context: PlanningContext) -
 def _level(
     level: PlanLevel, waiting: set[str], costs: Mapping[frozenset[str], float], context: PlanningContext
 ) -> PlanLevel:
-    """One level of the moment, valued for other starts."""
+    """Return one level of the moment, valued for other starts."""
     if level.kind is LevelKind.WAITING_WEIGHT:
         jobs = (context.pending[job_id] for job_id in waiting)
         value = math.fsum(job.weight for job in jobs if job.priority == level.priority)

@@ -38,7 +38,7 @@ class TimedPlan:
 
 
 def plan_over_time(moment: Plan, context: PlanningContext, ledger: ScopeLedger) -> TimedPlan:
-    """The plan that is served: starts of the best schedule found, or the optimal matching of this moment.
+    """Return the plan that is served: starts of the best schedule found, or the optimal matching of this moment.
 
     The matching is served as it is where all pending jobs start. It is served except for the starts that an overdue job
     holds back where the objective is not about ends, or nobody says how long jobs take. `context`: of the jobs and
@@ -78,7 +78,7 @@ def plan_over_time(moment: Plan, context: PlanningContext, ledger: ScopeLedger) 
 def _searched(
     moment: Plan, instance: SchedulingInstance, context: PlanningContext, ledger: ScopeLedger
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The starts of now of the best schedule found, and all pending jobs in the order in which it starts them.
+    """Return the starts of now of the best schedule found, and all pending jobs in the order in which it starts them.
 
     Planned values are told only where all jobs say how long they take.
     """
@@ -108,7 +108,7 @@ def _searched(
 
 
 def _with_overdue_protected(moment: Plan, instance: SchedulingInstance, context: PlanningContext) -> Plan:
-    """The optimal matching of this moment without the starts that would delay an overdue job."""
+    """Return the optimal matching of this moment without the starts that would delay an overdue job."""
     protecting = _schedule_protecting_overdue(instance.problem, _moment_starts(moment, instance, context))
     if protecting is None:
         return moment
@@ -117,7 +117,7 @@ def _with_overdue_protected(moment: Plan, instance: SchedulingInstance, context:
 
 
 def _moment_starts(moment: Plan, instance: SchedulingInstance, context: PlanningContext) -> tuple[GroupStart, ...]:
-    """The starts of the optimal matching of this moment, one for each group of jobs that start together."""
+    """Return the starts of the optimal matching of this moment, one for each group of jobs that start together."""
     number_of = {job.id: k for k, job in enumerate(instance.jobs)}
     class_of = {device_id: k for k, members in enumerate(instance.classes) for device_id in members.device_ids}
     groups: dict[frozenset[str], list[Action]] = {}
@@ -217,7 +217,7 @@ def _with_promises(
 
 
 def forget_promises(promises: Sequence[EndPromise], context: PlanningContext) -> tuple[EndPromise, ...]:
-    """The promises of jobs that the snapshot shows; all of them where it is partial."""
+    """Return the promises of jobs that the snapshot shows; all of them where it is partial."""
     if context.snapshot.partial:
         return tuple(promises)
     return tuple(promise for promise in promises if promise.job_id in context.jobs)

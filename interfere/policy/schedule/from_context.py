@@ -42,7 +42,7 @@ MAX_CELLS = 4_000_000
 
 
 def has_planned_objective(context: PlanningContext) -> bool:
-    """Whether the objective is about the ends of all jobs, and some job says how long it will run."""
+    """Return whether the objective is about the ends of all jobs, and some job says how long it will run."""
     snapshot = context.snapshot
     if snapshot.objective not in PLANNED_OBJECTIVES or snapshot.objective_terms or context.custom_objective:
         return False
@@ -61,14 +61,14 @@ class SchedulingInstance:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """All jobs, by number."""
+        """Return all jobs, by number."""
         return (*self.pending, *self.residents)
 
 
 def scheduling_instance(
     context: PlanningContext, latest_end_s: Mapping[str, float], *, shares: bool
 ) -> SchedulingInstance | None:
-    """The scheduling problem of a context; None where the tables of pairs would be too large.
+    """Return the scheduling problem of a context; None where the tables of pairs would be too large.
 
     `latest_end_s`: bounds of jobs by id, on the caller's clock. `shares`: whether later starts may share devices;
     without sharing no pair is predicted, and deadlines, which other rules keep, are no bounds.
@@ -151,12 +151,12 @@ def estimated_remaining_s(jobs: Sequence[Job]) -> Floats:
 
 
 def _known(value: float) -> float:
-    """The number, and 0 where it is absent."""
+    """Return the number, and 0 where it is absent."""
     return 0.0 if math.isnan(value) else value
 
 
 def _or_inf(value: float) -> float:
-    """The number, and infinity where it is absent."""
+    """Return the number, and infinity where it is absent."""
     return math.inf if math.isnan(value) else value
 
 
@@ -195,7 +195,7 @@ class _Kinds:
 
     @classmethod
     def of(cls, context: PlanningContext, pending: Sequence[Job], residents: Sequence[Job]) -> "_Kinds":
-        """The kinds of these jobs."""
+        """Return the kinds of these jobs."""
         keys = JobKeys(context.snapshot, context.custom_objective, rules_only=True)
         most = context.limits.most_shared_gpus
         limit = math.inf if most is None else most
@@ -226,7 +226,7 @@ class _ClassTables:
 
 
 def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningContext, *, shares: bool) -> _ClassTables:
-    """The tables of one class; later starts are judged as if the devices stayed open.
+    """Return the tables of one class; later starts are judged as if the devices stayed open.
 
     `shares`: whether jobs may share devices; else all kinds count as one in the tables of pairs.
     """
@@ -288,7 +288,7 @@ def _resident_upper(table: PairCosts, context: PlanningContext) -> Floats:
 
 
 def _slowdowns(table: PairCosts) -> tuple[Floats, Floats]:
-    """The predicted slowdowns of row and column jobs; NaN where a rule forbids the pair."""
+    """Return the predicted slowdowns of row and column jobs; NaN where a rule forbids the pair."""
     allowed = np.isfinite(table.cost)
     rows, columns = table.predictions.row_slowdown, table.predictions.column_slowdown
     return np.where(allowed, np.maximum(1.0, rows), np.nan), np.where(allowed, np.maximum(1.0, columns), np.nan)

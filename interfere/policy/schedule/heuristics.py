@@ -59,14 +59,14 @@ class Heuristic:
 
     @property
     def name(self) -> str:
-        """The name that answers use, like `shortest+easy+sharing`."""
+        """Return the name that answers use, like `shortest+easy+sharing`."""
         parts = [self.order.value]
         parts += [self.protection.value] if self.protection is not Protection.NONE else []
         return "+".join(parts + (["sharing"] if self.shares else []))
 
     @property
     def description(self) -> str:
-        """The heuristic in words, like `shortest job first, EASY backfilling, no sharing`."""
+        """Return the heuristic in words, like `shortest job first, EASY backfilling, no sharing`."""
         parts = [ORDER_NAMES[self.order]]
         parts += {Protection.FIRST: ["EASY backfilling"], Protection.OLDEST: ["the oldest job is not delayed"]}.get(
             self.protection, []
@@ -106,13 +106,13 @@ def order_keys(problem: ScheduleProblem, order: JobOrder) -> Floats:
 
 
 def jobs_in_order(problem: ScheduleProblem, order: JobOrder) -> list[int]:
-    """The pending jobs in an order, higher priorities first; equal jobs as they were numbered."""
+    """Return the pending jobs in an order, higher priorities first; equal jobs as they were numbered."""
     keys, priority = order_keys(problem, order), problem.objective.priority[: problem.pending]
     return [int(job) for job in np.lexsort((np.arange(problem.pending), keys, -priority))]
 
 
 def project(problem: ScheduleProblem, heuristic: Heuristic, profiles: list[CapacityProfile] | None = None) -> Schedule:
-    """The schedule that follows if every decision from now on is taken by one heuristic."""
+    """Return the schedule that follows if every decision from now on is taken by one heuristic."""
     projection = _Projection(problem, heuristic, profiles or resident_profiles(problem))
     return projection.run()
 
@@ -130,7 +130,7 @@ class _Projection:
         self._oldest = {job: k for k, job in enumerate(jobs_in_order(problem, JobOrder.FIFO))}
 
     def run(self) -> Schedule:
-        """The schedule; jobs that can start nowhere stay without a start."""
+        """Return the schedule; jobs that can start nowhere stay without a start."""
         timeline, now_s = self._timeline, 0.0
         hosts: list[int] | None = None  # slots whose job is alone since the last event; None: all
         while True:
@@ -146,7 +146,7 @@ class _Projection:
         return timeline.schedule()
 
     def _next_event_s(self, now_s: float) -> float:
-        """The next time at which a job ends, or a class of devices opens."""
+        """Return the next time at which a job ends, or a class of devices opens."""
         timeline = self._timeline
         ends_s = timeline.end_s[timeline.end_s > now_s + EPSILON_S]
         next_s = float(ends_s.min(initial=math.inf))
@@ -179,7 +179,7 @@ class _Projection:
         self._waiting = [job for job in self._waiting if job not in started]
 
     def _is_protected(self, job: int, oldest: int) -> bool:
-        """Whether a job is the one that was submitted first, where the heuristic protects that one."""
+        """Return whether a job is the one that was submitted first, where the heuristic protects that one."""
         return self._heuristic.protection is Protection.OLDEST and job == oldest
 
     def _start_alone(self, job: int, now_s: float, protected: list[CapacityProfile] | None) -> bool:
@@ -228,7 +228,7 @@ class _Projection:
         return True
 
     def _reserve(self, job: int, now_s: float) -> list[CapacityProfile]:
-        """The profiles with the place where a job that cannot start now will end first."""
+        """Return the profiles with the place where a job that cannot start now will end first."""
         timeline, problem = self._timeline, self._problem
         profiles = [profile.copy() for profile in timeline.profiles]
         best = (math.inf, math.inf, -1)

@@ -22,7 +22,7 @@ def schedule_in_order(
     profiles: list[CapacityProfile] | None = None,
     starts: Sequence[GroupStart] = (),
 ) -> Schedule:
-    """The schedule in which the pending jobs are placed in an order; two share only above that joint throughput.
+    """Return the schedule in which the pending jobs are placed in an order; two share only above that joint throughput.
 
     `starts`: the groups of jobs that start now in any case, before all other jobs are placed.
     """

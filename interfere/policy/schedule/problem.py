@@ -77,7 +77,7 @@ class ScheduleProblem:
 
     @property
     def jobs(self) -> int:
-        """How many jobs wait or run."""
+        """Return how many jobs wait or run."""
         return len(self.gpus)
 
     @cached_property
@@ -118,7 +118,7 @@ class ScheduleValue:
 
 
 def value_of(schedule: Schedule, problem: ScheduleProblem) -> ScheduleValue:
-    """The value of a schedule, rounded to a billionth so that sums in another order are equal."""
+    """Return the value of a schedule, rounded to a billionth so that sums in another order are equal."""
     ends_s, objective = schedule.end_s, problem.objective
     placed = np.isfinite(ends_s)
     late_s = np.where(placed, np.maximum(0.0, np.where(placed, ends_s, 0.0) - problem.latest_end_s), 0.0)
@@ -138,7 +138,7 @@ def value_of(schedule: Schedule, problem: ScheduleProblem) -> ScheduleValue:
 
 
 def objective_value(schedule: Schedule, problem: ScheduleProblem) -> float:
-    """The objective over all jobs that are placed: a mean, or the largest cost for a min-max objective."""
+    """Return the objective over all jobs that are placed: a mean, or the largest cost for a min-max objective."""
     placed = np.isfinite(schedule.end_s)
     costs = (problem.objective.constant + problem.objective.rate * np.where(placed, schedule.end_s, 0.0))[placed]
     if not len(costs):
@@ -149,7 +149,7 @@ def objective_value(schedule: Schedule, problem: ScheduleProblem) -> float:
 
 
 def _aggregated(costs: Floats, aggregate: Aggregate) -> float:
-    """The sum of costs; for a min-max objective the largest of them and a small share of their mean."""
+    """Return the sum of costs; for a min-max objective the largest of them and a small share of their mean."""
     if not len(costs):
         return 0.0
     total = math.fsum(costs.tolist())
@@ -157,5 +157,5 @@ def _aggregated(costs: Floats, aggregate: Aggregate) -> float:
 
 
 def _rounded(value: float) -> float:
-    """The value with ten significant digits."""
+    """Return the value with ten significant digits."""
     return float(f"{value:.10g}")

@@ -22,7 +22,7 @@ def running_jobs(
     number_of: Mapping[str, int],
     work_s: Mapping[str, Floats],
 ) -> tuple[RunningJobs, ...]:
-    """The residents in groups that share devices, once for each class of devices that a group is on.
+    """Return the residents in groups that share devices, once for each class of devices that a group is on.
 
     `number_of`: the number of each resident by id, `work_s` float64[c] its seconds alone on each class. A job may join
     a group only where it is one or two jobs on exactly the same devices of one class.
@@ -53,7 +53,7 @@ def running_jobs(
 
 
 def groups_on_shared_devices(context: PlanningContext) -> list[list[str]]:
-    """Ids of the residents in groups that share devices, directly or through others, each group sorted."""
+    """Return the ids of the residents in groups that share devices, directly or through others, each group sorted."""
     group_of_device: dict[str, list[str]] = {}
     for name, devices in context.resident_devices.items():
         touched = {id(group): group for device in devices if (group := group_of_device.get(device.id)) is not None}
@@ -94,7 +94,7 @@ def end_times_s(
 
 
 def predicted_slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:
-    """The predicted slowdowns of jobs that share a device now, where the model knows both."""
+    """Return the predicted slowdowns of jobs that share a device now, where the model knows both."""
     pairs: dict[tuple[str, SharingMode], dict[tuple[str, str], tuple[Job, Job]]] = {}
     for device in context.snapshot.devices:
         for job in device.residents:
@@ -110,7 +110,7 @@ def predicted_slowdowns_among_residents(context: PlanningContext) -> SlowdownBes
 def _predicted(
     pairs: Mapping[tuple[str, str], tuple[Job, Job]], device_type: str, mode: SharingMode, context: PlanningContext
 ) -> SlowdownBeside:
-    """The predicted slowdowns of some pairs on one device type; absent where the model does not know."""
+    """Return the predicted slowdowns of some pairs on one device type; absent where the model does not know."""
     extrapolate = context.limits.allow_extrapolation
     profiles = {job.id: context.profile(job, device_type) for pair in pairs.values() for job in pair}
     known = [pair for pair in pairs if profiles[pair[0]] is not None and profiles[pair[1]] is not None]

@@ -43,7 +43,7 @@ class ScheduledPlan:
     stopped: bool  # whether the safety stop ended the search early
 
     def objective_value(self, problem: ScheduleProblem) -> float:
-        """The objective over all jobs."""
+        """Return the objective over all jobs."""
         return objective_value(self.schedule, problem)
 
 
@@ -64,7 +64,7 @@ class _Search:
     heuristic_values: dict[str, float] = field(default_factory=dict)
 
     def may_go_on(self) -> bool:
-        """Whether there are work units left, and no safety stop."""
+        """Return whether there are work units left, and no safety stop."""
         if self.best is not None and self.units - self.units_at_check >= UNITS_BETWEEN_CHECKS:
             self.units_at_check = self.units
             self.stopped = self.expired()
@@ -72,12 +72,12 @@ class _Search:
 
     @property
     def best_schedule(self) -> Schedule:
-        """The best schedule so far; at least one was considered."""
+        """Return the best schedule so far; at least one was considered."""
         assert self.best is not None
         return self.best[2]
 
     def is_new(self, order: Sequence[int], how: object) -> bool:
-        """Whether no schedule was made yet from an order in the same way."""
+        """Return whether no schedule was made yet from an order in the same way."""
         key = (tuple(order), how)
         if key in self.tried:
             return False
@@ -103,7 +103,7 @@ def search(
     max_units: int = MAX_WORK_UNITS,
     expired: Callable[[], bool] = lambda: False,
 ) -> ScheduledPlan:
-    """The best schedule within the work units.
+    """Return the best schedule within the work units.
 
     `last_order`: the jobs in the order of the last round's plan. `moment_starts`: the starts of the optimal matching of
     this moment, which is one of the candidates, with the other jobs planned after it.
@@ -171,18 +171,18 @@ def search(
 
 
 def _sharing(threshold: float) -> str:
-    """What a list schedule says about sharing: above which joint throughput two jobs share."""
+    """Return what a list schedule says about sharing: above which joint throughput two jobs share."""
     return f", sharing where joint throughput exceeds {threshold:g}" if threshold < ALONE else ", no sharing"
 
 
 def _slows_resident(group: GroupStart, problem: ScheduleProblem) -> bool:
-    """Whether a start slows a resident past the cap that holds while a device is idle."""
+    """Return whether a start slows a resident past the cap that holds while a device is idle."""
     kind, slows = problem.kind, problem.slows_resident[group.device_class]
     return any(bool(slows[kind[job], kind[host]]) for job in group.jobs for host in group.hosts)
 
 
 def _by_start(schedule: Schedule) -> list[int]:
-    """The pending jobs in the order in which a schedule starts them."""
+    """Return the pending jobs in the order in which a schedule starts them."""
     starts_s = schedule.start_s.tolist()
     return sorted(range(len(starts_s)), key=lambda job: (starts_s[job], job))
 

@@ -76,7 +76,7 @@ class Timeline:
         self.slots += 1
 
     def schedule(self) -> Schedule:
-        """The schedule of all jobs that were added."""
+        """Return the schedule of all jobs that were added."""
         return Schedule(
             start_s=self.start_s,
             end_s=self.end_s,
@@ -111,7 +111,7 @@ class Timeline:
         return parts if may_run and (not whole or parts[-1][1] < whole[-1][1]) else whole
 
     def may_start_now(self, job: int) -> bool:
-        """Whether some class has devices on which a job may start alone at this moment."""
+        """Return whether some class has devices on which a job may start alone at this moment."""
         classes = np.flatnonzero(self.problem.may_run_alone[job]).tolist()
         return any(intervals[0][0] <= 0 for each in classes if (intervals := self.earliest_intervals(job, each)))
 
@@ -173,7 +173,7 @@ class Timeline:
         return tuple(time_s * slowdown for time_s, slowdown in zip(alone_s, group.slowdowns, strict=True))
 
     def price(self, job: int, end_s: float) -> float:
-        """What it costs that a job ends at a time."""
+        """Return what it costs that a job ends at a time."""
         objective = self.problem.objective
         late_s = max(0.0, end_s - float(self.problem.latest_end_s[job]))
         cost = float(objective.constant[job] + objective.rate[job] * end_s)
@@ -252,7 +252,7 @@ class Timeline:
         alone_s[moving] = now_s
 
     def has_room(self, slot: int, end_s: float) -> bool:
-        """Whether the devices of a slot can stay in use until a time."""
+        """Return whether the devices of a slot can stay in use until a time."""
         old_end_s = float(self.slot_end_s[slot])
         if end_s <= old_end_s:
             return True
@@ -289,7 +289,7 @@ def _ends_of_pair(guest_s: Floats, host_s: Floats, guest_slowed: Floats, host_sl
 
 
 def resident_profiles(problem: ScheduleProblem) -> list[CapacityProfile]:
-    """The free devices of each class over time, with the residents on it."""
+    """Return the free devices of each class over time, with the residents on it."""
     profiles = [
         CapacityProfile(0.0, intervals, count)
         for intervals, count in zip(problem.open_intervals, problem.devices, strict=True)
