@@ -5,10 +5,10 @@ deviations, and d(x, u) the mean squared difference of job x and known job u ove
 
     weight of u  ∝  exp(-d(x, u) / (2 · bandwidth))
 
-An absent fact gets the weighted mean of the known jobs that have it. How certain that is depends on which facts are
-present: for these, every known job is estimated from the other workloads, and the mean squared error of each fact is
-its variance; the bandwidth is the narrowest whose error is within `TOLERANCE` of the smallest. A job unlike its
-neighbours is less certain by d.
+An absent fact gets the weighted mean of the known jobs that have the fact. Its variance depends on which facts are
+present: every known job is estimated from those facts and the other workloads, and the mean squared error of a fact is
+its variance. The bandwidth is the narrowest with an error within `TOLERANCE` of the smallest. For a job unlike all
+known jobs the variance grows with d.
 
 Law 1: a fact that is present stays as it is, bit for bit, with variance 0. Law 2: a fact that no known job has stays
 absent. Law 3: a job gets the same facts by itself or among others.
@@ -33,7 +33,7 @@ UNKNOWN_DIFFERENCE = 2.0
 MIN_SPREAD = 1e-6  # standard deviation below which a fact counts as constant
 MIN_WEIGHT = 1e-12  # of a known job, so that a fact which only dissimilar jobs have is still estimated from them
 MAX_ESTIMATED = 256  # known jobs that are estimated from the others, evenly spread: bounds the time of a new pattern
-MAX_PATTERNS = 256  # sets of present facts whose bandwidth and errors are kept
+MAX_PATTERNS = 256  # sets of present facts for which the bandwidth and errors are cached
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.float32]
@@ -143,7 +143,7 @@ def fit_completion(jobs: Rows, workload: NDArray[np.int64]) -> FactCompletion:
 
 
 def centre_and_spread(jobs: Rows) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of each column over the jobs that have it, float64[F] each; 0 if none has."""
+    """Return each column's mean and standard deviation over the jobs with a value, float64[F] each; 0 without any."""
     present = ~np.isnan(jobs)
     count = np.maximum(present.sum(axis=0), 1)
     values = np.where(present, jobs, 0.0).astype(np.float64)

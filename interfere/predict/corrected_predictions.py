@@ -64,7 +64,7 @@ class CorrectedPredictor:
         return unknown_domain + observed
 
     def _may_extrapolate(self, batch: PairBatch | MatrixBatch) -> bool:
-        """Whether the wrapped model may extrapolate: by request, or after enough pairs of a new domain were seen."""
+        """Return whether the wrapped model may extrapolate: on request, or with enough observed pairs of the domain."""
         domain = batch.device_type, batch.mode
         return batch.allow_extrapolation or bool(self._inner.knows(*domain) and not self.knows(*domain))
 

@@ -21,7 +21,7 @@ from interfere.records import JobProfile
 from interfere.sharing_modes import SharingMode
 
 MAX_CACHED_JOBS = 20_000  # encoded jobs
-ENTRY_BYTES = 700  # of one of them in memory besides its numbers, roughly (sys.getsizeof)
+ENTRY_BYTES = 700  # approximate memory of one cached job besides its numbers (sys.getsizeof)
 
 _Key = tuple[int, str, str]
 """Identity of a profile (hashing one walks its timeline), device type, mode."""

@@ -5,8 +5,8 @@ With x = log((peak_i + peak_j) / capacity) and one effect per workload (0 for an
 
     P(fit) = 1 / (1 + exp(-(level + slope · x + effect[i] + effect[j]))),   slope ≤ 0
 
-so more memory never makes a pair more likely to fit. Without any observed pair that did not fit no model is fitted: the
-probability is then 1 up to the capacity and 0 above it.
+so more memory never makes a pair more likely to fit. If no observed pair failed to fit, no model is fitted: the
+probability is then 1 up to the capacity and 0 above the capacity.
 """
 
 from dataclasses import dataclass

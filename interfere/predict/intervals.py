@@ -1,6 +1,6 @@
 """Prediction intervals that widen with novelty, and abstention from pairs with a large expected error.
 
-For rows that no model was fitted on, let r = log(measured / predicted) be the residual. The published grids are
+For held-out rows, let r = log(measured / predicted) be the residual. The published grids are
 quantiles of r ÷ spread with spread = sqrt(1 + WIDENING · novelty) (normalised conformal prediction: Papadopoulos,
 Gammerman and Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
 
@@ -26,7 +26,7 @@ _THRESHOLDS = np.array(EVIDENCE_THRESHOLDS)
 # Growth of the residual's variance with novelty. On held-out jobs and families of two public tables the likeliest
 # values were 400 and 10, with little between them: 50 covers the worst tenth of unseen jobs of both.
 WIDENING = 50.0
-MAX_NOVELTY = 0.95  # beyond, nothing that the model knows says anything of the pair
+MAX_NOVELTY = 0.95  # above this value the training data carry no information about the pair
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,10 +51,10 @@ def abstention_score(novelty: Floats, predicted_log: Floats) -> Floats:
 class Intervals:
     """Quantiles of r ÷ spread by domain: index 0 is all domains together, k + 1 the model's domain k."""
 
-    calibrated: bool  # do both `new` and `known` rest on enough residuals of their own?
+    calibrated: bool  # True if the classes `new` and `known` each have enough residuals
     levels: Floats  # float64[q], ascending
     grids: Floats  # float64[3, D + 1, q], by evidence class, domain and level
-    abstains_above: float = math.inf  # abstention score; infinite where no score was found to tell larger errors
+    abstains_above: float = math.inf  # abstention score; infinite where the score did not rank the errors
 
     def abstains(self, novelty: Floats, predicted_log: Floats) -> NDArray[np.bool_]:
         """Return whether the model abstains from each pair, elementwise; `predicted_log` is its log slowdown."""

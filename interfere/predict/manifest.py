@@ -18,7 +18,7 @@ from interfere.predict.intervals import Intervals
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 FORMAT = 3
-# Of format 2, large matrices of a model without a factorised form were answered by another model, which is not asked.
+# In format 2 a second model predicted the large matrices of a model without a factorised form; it is not used.
 READABLE_FORMATS = (2, FORMAT)
 FILES = ("pair.onnx", "arrays.npz", "card.md")
 PROFILES_FILES = ("profiles.json.gz", "profiles.json")  # one of them; folders of older versions have the second
@@ -50,7 +50,7 @@ class Manifest:
     scores: Mapping[str, Any]
     factorises: bool  # over jobs: matrices have a graph of their own, `matrix.onnx`
     matrix_limit: MatrixLimit | None  # of a model that does not factorise
-    selected_by: str  # "gate", the rule that selects a champion, or "request", whoever trained it
+    selected_by: str  # "gate" (the champion rule selected the model) or "request" (the user named the model)
     trained_on: tuple[Mapping[str, Any], ...]
     compositions: Mapping[tuple[str, SharingMode], GroupComposition]  # by device type, mode; where groups were measured
 

@@ -18,7 +18,7 @@ from interfere.protocols import Predictor
 from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.sharing_modes import SharingMode
 
-MAX_STEP_TIME_RATIO = 1.25  # of a job that is still the measured one: repeated profiles of one job differ by a few %
+MAX_STEP_TIME_RATIO = 1.25  # above, the profile is of another job: repeated profiles of one job differ by a few %
 
 StepTimes = Mapping[tuple[str, str], float]
 """Step time, s, with which each (workload, device type) was measured."""
@@ -45,7 +45,7 @@ class MeasuredSlowdown:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the pair was measured more than once; a single measurement has no interval of its own."""
+        """Return whether the pair was measured more than once; a single measurement has no confidence interval."""
         return self.lower < self.upper
 
 
@@ -72,7 +72,7 @@ def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measu
 
 
 def contradicts(profile: JobProfile, step_times: StepTimes) -> bool:
-    """Whether a profile's step time differs so much from the measured job's that measurements do not apply to it."""
+    """Return whether a profile's step time differs so much from the measured job's that measurements do not apply."""
     measured = step_times.get((profile.workload, profile.device_type), NAN)
     ratio = profile.step_time_s / measured
     return ratio > MAX_STEP_TIME_RATIO or ratio < 1.0 / MAX_STEP_TIME_RATIO

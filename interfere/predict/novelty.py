@@ -11,7 +11,7 @@ estimated, with variance v in coordinates, k(x, u) is its mean over x ~ N(mean, 
 
     E exp(-(x - u)² / 2) = exp(-(mean - u)² / (2 (1 + v))) / sqrt(1 + v)
 
-so that a job of which little is known is novel, whatever it is estimated to be.
+so a job with few known facts is novel, whatever values its absent facts are estimated to have.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CLIP = 4.0  # standard deviations: a job farther outside counts as lying at this edge
-JITTER = 1e-2  # beside a kernel value of 1: two points of one job on one device are closer than this can tell apart
+JITTER = 1e-2  # added to a diagonal of ones; two points of one job on one device differ by less in the kernel
 
 Floats = NDArray[np.float64]
 
@@ -77,5 +77,5 @@ def gaussian(x: Floats, y: Floats) -> Floats:
 
 
 def pair_novelty(victim: Floats, neighbour: Floats) -> Floats:
-    """Return the novelty of pairs from those of their jobs, elementwise: 0 if both are 0, 1 if either is 1."""
+    """Return the novelty of pairs, elementwise, from the novelty of both jobs: 0 if both are 0, 1 if either is 1."""
     return np.asarray(1.0 - (1.0 - victim) * (1.0 - neighbour))

@@ -1,9 +1,9 @@
-"""Explains a predicted slowdown: each fact of the two jobs is replaced by a typical value and the model is asked again.
+"""Explains a predicted slowdown by occlusion: replaces one fact of a job by a typical value and predicts again.
 
     effect of fact g of job j  =  log s(v, n) - log s(v, n with g of j := r_g),
-    r_g  =  median of g over the model's own profiles of the device type (of all types where it has none there).
+    r_g  =  median of g over the model's stored profiles of the device type (of all types where the type has none).
 
-A timeline or a kernel table has no median; its reference is that of the profile whose displayed number is the median.
+A timeline or a kernel table has no median; its reference comes from the profile with the median displayed number.
 Law 1: a fact that the model does not read has an effect of exactly 0. Law 2: a fact that the job or all references lack
 is left out. Effects do not add up to the prediction, because facts interact.
 """
@@ -106,7 +106,7 @@ class Occlusion:
         self._model, self._references = model, tuple(references)
 
     def log_slowdown(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: SharingMode) -> float:
-        """Return the model's predicted log slowdown, also where it would abstain."""
+        """Return the model's predicted log slowdown, even for a pair from which the model would abstain."""
         return float(self._log_slowdowns([victim, neighbour], [(0, 1)], device_type, mode)[0])
 
     def effects(

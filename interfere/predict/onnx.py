@@ -254,7 +254,7 @@ def _empty_matrix(batch: MatrixBatch) -> MatrixPrediction:
 def _with_abstentions(
     answer: Prediction, batch: PairBatch, job_novelty: NDArray[np.float64], abstains: NDArray[np.bool_]
 ) -> Prediction:
-    """Return the answer with NaN and a reason where the model abstains."""
+    """Return the prediction with its values replaced by NaN and a reason where the model abstains."""
 
     def reason(k: int) -> str:
         jobs_of_pair = (int(batch.victim[k]), int(batch.neighbour[k]))

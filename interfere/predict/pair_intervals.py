@@ -21,9 +21,9 @@ ARRAYS = {name: f"pair_interval_{name}" for name in ("place", "levels", "shifts"
 class PairIntervals:
     """Log residuals of the pairs of `S` jobs; `D` domains, `N` workloads, `q` quantile levels."""
 
-    place: Ints  # int64[N + 1]: place of each identity among these jobs, from 1; 0: none
+    place: Ints  # int64[N + 1]: 1-based index of each identity among the S jobs; 0 if it is not among them
     levels: Floats  # float64[q], ascending
-    shifts: Floats  # float64[D + 1, S + 1, S + 1, q]: log residual of victim beside neighbour; NaN: none of its own
+    shifts: Floats  # float64[D + 1, S + 1, S + 1, q]: log residual of victim beside neighbour; NaN if the pair has none
 
     def quantiles(self, levels: tuple[float, ...], domain: int, victim: Ints, neighbour: Ints) -> tuple[Floats, ...]:
         """Return the log residual of each pair of identities at each level; NaN for a pair without its own residuals.

@@ -30,8 +30,8 @@ class OnlineModel:
     """A `Predictor` that learns from `Progress` reports. One thread learns; other threads may read a `snapshot`
     meanwhile.
 
-    The objects that it owns do not refer back to it, so that reference counting frees an unused snapshot at once,
-    without the cyclic garbage collector, which stops all threads.
+    The objects owned by a model do not refer back to the model, so that reference counting frees an unused snapshot at
+    once, without the cyclic garbage collector, which stops all threads.
     """
 
     def __init__(

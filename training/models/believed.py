@@ -30,7 +30,7 @@ class FittedBelieved:
 
     inner: FittedModel
     place: Ints  # int64[N + 1]
-    corrections: Floats  # float64[D + 1, S + 1, S + 1]; 0 where nothing is believed
+    corrections: Floats  # float64[D + 1, S + 1, S + 1]; 0 for a pair without a belief
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ MODELS: Mapping[str, ModelSettings] = {model.name: model for model in ALL_MODELS
 
 
 def select_models(names: str = "") -> tuple[ModelSettings, ...]:
-    """The models of a comma-separated list, in catalogue order; all of them for an empty list.
+    """Return the models of a comma-separated list, in catalogue order; an empty list selects all models.
 
     Raises InvalidInputError on an unknown name.
     """

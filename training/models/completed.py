@@ -1,6 +1,6 @@
-"""A model with completion of facts before it: absent facts are estimated first, in training and in serving.
+"""A model behind a fact completion: absent facts are estimated before the inner model reads them.
 
-The inner model is fitted on completed rows and its graph reads completed rows; `predict` takes rows as encoded.
+The inner model is fitted on completed rows and its graph reads completed rows; `predict` takes rows with absent facts.
 """
 
 from collections.abc import Sequence

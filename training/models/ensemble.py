@@ -67,7 +67,7 @@ class FittedEnsemble:
         return join_graphs({"gp/": weighted_gp, "gbdt/": self.gbdt.to_onnx()}, nodes, {"log_slowdown": ["p"]})
 
     def to_matrix_onnx(self) -> bytes:
-        """Return the serialised `matrix.onnx`: both members' matrix graphs and their weighted sums, both ways."""
+        """Return the serialised `matrix.onnx`: both members' matrix graphs and their weighted sum per direction."""
         import onnx.helper as h
 
         from interfere.training.models.gp.graph import GpMatrixGraph

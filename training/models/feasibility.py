@@ -17,9 +17,9 @@ from interfere.records import PairStatus
 from interfere.training.dataset import Dataset, build_dataset
 
 MEMORY_SUM_COLUMN = "memory_device_frac_sum"  # pair column: sum of both peaks ÷ the device's memory
-SHRINKAGE = 1.0  # prior precision of an effect: one seen once moves the log odds by a fraction of a unit
+SHRINKAGE = 1.0  # prior precision of an effect: a single observation moves the log odds by less than 1
 PRIOR_SLOPE, PRIOR_SLOPE_SD = -30.0, 15.0  # per log memory sum: odds of 20:1 at 10 % below capacity
-MIN_EITHER = 5  # pairs that fit, and pairs that do not
+MIN_EITHER = 5  # least number of pairs that fit, and least number of pairs that do not fit
 MAX_STEPS = 100
 TOLERANCE = 1e-9
 

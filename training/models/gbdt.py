@@ -141,7 +141,7 @@ class GbdtModel:
     column_share: float = 0.25
     row_share: float = 0.8
     l2: float = 1.0
-    contention: bool = True  # whether the trees read how the two jobs contend; without, they factorise over jobs
+    contention: bool = True  # True: the trees read contention columns of the pair; False: they factorise over jobs
     name: ClassVar[str] = "gbdt"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedGbdt:

@@ -24,7 +24,7 @@ class FittedModel(Protocol):
         """Return predicted log slowdowns, float64[p]."""
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`: pairs float32[p, f], victim int64[p], neighbour int64[p] → log_slowdown float32[p]."""
+        """Return `pair.onnx`: pairs float32[p, f], victim int64[p], neighbour int64[p] → log_slowdown float32[p]."""
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
         """Return rows on which the exported graph is most likely to differ from the model; none if it is continuous."""
@@ -34,8 +34,8 @@ class FittedMatrixModel(FittedModel, Protocol):
     """A model that factorises over jobs, so that a matrix of all pairs needs only one encoding per job."""
 
     def to_matrix_onnx(self) -> bytes:
-        """`matrix.onnx`: victims float32[v, F], victim_id int64[v], neighbours float32[n, F], neighbour_id int64[n]
-        → log_victim float32[v, n] (victim i beside neighbour j), log_neighbour float32[v, n] (j beside i)."""
+        """Return `matrix.onnx`: victims float32[v, F], victim_id int64[v], neighbours float32[n, F], neighbour_id
+        int64[n] → log_victim float32[v, n] (victim i beside neighbour j), log_neighbour float32[v, n] (j beside i)."""
 
 
 class ModelSettings(Protocol):

@@ -24,7 +24,7 @@ def pair_module_to_onnx(module: Any, columns: int, outputs: list[str], *, domain
 def matrix_module_to_onnx(
     module: Any, columns: int, outputs: Sequence[str] = MATRIX_OUTPUTS, *, domain: bool = True
 ) -> bytes:
-    """`matrix.onnx` of a module with the arguments victims, victim_id, neighbours, neighbour_id, optionally domain."""
+    """Return `matrix.onnx` of a module with arguments victims, victim_id, neighbours, neighbour_id, maybe domain."""
     import torch
 
     inputs = {

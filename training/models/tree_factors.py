@@ -1,9 +1,9 @@
 """The matrix graph of trees that read columns of single jobs only: every leaf is a box of victims times a box of
 neighbours.
 
-A pair reaches a leaf exactly when its victim meets the conditions on the victim's columns and its neighbour those on
-the neighbour's. With A[l, i] = 1 where victim i meets its conditions of leaf l, B[l, j] likewise for neighbour j, and
-leaf values w, the sum over all trees is
+A pair reaches a leaf exactly when its victim meets the leaf's conditions on victim columns and its neighbour meets the
+leaf's conditions on neighbour columns. With A[l, i] = 1 where victim i meets the victim conditions of leaf l, B[l, j]
+likewise for neighbour j, and leaf values w, the sum over all trees is
 
     log ŝ[i beside j] = Σ_l  w[l] · A[l, i] · B[l, j],
 

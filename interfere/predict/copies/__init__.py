@@ -1,1 +1,1 @@
-"""Copies of one model in MIG slices: how fast they would be, and which slice and how many to take."""
+"""Copies of one model in MIG slices: their predicted latency, and advice on the slice and the number of copies."""

@@ -1,9 +1,9 @@
-"""Which slice to take and how many copies to put into it, and what to measure to be surer.
+"""Advice on the MIG slice and the number of copies of a model, and on the most useful next measurement.
 
-A configuration is good where it keeps the latency target and has at least (1 - TOLERANCE) of the highest throughput of
-all that keep it. Of the configurations that miss the target with a probability of at most the caller's risk, the advice
-is the one that is good with the highest probability. Where every configuration exceeds the risk, the advice is the one
-that misses the target least probably.
+A configuration is good if it meets the latency target and has at least (1 - TOLERANCE) of the highest throughput of
+all configurations that meet the target. Among the configurations with a miss probability of at most the caller's risk,
+the advice is the configuration with the highest probability of being good. If every configuration exceeds the risk, the
+advice is the configuration with the lowest miss probability.
 """
 
 import math
@@ -21,14 +21,14 @@ from interfere.predict.copies.measurements import Configuration, ModelMeasuremen
 
 Floats = NDArray[np.float64]
 TOLERANCE = 0.05
-RISK = 0.05  # default of the probability that the latency target may be missed with
-SCENARIOS = 1_000  # standard error of a probability below 1.6 %
+RISK = 0.05  # default of the highest accepted probability of missing the latency target
+SCENARIOS = 1_000  # samples; the standard error of a probability is below 1.6 %
 _SEED = 0
 _Z90 = NormalDist().inv_cdf(0.95)  # standard deviations from the median to either end of a 90 % interval
 
 
 class ThroughputOf(StrEnum):
-    """Whose throughput is to be high."""
+    """The unit whose throughput is maximised."""
 
     SLICE = "slice"  # of all copies in one slice
     GPU = "gpu"  # of a GPU that is divided into as many such slices as it has
@@ -36,7 +36,7 @@ class ThroughputOf(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationOutlook:
-    """What one configuration would do; lower and upper are the ends of a 90 % interval."""
+    """The predicted latency and throughput of one configuration; lower and upper are the ends of a 90 % interval."""
 
     configuration: Configuration
     latency_s: float  # median; infinite where it was measured not to fit
@@ -48,14 +48,14 @@ class ConfigurationOutlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesAdvice:
-    """The configuration to take, how sure that is, and the configuration whose measurement helps most."""
+    """The advised configuration, its probabilities, and the configuration that is most useful to measure next."""
 
     configuration: Configuration
     throughput: float  # requests/s, median
     latency_s: float  # median
     miss_probability: float  # that the latency target is not kept
     good_probability: float
-    measure: Configuration | None  # None where everything that could be better was measured
+    measure: Configuration | None  # None if every configuration that may be good was measured
     outlooks: tuple[ConfigurationOutlook, ...]  # of every configuration, one copy included
 
 
@@ -68,8 +68,8 @@ def advise_copies(
 ) -> CopiesAdvice:
     """Return the advice for a latency target of one batch.
 
-    `risk`: highest accepted probability that the target is missed. Where no configuration can keep the target, the one
-    with the least latency is advised.
+    `risk`: highest accepted probability that the target is missed. If no configuration can meet the target, the
+    configuration with the lowest latency is advised.
     """
     latencies = belief.scenarios_s(SCENARIOS, np.random.default_rng(_SEED))
     for configuration in belief.does_not_fit:
@@ -101,9 +101,9 @@ def advise_measured_model(
     throughput_of: ThroughputOf = ThroughputOf.SLICE,
     risk: float = RISK,
 ) -> CopiesAdvice:
-    """Return the advice for a model from its rows of one copy, and of several copies where some were measured already.
+    """Return the advice for a model from its measurements of one copy, and of several copies if there are any.
 
-    `others`: models that say what copies do; the model itself is left out by its name. Raises TableError where rows
+    `others`: models to learn from; a model with the name of `model` is left out. Raises TableError where rows
     are missing, InvalidInputError for a latency target that is no time or a risk that is no probability.
     """
     if not 0.0 < target_s < math.inf:
@@ -118,7 +118,7 @@ def advise_measured_model(
 
 
 def _outlooks(belief: CopiesBelief, good: Floats) -> tuple[ConfigurationOutlook, ...]:
-    """What is believed of every configuration; `good` float64[c]: probability of each that it is good."""
+    """Return the outlook of every configuration; `good` float64[c]: the probability that the configuration is good."""
     median_s, reach = belief.median_s, np.exp(_Z90 * np.sqrt(np.diag(belief.covariance)))
     median_s = np.where([each in belief.does_not_fit for each in belief.configurations], np.inf, median_s)
     one_copy_s = {
@@ -140,7 +140,7 @@ def _outlooks(belief: CopiesBelief, good: Floats) -> tuple[ConfigurationOutlook,
 
 
 def _requests(configuration: Configuration, throughput_of: ThroughputOf) -> int:
-    """Requests that are done in one latency."""
+    """Return the number of requests that complete in one batch latency."""
     of_slice = configuration.copies * configuration.batch
     return of_slice * (instances(configuration.slice_size) if throughput_of is ThroughputOf.GPU else 1)
 

@@ -1,8 +1,8 @@
-"""What is believed of the latencies of several copies of a model of which only one copy was measured.
+"""Posterior of the latencies of several copies of a model for which only one copy was measured.
 
-Three views of what one copy does elsewhere (`one_copy_facts`) are averaged, since none is the best for every model. In
-each a Gaussian process over the other models of a table says how much more the logarithm of the slowdown is than a
-queueing network expects; how far the views differ is part of the covariance.
+The mean of three Gaussian processes with different inputs from `one_copy_facts` (views), since none is the best for
+every model. Each process is fitted to the other models of a table and predicts the log slowdown minus the log slowdown
+of a queueing network. The differences between the three predictions are part of the covariance.
 """
 
 import warnings
@@ -23,8 +23,8 @@ from interfere.predict.copies.one_copy_facts import Fact, facts_of
 
 Floats = NDArray[np.float64]
 _SEVERAL = COPIES[1:]
-FITTED_ROWS = 300  # kernel parameters of more rows, which are less alike than those of one model, fit single models
-_SEED = 0  # of the choice of these rows
+FITTED_ROWS = 300  # rows for the kernel parameters; with more rows the parameters overfit single models
+_SEED = 0  # of the random choice of `FITTED_ROWS` rows
 _VARIANCES, _LENGTHS = (np.exp(-12.0), np.exp(9.0)), (np.exp(-2.5), np.exp(4.6))  # bounds, in standard units
 _RATIOS = (
     Fact.COPIES,
@@ -39,7 +39,7 @@ _RATIOS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """Facts from which a process predicts, and the slowdown that it corrects."""
+    """The input columns of one Gaussian process, and the queueing network's slowdown that it corrects."""
 
     facts: tuple[Fact, ...]
     expected: Fact
@@ -47,7 +47,7 @@ class _View:
 
 VIEWS = (
     _View(facts=(*_RATIOS, Fact.QUEUE_OF_MODEL), expected=Fact.QUEUE_OF_MODEL),
-    _View(  # nothing of other batches, which now and then have a time that is wrong
+    _View(  # without other batch sizes, for which some tables hold wrong times
         facts=(
             Fact.COPIES,
             Fact.SLICE,
@@ -65,20 +65,20 @@ VIEWS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesBelief:
-    """Joint normal logarithms of the latencies of c configurations of one model and batch; certain where measured."""
+    """Joint normal distribution of the log latencies of c configurations of one model and batch size."""
 
     configurations: tuple[Configuration, ...]
     mean: Floats  # float64[c], of log seconds
     covariance: Floats  # float64[c, c]; 0 where measured
-    does_not_fit: frozenset[Configuration] = frozenset()  # measured so
+    does_not_fit: frozenset[Configuration] = frozenset()  # configurations measured not to fit in memory
 
     @property
     def median_s(self) -> Floats:
-        """float64[c]: median latencies."""
+        """Return float64[c]: the median latencies in seconds."""
         return np.exp(self.mean)
 
     def given(self, configuration: Configuration, latency_s: float) -> "CopiesBelief":
-        """The belief after one more configuration was measured; an infinite latency says that it does not fit."""
+        """Return the posterior after a measurement; an infinite latency means that the configuration does not fit."""
         if np.isinf(latency_s):
             return replace(self, does_not_fit=self.does_not_fit | {configuration})
         k = self.configurations.index(configuration)
@@ -92,7 +92,7 @@ class CopiesBelief:
         return replace(self, mean=mean, covariance=covariance)
 
     def scenarios_s(self, count: int, rng: np.random.Generator) -> Floats:
-        """float64[c, count] of equally likely latencies."""
+        """Return float64[c, count]: sampled latencies in seconds, one column per sample."""
         unknown = np.flatnonzero(np.diag(self.covariance) > 0)
         logs = np.repeat(self.mean[:, None], count, axis=1)
         if len(unknown):
@@ -102,10 +102,10 @@ class CopiesBelief:
 
 
 class CopiesModel:
-    """Latencies of several copies of a model from those of one, learned from other models."""
+    """Predicts the latencies of several copies of a model from the latencies of one copy; fitted to other models."""
 
     def __init__(self, models: Sequence[ModelMeasurements]) -> None:
-        """Fit to the rows of several copies of these models. Raises TableError where there are none."""
+        """Fit the processes to the rows of these models with several copies. Raises TableError without such rows."""
         rows: list[Floats] = []
         values: list[float] = []
         for model in models:
@@ -131,7 +131,7 @@ class CopiesModel:
         )
 
     def belief(self, model: ModelMeasurements, batch: int) -> CopiesBelief:
-        """What is believed of one to five copies in every slice in which one copy of the batch was measured."""
+        """Return the posterior of one to five copies in every slice where one copy of this batch size was measured."""
         alone = model.one_copy_latencies_s()
         slices = sorted(size for size, each in alone if each == batch)
         if not slices:
@@ -150,7 +150,7 @@ class CopiesModel:
         )
 
     def _predict(self, facts: Floats) -> tuple[Floats, Floats]:
-        """Mean float64[c] and covariance float64[c, c] of log slowdowns: the views as equally likely."""
+        """Return mean float64[c] and covariance float64[c, c] of log slowdowns: an equal mixture of the processes."""
         means, covariances = [], []
         for view, process in zip(VIEWS, self._processes, strict=True):
             mean, covariance = process.predict(facts[:, view.facts], return_cov=True)
@@ -173,7 +173,7 @@ def fit_process(rows: Floats, values: Floats) -> Pipeline:
     scaler = StandardScaler().fit(rows)
     chosen = np.random.default_rng(_SEED).permutation(len(rows))[:FITTED_ROWS]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a column that says nothing has a length at its bound
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the length of an uninformative column ends at its bound
         found = GaussianProcessRegressor(kernel, normalize_y=True).fit(scaler.transform(rows[chosen]), values[chosen])
     process = GaussianProcessRegressor(found.kernel_, optimizer=None, normalize_y=True)
     return make_pipeline(scaler, process.fit(scaler.transform(rows), values))

@@ -1,4 +1,4 @@
-"""What was measured of one inference model in MIG slices: the throughput of one copy, by slice, batch and copies."""
+"""Measured throughput of one inference model in MIG slices, per copy, by slice, batch size and number of copies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ class Configuration(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMeasurements:
-    """Throughputs of one copy in requests/s by configuration; 0 where the copies did not fit or were not run."""
+    """Throughput per copy in requests/s by configuration; 0 if the copies did not fit or were not run."""
 
     name: str
     throughput: Mapping[Configuration, float]
 
     def latency_s(self, configuration: Configuration) -> float:
-        """Time of one batch; infinite where the copies did not fit. Raises KeyError where it was not measured."""
+        """Return the latency of a batch; infinite if the copies did not fit. Raises KeyError if it was not measured."""
         rate = self.throughput[configuration]
         return configuration.batch / rate if rate > 0 else float("inf")
 
     def of_one_copy(self) -> "ModelMeasurements":
-        """The rows of a single copy alone."""
+        """Return these measurements restricted to configurations of one copy."""
         rows = {key: rate for key, rate in self.throughput.items() if key.copies == 1}
         return ModelMeasurements(name=self.name, throughput=rows)
 
     def one_copy_latencies_s(self) -> dict[tuple[int, int], float]:
-        """Time of one batch of a single copy by (slice, batch), where it fits."""
+        """Return the batch latency of one copy in seconds by (slice size, batch size), where the copy fits."""
         return {
             (key.slice_size, key.batch): key.batch / rate
             for key, rate in self.throughput.items()
@@ -47,7 +47,7 @@ class ModelMeasurements:
 
 
 def read_measurements(path: Path) -> tuple[ModelMeasurements, ...]:
-    """One model for each CSV file of a folder, in ParvaGPU's columns. Raises TableError with file, row and column."""
+    """Return one model per CSV file of a folder in ParvaGPU's columns. Raises TableError with file, row and column."""
     return tuple(_read_file(file) for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path]))
 
 
@@ -63,5 +63,5 @@ def _read_file(path: Path) -> ModelMeasurements:
 
 
 def instances(slice_size: int) -> int:
-    """Slices of one size that an A100 can be divided into: 7, 3, 2, 1, 1 by NVIDIA's MIG profiles."""
+    """Return the number of slices of one size on an A100: 7, 3, 2, 1, 1 by NVIDIA's MIG profiles."""
     return {1: 7, 2: 3, 3: 2, 4: 1, 7: 1}[slice_size]

@@ -1,8 +1,8 @@
-"""What the times of one copy say of several copies of the same batch in the same slice.
+"""Features of several copies in a slice, computed from the latencies of one copy at other batches and slices.
 
-What further copies bring is more work at once, and a smaller share of the slice for each: n copies of batch b do the
-work of a batch n·b, and each has g/n of a slice of g. Between measured batches and slices logarithms are interpolated;
-beyond them latency grows with the batch and falls with the share.
+Further copies mean more work at once and a smaller share of the slice per copy: n copies of batch b do the work of a
+batch n·b, and each copy has g/n of a slice of g compute units. Log latencies are interpolated between measured batches
+and slices, and extrapolated by a power law outside: latency grows with the batch and falls with the share.
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ class Fact(IntEnum):
 
     COPIES = 0
     SLICE = 1
-    THROUGHPUT = 2  # that of one copy ÷ the most of one copy at any batch
+    THROUGHPUT = 2  # throughput of one copy ÷ the highest throughput of one copy at any batch
     SAME_WORK = 3  # T(g, n·b) ÷ T(g, b)
     SLICE_SHARE = 4  # T(g/n, b) ÷ T(g, b)
     HALF_SLICE = 5  # T(g/2, b) ÷ T(g, b)
-    FASTEST = 6  # T(g, b) ÷ the least in any slice
+    FASTEST = 6  # T(g, b) ÷ the lowest latency of batch b in any slice
     LATENCY = 7  # T(g, b)
     QUEUE_OF_MODEL = 8  # slowdown in a queueing network whose demands explain all batches
-    QUEUE_OF_BATCH = 9  # the same, demands of this batch alone
+    QUEUE_OF_BATCH = 9  # slowdown in a queueing network with demands fitted to this batch alone
 
 
 def facts_of(times: OneCopyTimes, several: Sequence[Configuration]) -> Floats:
-    """float64[c, 10] of configurations of several copies, each of a batch and slice that one copy was timed with."""
+    """Return float64[c, 10]: the facts of configurations of several copies; one copy of each must be measured."""
     if not several:
         return np.zeros((0, len(Fact)))
     model = demands_of_model(times)
@@ -51,7 +51,7 @@ def facts_of(times: OneCopyTimes, several: Sequence[Configuration]) -> Floats:
 
 
 def _ratios(times: OneCopyTimes, key: Configuration) -> list[float]:
-    """The columns up to `LATENCY`."""
+    """Return the columns of `Fact` up to `LATENCY` for one configuration."""
     size, batch, copies = key
     here = float(np.log(times[size, batch]))
     batches = sorted((b, time_s) for (g, b), time_s in times.items() if g == size)
@@ -70,7 +70,7 @@ def _ratios(times: OneCopyTimes, key: Configuration) -> list[float]:
 
 
 def _log_time(times: Sequence[tuple[int, float]], at: float, *, beyond: float) -> float:
-    """Logarithm of a time between measured ones; outside of them it changes with the power `beyond` of the size."""
+    """Return the log time at size `at`, interpolated; outside the measured sizes time ∝ size to the power `beyond`."""
     sizes, logs = np.log([size for size, _ in times]), np.log([time_s for _, time_s in times])
     inside = float(np.clip(np.log(at), sizes[0], sizes[-1]))
     return float(np.interp(inside, sizes, logs)) + beyond * (float(np.log(at)) - inside)

@@ -1,17 +1,17 @@
-"""Copies of a model in one slice as a closed queueing network, with demands that the times of one copy tell.
+"""Copies of a model in one slice as a closed queueing network, with demands fitted to the latencies of one copy.
 
-A batch takes its host the time h, during which its kernels run; it spends z off the slice, and its kernels need the
-slice for S: latency of one copy = max(h, z + S), the maximum smooth. n copies are n customers of one processor-sharing
-server with demand S and think time z: mean value analysis (Reiser & Lavenberg 1980, "Mean-value analysis of closed
-multichain queuing networks", JACM 27(2)) gives their latency, which is at least h. So copies cost nothing where one
-leaves the slice idle, and n times where it does not.
+A batch occupies the host for h while its kernels run; it spends z off the slice (think time), and its kernels need the
+slice for S: latency of one copy = max(h, z + S), with a smooth maximum. n copies are n customers of one
+processor-sharing server with demand S and think time z. Mean value analysis (Reiser & Lavenberg 1980, "Mean-value
+analysis of closed multichain queuing networks", JACM 27(2)) gives their latency, which is at least h. So further copies
+are free while one copy leaves the slice idle, and n copies take n times as long if one copy fills the slice.
 
 The demands are fitted to times of one copy, in a slice of g compute units with batch b:
 
     all batches and slices together:  z = z₁·b,  S = w₀ / g^LAUNCH_POWER + w₁·b / g^ITEM_POWER
     one batch in every slice:         S = w / g^BATCH_POWER
 
-The first tells the host from the slice by how times grow with the batch, the second fits each batch better.
+The first fit separates host time from slice time by the growth with the batch; the second fits each batch better.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 OneCopyTimes = Mapping[tuple[int, int], float]
 """Latency of one copy, s, by (slice, batch)."""
 
-# Kernels of a few blocks gain less from a larger slice than full ones; of one batch both are mixed.
+# Kernels of a few blocks gain less from a larger slice than full kernels; one batch mixes both kinds.
 LAUNCH_POWER, ITEM_POWER, BATCH_POWER = 0.6, 1.05, 0.9
 SHARPNESS = 6.0  # of the smooth maximum (a^p + b^p)^(1/p)
 # Of logarithms of times: beyond it a row counts as an outlier. A model of one batch has fewer rows to explain.
@@ -33,14 +33,14 @@ TIME_ERROR, TIME_ERROR_OF_BATCH = 0.08, 0.05
 
 
 class BatchDemand(NamedTuple):
-    """What one batch asks of its host and of its slice, in seconds."""
+    """Service demands of one batch on its host and its slice, in seconds."""
 
     host_s: float  # h
     think_s: float  # z
     service_s: float  # S
 
     def log_slowdown(self, copies: int) -> float:
-        """Logarithm of the latency of n copies ÷ that of one."""
+        """Return the logarithm of the latency of `copies` copies ÷ the latency of one copy."""
         waiting, latency_s = 0.0, []
         for present in range(1, copies + 1):
             response_s = self.service_s * (1 + waiting)
@@ -50,7 +50,7 @@ class BatchDemand(NamedTuple):
 
 
 class ModelDemands(NamedTuple):
-    """What batches of any size ask of slices of any size, in seconds."""
+    """Parameters of the service demands of any batch size on any slice size, in seconds."""
 
     host_s: float  # h
     transfer_s: float  # z₁
@@ -64,7 +64,7 @@ class ModelDemands(NamedTuple):
 
 
 def demands_of_model(times: OneCopyTimes) -> ModelDemands:
-    """The demands that explain all times of one copy; there must be one. A prior holds what they do not tell."""
+    """Return the demands fitted to all latencies of one copy (at least one), with a prior on every parameter."""
     size, batch = np.array(list(times), dtype=np.float64).T
     log_time = np.log(list(times.values()))
     fullest = max(times, key=lambda key: (-key[0], key[1]))  # the smallest slice is the surest to be busy
@@ -80,7 +80,7 @@ def demands_of_model(times: OneCopyTimes) -> ModelDemands:
 
 
 class FixedBatchDemands(NamedTuple):
-    """What batches of one size ask of slices of any size, in seconds."""
+    """Parameters of the service demands of one batch size on any slice size, in seconds."""
 
     host_s: float  # h
     think_s: float  # z
@@ -92,7 +92,7 @@ class FixedBatchDemands(NamedTuple):
 
 
 def demands_of_batch(times: OneCopyTimes, batch: int) -> FixedBatchDemands:
-    """The demands that explain the times of one batch size in every slice; there must be at least one."""
+    """Return the demands fitted to the latencies of one batch size in every measured slice (at least one)."""
     of_batch = sorted((g, time_s) for (g, b), time_s in times.items() if b == batch)
     slices, log_time = np.array([g for g, _ in of_batch], dtype=np.float64), np.log([t for _, t in of_batch])
     prior = np.array([log_time[-1] - 0.1, log_time[-1] - 1.5, log_time[0] - 0.5])
@@ -107,7 +107,7 @@ def demands_of_batch(times: OneCopyTimes, batch: int) -> FixedBatchDemands:
 def _fit(
     log_latency: Callable[[Floats], Floats], log_time: Floats, log_prior: Floats, spread: Floats, error: float
 ) -> list[float]:
-    """The demands of least squared error of logarithms, with a soft L1 loss and a log-normal prior."""
+    """Return the demands with the least error of log latencies, under a soft L1 loss and a log-normal prior."""
 
     def residuals(log_demands: Floats) -> Floats:
         of_times = (log_latency(np.exp(log_demands)) - log_time) / error

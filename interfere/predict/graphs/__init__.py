@@ -1,1 +1,1 @@
-"""The exported graphs of a model folder: how they are run, and how large a matrix they may be asked for."""
+"""The exported ONNX graphs of a model folder: running them, and the largest matrix that a request may ask for."""

@@ -1,7 +1,8 @@
 """The largest matrix of a model that predicts pair by pair; a model that factorises over jobs has no limit.
 
-What a matrix costs such a model is the number of its distinct ordered pairs: a job that occurs twice, or as victim and
-as neighbour, is predicted once. The limit is as many pairs as one core answers in the time that the manifest states.
+The time of a matrix is proportional to the number of its distinct ordered pairs: a job that occurs several times, or
+both as victim and as neighbour, is counted once. The limit is the number of pairs that one core predicts in the time
+stated in the manifest.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from interfere.records import JobProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixLimit:
-    """What a manifest states of the matrices of a model that does not factorise over jobs."""
+    """The limit that a manifest sets on the matrices of a model that does not factorise over jobs."""
 
     pairs: int  # distinct ordered pairs of one matrix
-    seconds: float  # CPU seconds of one core that so many take, roughly
+    seconds: float  # approximate CPU time of one core for a matrix of `pairs` pairs
 
 
 # Of folders that state none, because another model answered their large matrices: trees take 15 µs a pair.
@@ -24,7 +25,10 @@ UNSTATED = MatrixLimit(pairs=100_000, seconds=5.0)
 
 
 def distinct_pairs(victims: int, neighbours: int, common: int) -> int:
-    """Ordered pairs of a matrix in both directions: so many distinct jobs a side, of which `common` are on both."""
+    """Return the number of ordered pairs of a matrix in both directions.
+
+    `victims` and `neighbours` are numbers of distinct jobs; `common` jobs occur on both sides.
+    """
     return 2 * victims * neighbours - common * common
 
 
@@ -40,7 +44,7 @@ def check_matrix_size(
 
 
 def require_within(pairs: int, limit: MatrixLimit | None, model: str) -> None:
-    """Raise LimitError for more distinct ordered pairs than `limit`; None is no limit."""
+    """Raise LimitError for more distinct ordered pairs than `limit` allows; None means no limit."""
     if limit is not None and pairs > limit.pairs:
         raise LimitError(
             f"too large a matrix for the model {model}, which predicts pair by pair",

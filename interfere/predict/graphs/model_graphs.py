@@ -1,7 +1,7 @@
 """Runs the exported graphs of one model: `pair.onnx` on lists of pairs, `matrix.onnx` on sets of jobs.
 
-`matrix.onnx` exists only for a model that factorises over jobs, and is that same model in another form. Without it a
-matrix is answered by `pair.onnx`, every distinct ordered pair once. Law: a pair gets the same number, within the parity
+`matrix.onnx` exists only for a model that factorises over jobs, and computes the same function. Without `matrix.onnx`,
+`pair.onnx` predicts every distinct ordered pair of a matrix once. Law: a pair gets the same number, within the parity
 budget of the export, by itself, in a list and in a matrix of any size.
 """
 
@@ -28,7 +28,7 @@ class ModelGraphs:
     """The graphs of a published folder. Thread-safe."""
 
     def __init__(self, folder: Path, encoder: PairEncoder, *, factorises: bool) -> None:
-        """`factorises`: the folder holds a `matrix.onnx` of the same model.
+        """Load the graphs of `folder`; `factorises` states that the folder also holds a `matrix.onnx`.
 
         Raises ModelError for a graph that cannot be loaded, or was exported under another encoder.
         """
@@ -39,7 +39,7 @@ class ModelGraphs:
         self._matrix_inputs = input_names(self._matrix_graph) if factorises else ()
 
     def run_pairs(self, jobs: Rows, identities: Ints, domain: int, victim: Ints, neighbour: Ints) -> Floats:
-        """Log slowdowns float64[p] of pairs of encoded jobs float32[n, F]; `victim` and `neighbour` index into them."""
+        """Return log slowdowns float64[p] of pairs; `victim` and `neighbour` index the encoded jobs float32[n, F]."""
         answer = np.empty(len(victim))
         for start in range(0, len(victim), PAIRS_PER_CALL):
             block = slice(start, start + PAIRS_PER_CALL)
@@ -56,7 +56,7 @@ class ModelGraphs:
     def run_matrix(
         self, jobs: Rows, identities: Ints, domain: int, victims: Ints, neighbours: Ints
     ) -> tuple[Floats, Floats]:
-        """Log slowdowns (of victims beside neighbours, of neighbours beside victims), float64[v, n] each.
+        """Return the log slowdowns (of victims beside neighbours, of neighbours beside victims), float64[v, n] each.
 
         `victims` and `neighbours` index into the encoded jobs float32[n, F]; equal indices are the same job.
         """
@@ -92,12 +92,12 @@ class ModelGraphs:
 
 
 def input_names(session: Any) -> tuple[str, ...]:
-    """Names of a graph's inputs; of some graphs the domain is none, because they read it from the features."""
+    """Return the names of a graph's inputs; the domain is missing in graphs that read it from the features."""
     return tuple(graph_input.name for graph_input in session.get_inputs())
 
 
 def select_feeds(session: Any, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The feeds that the graph has inputs for."""
+    """Return the subset of the feeds for which the graph has an input."""
     return _selected(feeds, input_names(session))
 
 

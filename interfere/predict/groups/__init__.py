@@ -1,4 +1,4 @@
-"""Slowdowns of jobs beside several others, composed from those of their pairs; where windows of groups lead them."""
+"""Composes slowdowns of job groups from pair slowdowns, and infers pair slowdowns from observed groups."""
 
 from interfere.predict.groups.answers import compose_groups, total_memory_share
 from interfere.predict.groups.composition import (

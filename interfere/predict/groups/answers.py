@@ -1,6 +1,6 @@
-"""Answers for groups from the answers for their pairs. Such an answer has the source COMPOSED.
+"""Composes predictions for groups from the predictions for their pairs; the result has the source COMPOSED.
 
-A group fits when the sum of all peaks does.
+A group fits in memory when the sum of all memory peaks fits.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ def compose_groups(
     composition: GroupComposition = DEFAULT_COMPOSITION,
     copies: CopyShares | None = None,
 ) -> Prediction:
-    """One answer per question, from the answers for the pairs of a victim with each of its neighbours.
+    """Return one prediction per group, composed from the predictions for the victim's pairs with each neighbour.
 
-    `sizes`: question k owns the next `sizes[k]` pairs. `share` float64[q]: peaks of the victim and all its neighbours ÷
-    the device's memory. `copies`: what is known of the q victims beside copies of themselves. A question of one pair
-    keeps that pair's answer; a question with a pair that abstains abstains for the same reason.
+    `sizes`: group k owns the next `sizes[k]` pairs. `share` float64[q]: summed peaks of the victim and its neighbours ÷
+    the device's memory. `copies`: known slowdowns of the q victims beside copies of themselves. A group of one pair
+    keeps the pair's prediction; a group with a pair that abstains abstains for the same reason.
     """
     start = np.concatenate([[0], np.cumsum(sizes)])[:-1]
     neighbours = np.array(sizes)
@@ -58,6 +58,6 @@ def compose_groups(
 
 
 def total_memory_share(jobs: Sequence[JobProfile | None], device_memory_bytes: float) -> float:
-    """Sum of the jobs' peaks ÷ the device's memory; NaN where one of them is unknown."""
+    """Return the sum of the jobs' memory peaks ÷ the device's memory; NaN if a peak or the memory is unknown."""
     peaks = [float("nan") if job is None else job.expected_peak_bytes for job in jobs]
     return sum(peaks) / device_memory_bytes

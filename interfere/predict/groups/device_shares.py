@@ -1,8 +1,8 @@
-"""How much longer a job takes alone in a part of its device, from its profiles on the smaller MIG slices of that GPU.
+"""Slowdown of a job alone in a part of its device, from its profiles on the smaller MIG slices of the same GPU.
 
-Between measured slices the rate of steps is interpolated in proportion to their compute, and below the smallest one it
-falls in proportion to the share, as that of a job that fills it. On the smallest slice, and on devices that are not
-divided, nothing is known.
+Between measured slices the step rate is interpolated linearly in the compute share. Below the smallest measured slice
+the rate falls in proportion to the share, as for a job that fills the slice. For the smallest slice, and for devices
+that have no slices, the slowdown is unknown.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +16,17 @@ from interfere.predict.groups.composition import MAX_FURTHER, CopyShares
 from interfere.records import JobProfile
 
 Floats = NDArray[np.float64]
-MAX_COPIES = MAX_FURTHER + 1  # further jobs of which copies were measured; more count as many
+MAX_COPIES = MAX_FURTHER + 1  # most further copies in any measurement; a larger number counts as this one
 
 
 @cache
 def smaller_slices(device_type: str) -> tuple[tuple[str, float], ...]:
-    """(device type, its share of the compute) of every smaller slice of the same GPU; none where it has no slices."""
+    """Return (device type, compute share) of every smaller slice of the same GPU; empty if there is none."""
     return slices_within(device_type)
 
 
 def slowdowns_in_shares(profile: JobProfile, profile_on: Callable[[str], JobProfile | None]) -> Floats:
-    """float64[1 + MAX_COPIES]: step time in 1 / (c + 1) of the device ÷ that on it, by c; NaN where unknown.
+    """Return float64[1 + MAX_COPIES]: step time in 1 / (c + 1) of the device ÷ on the whole, by c; NaN if unknown.
 
     `profile_on`: the profile of the same workload on another device type, or None. Nondecreasing in c, and at least 1.
     """
@@ -49,7 +49,7 @@ def slowdowns_in_shares(profile: JobProfile, profile_on: Callable[[str], JobProf
 def copy_shares(
     groups: Sequence[Sequence[JobProfile | None]], profile_on: Callable[[str, str], JobProfile | None]
 ) -> CopyShares | None:
-    """Of each group, victim first, what is known beside copies; None where nothing is, as on most devices.
+    """Return each victim's known slowdowns beside copies; None if none is known. A group lists its victim first.
 
     `profile_on`: (workload, device type) -> profile, or None.
     """

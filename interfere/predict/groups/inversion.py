@@ -1,8 +1,8 @@
-"""What the slowdown of a job beside several others says of its slowdowns beside each of them.
+"""Infers the slowdowns of a job's pairs from its observed slowdown beside several neighbours.
 
-One window cannot tell the neighbours apart. All of its pairs are taken to be off by one factor, that with which their
-composition gives the observed slowdown, and each pair answers for it by its share of the predicted excess.
-Law 1: the order of the neighbours does not matter. Law 2: the composed slowdown moves toward the observed one.
+One window cannot tell the neighbours apart. So all pairs are assumed to be wrong by one common factor, with which their
+composition equals the observed slowdown; the error is attributed to each pair by its share of the predicted excess.
+Law 1: the order of the neighbours does not matter. Law 2: the composed slowdown moves toward the observed slowdown.
 """
 
 import math
@@ -15,11 +15,11 @@ from interfere.predict.groups.composition import CopyShares, GroupComposition, c
 
 Floats = NDArray[np.float64]
 BISECTIONS = 40
-MIN_EXCESS = 0.01  # that a neighbour without a predicted effect answers for: a measured pair repeats within 1 to 2 %
+MIN_EXCESS = 0.01  # least excess of a neighbour without a predicted effect: a measured pair repeats within 1 to 2 %
 
 
 def excess_shares(slowdowns: Sequence[float]) -> Floats:
-    """float64[m]: share of each neighbour in the predicted excess; they add up to 1."""
+    """Return float64[m]: the share of each neighbour in the predicted excess; the shares add up to 1."""
     excess = pair_excess(slowdowns) + MIN_EXCESS
     return np.asarray(excess / excess.sum())
 
@@ -27,9 +27,9 @@ def excess_shares(slowdowns: Sequence[float]) -> Floats:
 def common_log_error(
     slowdowns: Sequence[float], observed: float, composition: GroupComposition, copies: CopyShares | None = None
 ) -> float:
-    """The logarithm of the factor by which the slowdowns of all pairs are off.
+    """Return the logarithm of the common factor observed ÷ predicted of the slowdowns of all pairs.
 
-    A group is never faster than its job alone: an observed slowdown below 1 says that no pair slows it down.
+    A job in a group is never faster than alone: an observed slowdown below 1 means that no neighbour slows it down.
     """
 
     def composed(log_factor: float) -> float:

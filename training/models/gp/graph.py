@@ -17,7 +17,7 @@ class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the che
         self.register_buffer("squared_norm", (self.points * self.points).sum(1))
 
     def kernel(self, jobs: Tensor) -> Tensor:
-        """Kernel of each job against the training jobs: float64[n, m] of float32[n, F]."""
+        """Return the kernel of jobs float32[n, F] with the training jobs, float64[n, m]."""
         scaled = (jobs[:, self.columns].double() - self.centre) * self.scale
         scaled = torch.where(scaled.isnan(), torch.zeros_like(scaled), scaled)
         coordinates = torch.minimum(torch.maximum(scaled, -self.reach), self.reach)
@@ -26,12 +26,12 @@ class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the che
         return torch.exp(-0.5 * distance.clamp(min=0.0))
 
     def familiarity(self, kernel: Tensor) -> Tensor:
-        """1 - novelty of each job: float64[n] in [0, 1] of its kernel row, float64[n, m]."""
+        """Return 1 - novelty of each job, float64[n] in [0, 1], from its kernel row, float64[n, m]."""
         return ((kernel @ self.inverse) * kernel).sum(1).clamp(0.0, 1.0)
 
 
 class GpGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
-    """The arrays of the posterior and the outputs of both graphs; `weighted` for the graph of the ensemble's member."""
+    """The arrays of the posterior and the outputs of both graphs; `weighted` marks a member of the ensemble."""
 
     def __init__(self, posterior: GpPosterior, *, weighted: bool = False) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class GpGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
             self.register_buffer(name, torch.from_numpy(getattr(posterior, name)))
 
     def outputs(self, familiarity: Tensor, *log_slowdowns: Tensor) -> tuple[Tensor, ...]:
-        """Return the log slowdowns as float32; weighted, the weight times each of them, and the weight of the trees."""
+        """Return float32 log slowdowns; if `weighted`, multiplied by the weight, and then the weight of the trees."""
         log_slowdowns = tuple(log_slowdown.float() for log_slowdown in log_slowdowns)
         if not self.weighted:
             return log_slowdowns
@@ -55,7 +55,7 @@ class GpPairGraph(GpGraph):
     """`pair.onnx` of the Gaussian process, or of its term in the ensemble's weighted sum."""
 
     def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> tuple[Tensor, ...]:
-        """Return log_slowdown float32[p]; weighted, weight · log_slowdown and 1 - weight."""
+        """Return log_slowdown float32[p]; if `weighted`, weight · log_slowdown and 1 - weight."""
         victims, neighbours = pairs[:, : self.job_columns], pairs[:, self.job_columns : 2 * self.job_columns]
         victim_kernel, neighbour_kernel = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
         interactions = ((victim_kernel @ self.both) * neighbour_kernel).sum(1)
@@ -73,7 +73,7 @@ class GpMatrixGraph(GpGraph):
     def forward(
         self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return log_victim and log_neighbour, float32[v, n] each; weighted, weight · each of them and 1 - weight."""
+        """Return log_victim and log_neighbour, float32[v, n]; if `weighted`, both times the weight, and 1 - weight."""
         rows, columns = self.main.kernel(victims), self.main.kernel(neighbours)
         row_interactions, column_interactions = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
         level = self.level[domain]

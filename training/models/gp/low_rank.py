@@ -5,8 +5,8 @@ With r the residual of victim i beside neighbour j, each numbered by identity an
     r ≈ own[i] + harm[j] + u[i] · w[j]
 
 fitted by alternating ridge regressions (Koren, Bell and Volinsky 2009, "Matrix factorization techniques for recommender
-systems", IEEE Computer 42 (8)). Rank and shrinkage have the least error on a tenth of the rows, of which nothing was
-fitted; no correction is one of the choices.
+systems", IEEE Computer 42 (8)). Rank and shrinkage minimise the error on a held-out tenth of the rows; no correction is
+one of the choices.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ START_SPREAD = 0.3  # standard deviation of the first factors, in those of the r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualRows(RowColumns):
-    """Rows with the residuals that the Gaussian process leaves."""
+    """Rows with their residuals under the Gaussian process."""
 
     victim: Ints  # int64[p]
     neighbour: Ints  # int64[p]

@@ -10,8 +10,8 @@ With M and P kernels over encoded jobs (two weightings of the columns), i beside
 
 Amplitudes and column weights maximise the marginal likelihood of a sample of rows (Rasmussen & Williams, Gaussian
 Processes for Machine Learning, ch. 5); the posterior mean itself is exact, in float64, also in the exported graphs.
-Where there are more rows than the posterior takes, it is that of a random sample, and `low_rank` corrects it by the
-other rows.
+If the dataset has more than `max_rows` rows, the posterior is fitted on a random sample, and `low_rank` corrects the
+posterior mean with the remaining rows.
 """
 
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ INITIAL_AMPLITUDES = {
 }
 DIAGONAL_JITTER = 1e-6  # keeps the covariance regular where two rows have equal features and identities
 # Strength of a prior that draws the logarithms of a kernel's column weights to their mean. Without it the likelihood of
-# a few families keeps few columns, and a new family is judged by those alone.
+# a few families keeps few columns, and predictions for a new family depend on these columns alone.
 COLUMN_WEIGHT_TIE = 0.15
 
 
@@ -57,30 +57,30 @@ class FittedGp:
 
     @property
     def space(self) -> JobSpace:
-        """The space of the known jobs, by which novelty is measured: that of the interaction kernel."""
+        """Return the job space in which novelty is measured: the space of the interaction kernel."""
         return self.posterior.interaction_space
 
     def novelty(self, rows: PairRows) -> Floats:
-        """Novelty of each pair, float64[p] in [0, 1]."""
+        """Return the novelty of each pair, float64[p] in [0, 1]."""
         return self.posterior.novelty(rows)
 
     def predict(self, rows: PairRows) -> Floats:
-        """Predicted log slowdowns, float64[p]."""
+        """Return predicted log slowdowns, float64[p]."""
         return self.posterior.predict(rows)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
-        """No rows: a Gaussian process is continuous."""
+        """Return no rows, because a Gaussian process is continuous."""
         return rows.take(np.zeros(0, dtype=np.int64))
 
     def to_onnx(self) -> bytes:
-        """`pair.onnx`."""
+        """Return the serialised `pair.onnx`."""
         from interfere.training.models.gp.graph import GpPairGraph
         from interfere.training.models.torch_export import pair_module_to_onnx
 
         return pair_module_to_onnx(GpPairGraph(self.posterior), self.posterior.pair_columns, ["log_slowdown"])
 
     def to_matrix_onnx(self) -> bytes:
-        """`matrix.onnx`."""
+        """Return the serialised `matrix.onnx`."""
         from interfere.training.models.gp.graph import GpMatrixGraph
         from interfere.training.models.torch_export import matrix_module_to_onnx
 
@@ -89,7 +89,7 @@ class FittedGp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpModel:
-    """Settings of the search for amplitudes and column weights (Adam), and of the solve."""
+    """Settings of the hyperparameter search (Adam) and of the posterior."""
 
     steps: int = 40
     learning_rate: float = 0.15
@@ -98,7 +98,7 @@ class GpModel:
     name: ClassVar[str] = "gp"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedGp:
-        """Fit on at most `max_rows` rows; of a larger dataset on a random sample, which the other rows correct."""
+        """Fit on at most `max_rows` randomly sampled rows; the remaining rows fit a low-rank correction."""
         # 1. Standardise the target and the distinct jobs of the rows.
         rng = np.random.default_rng([seed, 23])
         kept_index = _sample_indices(len(dataset), self.max_rows, rng)
@@ -121,12 +121,12 @@ class GpModel:
         hyperparameters = self._search(rows.take(_sample_indices(len(kept), self.sample, rng)))
         # 3. Solve for the posterior mean on all rows.
         posterior = _posterior(rows, hyperparameters, space, mu=mu, sd=sd, dataset=dataset)
-        # 4. Let the other rows correct what it says of their workloads.
+        # 4. Correct the effects of workloads with the remaining rows.
         others = dataset.take(np.setdiff1d(np.arange(len(dataset)), kept_index))
         return FittedGp(name=self.name, posterior=_corrected(posterior, others, rng) if len(others) else posterior)
 
     def _search(self, rows: "_TrainingRows") -> "_Hyperparameters":
-        """The most likely amplitudes and column weights. One thread: the same sums in the same order."""
+        """Return the most likely amplitudes and column weights; one thread keeps the order of all sums."""
         import torch
 
         threads = torch.get_num_threads()
@@ -168,7 +168,7 @@ class GpModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TrainingRows:
-    """Training rows as the covariance reads them. `r` rows, `m` distinct encoded jobs."""
+    """Training rows in the form that the covariance reads: `r` rows of `m` distinct encoded jobs."""
 
     points: Floats  # float64[m, C]: standardised jobs
     victim_job: Ints  # int64[r]: index into the points
@@ -188,11 +188,11 @@ class _TrainingRows:
 class _Hyperparameters:
     amplitude: dict[str, float]
     main_weights: Floats  # float64[C]: column weights of M, 1 ÷ (length scale)²
-    interaction_weights: Floats  # float64[C]: of P
+    interaction_weights: Floats  # float64[C]: column weights of P
 
 
 def standardised_space(jobs: NDArray[np.float32]) -> JobSpace:
-    """The varying columns of float32[m, F], standardised over the given jobs; one constant column where none varies."""
+    """Return the job space of the varying columns of float32[m, F], standardised; a constant column if none varies."""
     centre, spread = centre_and_spread(jobs)
     varying = np.flatnonzero(spread > MIN_SPREAD)
     columns = varying if len(varying) else np.zeros(1, dtype=np.int64)
@@ -208,7 +208,7 @@ def standardised_space(jobs: NDArray[np.float32]) -> JobSpace:
 
 
 def weighted_space(space: JobSpace, weight: Floats) -> JobSpace:
-    """The space with each column scaled by the square root of its weight, `weight` float64[C]."""
+    """Return the space with each column scaled by the square root of its `weight` float64[C]."""
     root = np.sqrt(weight)
     points = space.points * root
     inverse = np.asarray(np.linalg.inv(gaussian(points, points) + JITTER * np.eye(len(points))), dtype=np.float64)
@@ -216,12 +216,12 @@ def weighted_space(space: JobSpace, weight: Floats) -> JobSpace:
 
 
 def _sample_indices(count: int, size: int, rng: np.random.Generator) -> Ints:
-    """Ascending indices below `count`: a random sample of `size`, or all of them."""
+    """Return ascending indices below `count`: a random sample of `size`, or all indices if there are fewer."""
     return np.sort(rng.choice(count, size, replace=False)) if count > size else np.arange(count)
 
 
 def _distinct_jobs(dataset: Dataset) -> tuple[NDArray[np.float32], Ints, Ints]:
-    """(distinct encoded jobs float32[m, F], index of each row's victim among them, of its neighbour)."""
+    """Return the distinct encoded jobs float32[m, F] and, for each row, the indices of its victim and neighbour."""
     width = len(dataset.job_columns)
     jobs = np.concatenate([dataset.rows.pairs[:, :width], dataset.rows.pairs[:, width : 2 * width]])
     distinct, index = np.unique(jobs.view(np.uint32), axis=0, return_inverse=True)  # by bits: NaN equals NaN
@@ -230,7 +230,7 @@ def _distinct_jobs(dataset: Dataset) -> tuple[NDArray[np.float32], Ints, Ints]:
 
 
 def _torch_kernel(points: Any, weight: Any) -> Any:
-    """The kernel of `weighted_space` over points, in torch."""
+    """Return the torch kernel of the points in the space of `weighted_space`."""
     import torch
 
     scaled = points * weight.sqrt()
@@ -239,7 +239,7 @@ def _torch_kernel(points: Any, weight: Any) -> Any:
 
 
 def _covariance(rows: _TrainingRows, amplitude: Any, main_kernel: Any, interaction_kernel: Any) -> Any:
-    """float64[r, r] without row noise; numpy arrays or torch tensors, as the kernels over points are."""
+    """Return the covariance float64[r, r] without row noise, of the kernels' type (numpy array or torch tensor)."""
     v, n = rows.victim_job, rows.neighbour_job
 
     def same(ids: Ints) -> Any:
@@ -265,7 +265,7 @@ def _covariance(rows: _TrainingRows, amplitude: Any, main_kernel: Any, interacti
 def _posterior(
     rows: _TrainingRows, hyperparameters: _Hyperparameters, space: JobSpace, *, mu: float, sd: float, dataset: Dataset
 ) -> GpPosterior:
-    """Solve the system once and sum the solution by job, identity and domain: all that the posterior mean reads."""
+    """Return the posterior: the solution of the linear system, summed by job, identity and domain."""
     from scipy.linalg import cho_factor, cho_solve
 
     main_space = weighted_space(space, hyperparameters.main_weights)
@@ -287,7 +287,7 @@ def _posterior(
         return total
 
     def identity_effects(ids: Ints, shared: float, per_domain: float) -> Floats:
-        """float64[D + 1, N + 1]; identity 0 and domain 0 are in no row and get only what is shared."""
+        """Return effects float64[D + 1, N + 1]; identity 0 and domain 0 have no row and get only the shared effect."""
         shared_effect = shared * summed_by(ids, shape=(identities,))
         return shared_effect + per_domain * summed_by(rows.domain, ids, shape=(domains, identities))
 
@@ -308,7 +308,7 @@ def _posterior(
 
 
 def _corrected(posterior: GpPosterior, rows: Dataset, rng: np.random.Generator) -> GpPosterior:
-    """Return the posterior with a low-rank correction, fitted on rows that the posterior was not."""
+    """Return the posterior with a low-rank correction, fitted on `rows` that the posterior was not fitted on."""
     shape = posterior.own.shape
     residual_rows = ResidualRows(
         victim=rows.rows.domain * shape[1] + rows.rows.victim,

@@ -17,7 +17,7 @@ from interfere.training.dataset import PairRows
 
 Floats = NDArray[np.float64]
 
-CHUNK_ROWS = 16_384  # predicted at once: four kernel rows of 700 known jobs each take 370 MB
+CHUNK_ROWS = 16_384  # rows predicted at once: four kernel rows of 700 known jobs each take 370 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +32,18 @@ class GpPosterior:
     victim: Floats  # float64[m]
     neighbour: Floats  # float64[m]
     both: Floats  # float64[m, m]
-    own: Floats  # float64[D + 1, N + 1]: effect of a workload's identity as the victim
-    from_neighbour: Floats  # float64[D + 1, N + 1]: effect of its identity as the neighbour
+    own: Floats  # float64[D + 1, N + 1]: effect of a workload's identity as victim
+    from_neighbour: Floats  # float64[D + 1, N + 1]: effect of a workload's identity as neighbour
     u: Floats  # float64[D + 1, N + 1, R]: factors of its identity as the victim (`low_rank`); R is 0 without them
     w: Floats  # float64[D + 1, N + 1, R]: factors of its identity as the neighbour
 
     def novelty(self, rows: PairRows) -> Floats:
-        """Novelty of each pair, float64[p] in [0, 1]."""
+        """Return the novelty of each pair, float64[p] in [0, 1]."""
         victims, neighbours = self._jobs(rows)
         return pair_novelty(self.interaction_space.novelty(victims), self.interaction_space.novelty(neighbours))
 
     def predict(self, rows: PairRows) -> Floats:
-        """Return the predictions for the rows, float64[p], by chunks that bound the memory."""
+        """Return the predicted log slowdowns of the rows, float64[p], computed in chunks to bound memory."""
         starts = range(0, len(rows), CHUNK_ROWS)
         chunks = [self._predict(rows.take(np.arange(k, min(k + CHUNK_ROWS, len(rows))))) for k in starts]
         return np.concatenate([np.zeros(0), *chunks])
@@ -59,7 +59,7 @@ class GpPosterior:
         return np.asarray(self.level[rows.domain] + main_effects + interactions + identities + interplay)
 
     def _jobs(self, rows: PairRows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The job columns of victims and of neighbours, float32[p, F] each."""
+        """Return the job columns of victims and of neighbours, float32[p, F] each."""
         width = self.job_columns
         return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
 
