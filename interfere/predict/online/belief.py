@@ -1,8 +1,8 @@
-"""The belief in slowdowns: learns from one window of a pair after another. Pure: no clock, no I/O, no profiles.
+"""The posterior over slowdowns, updated by one observation window of a pair at a time; no clock, I/O or profiles.
 
-Every window is learned with a weight between 0 and 1 under heavy-tailed noise whose size is learned for its stream.
-Nothing is ever frozen: where windows agree with one another but not with the belief, a new epoch begins, of one pair,
-one job (`change_points.job`) or the whole domain (`change_points.domain`).
+Every window is learned with a weight between 0 and 1 under heavy-tailed noise, whose variance is learned per stream.
+If windows agree with one another but not with the posterior, a new epoch begins: of one pair, of one job
+(`change_points.job`) or of the whole domain (`change_points.domain`).
 
 Law: the state is the fold of its windows in their order; equal windows give equal states.
 """
@@ -33,9 +33,9 @@ from interfere.sharing_modes import SharingMode
 # A window is told to its reporter as down-weighted where it is an outlier of its stream, or its stream has seven times
 # the noise of others.
 LOW_STUDENT_WEIGHT, LOW_WEIGHT = 0.1, 0.02
-MAX_ERROR_SD = 3.0  # deviations: a window counts for no larger error
-FIRST_VOTES = (4, 8, 16)  # windows of a domain after which its noise is voted on for the first times
-REPORTER_DECAY = 0.995  # per window of the reporter: its last two hundred windows count
+MAX_ERROR_SD = 3.0  # standard deviations: larger errors of a window are clipped to this value
+FIRST_VOTES = (4, 8, 16)  # window counts of a domain at which its noise is first estimated from all streams
+REPORTER_DECAY = 0.995  # per window of the reporter: about its last two hundred windows count
 # A reporter may begin an epoch by itself when its windows usually agreed, or when it has reported this often.
 MIN_TRUST, MIN_TRUSTED_WINDOWS = 0.3, 100.0
 # A reporter that deviates from the other reporters of its jobs by more than this many times the median squared
@@ -43,19 +43,19 @@ MIN_TRUST, MIN_TRUSTED_WINDOWS = 0.3, 100.0
 USUAL_RATIO, DISTRUST = 2.0, 3.0
 MIN_COMPARED_REPORTERS = 3
 MIN_DEVIATION = 1e-6  # squared: below it, all reporters agree
-COMPARE_INTERVAL = 8  # compared windows from one count of the usual deviation to the next
-MAX_SQUARED_DEVIATION = 1.0  # of log slowdown: a lie of e tells as much as any larger one
-DISTRUSTED_FACTOR = 4.0  # of noise variance, beyond which a reporter has no say in what has changed
+COMPARE_INTERVAL = 8  # compared windows between two updates of the usual deviation
+MAX_SQUARED_DEVIATION = 1.0  # of log slowdown: larger squared deviations are clipped to this value
+DISTRUSTED_FACTOR = 4.0  # noise factor above which a reporter's windows cannot confirm a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedWindow:
-    """What one window taught."""
+    """The result of learning one window."""
 
     weight: float  # information relative to a usual window: Student's weight, times the domain's ÷ the stream's noise
     is_outlier: bool
-    error: float  # log observed - log of the corrected prediction before it
-    sd: float  # its expected standard deviation before it
+    error: float  # log observed - log of the corrected prediction before the window
+    sd: float  # expected standard deviation of `error` before the window
     epoch: str = ""  # "pair", "job" or "domain" where a new epoch began with this window
 
 
@@ -65,16 +65,16 @@ class Belief:
     def __init__(
         self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, SharingMode], bool] = lambda *_: True
     ) -> None:
-        """`knows`: whether the wrapped model was trained on a device type and mode."""
+        """Set the prior and the state to update; `knows` tells whether the model was trained on a domain."""
         self.prior, self.effects = prior, Effects(prior, state, knows)
 
     @property
     def state(self) -> BeliefState:
-        """The state that is learned into."""
+        """Return the state that learning updates."""
         return self.effects.state
 
     def domain(self, key: DomainKey) -> DomainBelief:
-        """What is believed of a domain; of a new one, the prior."""
+        """Return the posterior of a domain, or the prior for a domain without windows."""
         if domain := self.state.domains.get(key):
             return domain
         noise_var = self.prior.noise_var
@@ -85,7 +85,7 @@ class Belief:
         )
 
     def learn(self, observation: PairObservation) -> LearnedWindow:
-        """Learn one window."""
+        """Learn one window and return what was learned."""
         state, domain_key = self.state, shifts.domain_of(observation.victim)
         domain = self.domain(domain_key)
         # 1. Compare the window with what is expected.
@@ -129,10 +129,10 @@ class Belief:
         )
 
     def learn_group(self, observations: Sequence[PairObservation]) -> LearnedWindow:
-        """Learn one window of a job beside several others, from what it says of each pair.
+        """Learn one window of a job beside several others, given as one observation per pair.
 
-        Their weights add up to that of a window at most. It counts as one window of its stream and its reporter, of
-        the pair with the largest weight, which alone may begin an epoch; the others only move the effects.
+        The weights of the observations add up to at most one window. Noise, reporter and epochs are updated only by
+        the pair with the largest weight; the other pairs only update the effects.
         """
         leading, *others = sorted(observations, key=lambda each: (-each.weight, each.neighbour))
         learned = self.learn(leading)
@@ -148,7 +148,7 @@ class Belief:
     def _learn_effects(
         self, observation: PairObservation, domain: DomainBelief, expected: Expectation, noise_var: float
     ) -> DomainBelief:
-        """Move the effects by one window under Student's noise of this variance; the domain's belief after it."""
+        """Update the effects by one window with Student's noise of this variance; return the domain's posterior."""
         error = observation.log_observed - observation.log_predicted - expected.mean
         total_var = expected.variance + noise_var
         student = student_weight(error, total_var)
@@ -171,7 +171,7 @@ class Belief:
         prediction_var: float,
         noise_var: float,
     ) -> LevelTest | None:
-        """The test of the job that found a new level with this window; None for most windows."""
+        """Return the change-point test of the job if this window makes it find a new level, else None."""
         state, reporter = self.state, observation.reporter
         shift_mean, _ = shifts.expected_shift(state, observation, domain)
         history = state.histories.get(observation.victim, JobHistory())
@@ -187,14 +187,14 @@ class Belief:
         return test
 
     def _may_begin_epoch(self, reporter: str) -> bool:
-        """Whether the windows of a reporter may begin an epoch of a job."""
+        """Return whether the windows of a reporter may begin an epoch of a job."""
         record = self.state.reporters.get(reporter)
         if len(self.state.reporters) <= 1 or record is None:
             return record is not None or not self.state.reporters
         return record.trust >= MIN_TRUST or record.window_count >= MIN_TRUSTED_WINDOWS
 
     def _begin_epoch(self, observation: PairObservation, domain: DomainBelief, test: LevelTest, error: float) -> None:
-        """Move the job, or the pair where all windows were of one, to its new level, never past this window."""
+        """Move the job (or the pair, if all windows were of one pair) to its new level, but never past this window."""
         change = math.copysign(min(abs(test.mean), abs(error)), error)
         if test.several_neighbours:
             shifts.begin_job_epoch(self.state, observation.victim, domain, change, test.variance)
@@ -212,7 +212,7 @@ class Belief:
         )
 
     def _compare_reporter(self, reporter: str, deviation: float) -> None:
-        """Learn how far a window lies from what other reporters say of the same job; NaN where there are none."""
+        """Record the deviation of a window from other reporters of the same job; NaN if there are no others."""
         if math.isnan(deviation):
             return
         record = self.state.reporters.get(reporter, ReporterRecord())
@@ -230,7 +230,7 @@ class Belief:
     def _noise_factor(self, reporter: str) -> float:
         """Return how many times the usual noise variance the windows of a reporter count as having, at least 1.
 
-        1 where fewer than three reporters can be compared: of two that disagree, nobody can tell which is wrong.
+        1 if fewer than three reporters can be compared: with two reporters, the wrong one cannot be identified.
         """
         own, usual = (
             self.state.reporters.get(reporter, ReporterRecord()).mean_square_deviation,
@@ -241,7 +241,7 @@ class Belief:
         return float(max(1.0, own / (USUAL_RATIO * max(usual, MIN_DEVIATION))) ** DISTRUST)
 
     def _vote_on_noise(self, key: DomainKey, domain: DomainBelief) -> DomainBelief:
-        """The domain with its noise voted on anew, when that is due."""
+        """Return the domain, with its noise variance estimated again when an update is due."""
         interval = max(VOTE_INTERVAL, len(self.state.streams) // 4)
         if domain.window_count % interval and domain.window_count not in FIRST_VOTES:
             return domain

@@ -1,7 +1,7 @@
 """The state of the online belief: immutable values in dictionaries that are copied, never changed while they are read.
 
 Law: every value is replaced, never changed in place, so a shallow copy of the dictionaries is a snapshot that readers
-use without a lock, and to go back to a snapshot undoes everything learned since.
+use without a lock, and restoring a snapshot undoes everything learned since.
 """
 
 import math
@@ -18,7 +18,7 @@ from interfere.records import NAN, Progress
 from interfere.sharing_modes import SharingMode
 
 DomainKey = tuple[str, SharingMode]  # device type, mode
-MIN_COMPARED = 6.0  # windows of a reporter that are compared with what others say before it is judged
+MIN_COMPARED = 6.0  # least number of windows compared with other reporters before a reporter's deviation is used
 USUAL_PAIR_VAR = 0.1**2  # of a pair's log observed - log predicted, where a correction is told without its jobs
 
 
@@ -33,67 +33,67 @@ class Posterior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairObservation:
-    """One window of a pair, or what a window of a group says of one: its predicted and its observed log slowdown."""
+    """Predicted and observed log slowdown of a pair in one window; derived for each pair in a window of a group."""
 
     victim: WorkloadKey
     neighbour: WorkloadKey
     log_predicted: float  # by the wrapped model or by the measured table, before any correction
     log_observed: float
-    measured: bool = False  # the prediction is a measurement of this pair: the model's errors do not matter to it
+    measured: bool = False  # True: the prediction is a measurement of this pair, which has no model error
     reporter: str = ""
     families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
-    weight: float = 1.0  # that an operator gave the reporter, in (0, 1], times the pair's share of a group's window
-    composition_var: float = 0.0  # of the error of composing a group from its pairs
+    weight: float = 1.0  # the operator's weight of the reporter, in (0, 1], times the pair's share of a group's window
+    composition_var: float = 0.0  # variance of the error of composing a group from its pairs
     coordinates: tuple[Coordinates, Coordinates] = ((), ())  # of victim and neighbour, on an unseen device type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """How one window moves every posterior that it concerns."""
+    """The error and weight of one window, from which every affected posterior is updated."""
 
     error: float  # log observed - log expected
-    variance: float  # of the error before the window, its noise included
+    variance: float  # predictive variance of the error, including the window's noise
     weight: float  # of the window, between 0 and 1
-    forgetting: float  # share of a usual window's forgetting: noise does not outdate what is known
+    forgetting: float  # fraction of the usual forgetting per window: a noisy window causes less forgetting
     share: float = 1.0  # the covariance of a term with the window, divided by the term's variance
 
     @property
     def gain(self) -> float:
-        """By which a term of variance v moves, divided by v."""
+        """Return the change of the mean of a term of variance v, divided by v."""
         return self.share * self.weight * self.error / self.variance
 
     @property
     def shrink(self) -> float:
-        """By which the variance v of a term shrinks, divided by v²."""
+        """Return the decrease of the variance v of a term, divided by v²."""
         return self.share**2 * self.weight / self.variance
 
 
 class PairEvidence(NamedTuple):
-    """What the windows of one ordered pair tell of its own error, beyond the effects of its two jobs.
+    """Evidence from the windows of one ordered pair on its own error, beyond the effects of its two jobs.
 
     The evidence is a normal likelihood of the pair's log observed - log predicted - shift, in information form.
     """
 
-    information: float  # 1 ÷ its variance
-    weighted_mean: float  # information × its mean
-    shift_var: float  # variance of the pair's shift after its newest window: what exceeds it came later
+    information: float  # 1 ÷ variance of the likelihood
+    weighted_mean: float  # information × mean of the likelihood
+    shift_var: float  # variance of the pair's shift after its newest window; any excess was added later
     extra_var: float  # variance of the pair's level beyond that of all its effects, since its level changed
     epoch: int  # of its domain, after its newest window
 
     @property
     def mean(self) -> float:
-        """The pair's log observed - log predicted as its own windows tell it, shrunk as far as they are few."""
+        """Return the estimate of the pair's log observed - log predicted from its own windows, shrunk if few."""
         return self.weighted_mean * self.variance
 
     @property
     def variance(self) -> float:
-        """The variance of `mean`."""
+        """Return the variance of `mean`."""
         return 1.0 / (self.information + 1.0 / USUAL_PAIR_VAR)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelShift:
-    """Normal belief in a constant shift of log slowdown since the measurements and the model were made."""
+    """Normal posterior of a constant shift of log slowdown since the measurements and the model were made."""
 
     mean: float
     variance: float
@@ -102,7 +102,7 @@ class LevelShift:
 
 @dataclass(frozen=True, slots=True)
 class RecentWindow:
-    """One window of a domain as the test for a change of the software stack reads it."""
+    """One window of a domain in the form that the test for a change of the software stack reads."""
 
     observation: PairObservation
     error: float  # log observed - log predicted at its arrival
@@ -111,10 +111,10 @@ class RecentWindow:
 
 @dataclass(frozen=True, slots=True)
 class DomainBelief:
-    """What is believed of a whole device type and mode: its noise, and what changed for all of its jobs at once."""
+    """The posterior of a device type and mode: its noise, and the shift common to all of its jobs."""
 
     noise_var: float  # of the log slowdown of one window; the median of all streams
-    usual_noise_var: float  # the same, when the software stack was last found unchanged
+    usual_noise_var: float  # `noise_var` at the last test that found the software stack unchanged
     is_unseen: bool = False  # the model never saw this device type and mode
     epoch: int = 0  # number of changes of the software stack that were found
     mean: tuple[float, float] = (0.0, 0.0)  # constant, and factor of the predicted log slowdown
@@ -123,33 +123,33 @@ class DomainBelief:
     pair_count: int = 0  # ordered pairs with windows
     next_test: int = 0  # window count at which the next test for a change is due
     test_interval: int = 8
-    is_suspect: bool = False  # did the last test find a change? The next one has to confirm it
+    is_suspect: bool = False  # True: the last test found a change, which the next test must confirm
     recent: tuple[RecentWindow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReporterRecord:
-    """How well the windows of one reporter agreed with what was believed; both sums decay."""
+    """Agreement of one reporter's windows with the predictions and with other reporters; the sums decay."""
 
     weight_sum: float = 0.0
     window_count: float = 0.0
-    deviation_sum: float = 0.0  # of squared deviations from what other reporters say of the same jobs, bounded
-    compared_count: float = 0.0  # windows of jobs that other reporters see too
+    deviation_sum: float = 0.0  # bounded squared deviations from other reporters of the same jobs
+    compared_count: float = 0.0  # windows of jobs on which other reporters reported too
 
     @property
     def mean_square_deviation(self) -> float:
-        """Mean squared deviation from the other reporters of its jobs; NaN where too few windows could be compared."""
+        """Return the mean squared deviation from other reporters of its jobs; NaN with too few compared windows."""
         return self.deviation_sum / self.compared_count if self.compared_count >= MIN_COMPARED else math.nan
 
     @property
     def trust(self) -> float:
-        """Mean weight of the reporter's windows, between 0 and 1; 1 without any."""
+        """Return the mean weight of the reporter's windows, between 0 and 1; 1 without windows."""
         return self.weight_sum / self.window_count if self.window_count else 1.0
 
 
 @dataclass(slots=True)
 class BeliefState:
-    """Everything that was learned. `copy` makes a snapshot."""
+    """Everything that was learned from windows; `copy` returns a snapshot."""
 
     as_victim: dict[WorkloadKey, Posterior] = field(default_factory=dict)
     as_neighbour: dict[WorkloadKey, Posterior] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class BeliefState:
     streams: dict[StreamKey, StreamNoise] = field(default_factory=dict)
     histories: dict[WorkloadKey, JobHistory] = field(default_factory=dict)
     reporters: dict[str, ReporterRecord] = field(default_factory=dict)
-    reporter_weights: dict[str, float] = field(default_factory=dict)  # that operators gave; 1 for all others
+    reporter_weights: dict[str, float] = field(default_factory=dict)  # weights set by operators; 1 otherwise
     unprofiled: set[WorkloadKey] = field(default_factory=set)  # jobs without facts
     with_stand_in: set[SoloKey] = field(default_factory=set)  # jobs that were learned without a profile of their own
     solo_rates: dict[SoloKey, SoloRate] = field(default_factory=dict)
@@ -175,12 +175,12 @@ class BeliefState:
     usual_deviation: float = NAN  # median over reporters of their mean squared deviations; NaN for too few
 
     def workloads(self) -> set[str]:
-        """Names of all workloads that anything was learned of, or that pending windows are about."""
+        """Return the names of all workloads with learned values or pending windows."""
         names = {key[0] for key in (*self.own_shift, *self.harm_shift, *self.pending, *self.solo_rates)}
         return names | {name for windows in self.pending.values() for window in windows for name in window.company}
 
     def copy(self) -> Self:
-        """A snapshot: later changes of either state do not reach the other."""
+        """Return a snapshot; later changes of either state do not affect the other."""
         copied = copy(self)
         for each in fields(self):
             value = getattr(self, each.name)

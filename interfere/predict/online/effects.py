@@ -10,12 +10,12 @@ per-player update of TrueSkill), so an update costs O(d²) and nothing grows but
     pair's level += w p r / S,   p -= w p² / S
     as_victim += w (p / V) Pφ r / S,   P -= w (p / V)² Pφ φᵀP / S,      and likewise for the other effects
 
-A pair's own windows tell its level much better than that of its jobs: what they leave uncertain, p, is small, while its
-effects keep errors that cancel one another. So the interval of an observed pair narrows with its windows, and the
-hundredth window of one pair teaches nothing more about its jobs.
+A pair's own windows determine the pair's level much better than the effects of its jobs: the variance p becomes small,
+while errors of the effects may cancel one another. So the interval of an observed pair narrows with its windows, and
+the hundredth window of one pair adds almost nothing about its jobs.
 
-The model's errors, `as_victim` and `as_neighbour`, do not matter to a measured pair; shifts matter to every pair. On a
-device type that the model never saw, its error has one more term, of both jobs' facts (`unseen_device`).
+The model's errors, `as_victim` and `as_neighbour`, do not affect a measured pair; shifts affect every pair. On a device
+type without training data, the error has one more term, a function of both jobs' facts (`unseen_device`).
 Forgetting: every update moves a variance back to the prior's by the share `FORGETTING`, so evidence older than some
 hundred windows fades. Law: the observed pair's prediction moves toward the observation and never past it.
 """
@@ -51,7 +51,7 @@ NO_PAIRS: dict[str, PairEvidence] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What the belief expects of a window's error: its mean, and its variance without the window's noise."""
+    """The predicted error of a window: its mean, and its variance without the window's noise."""
 
     mean: float
     variance: float
@@ -59,9 +59,9 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBelief:
-    """The belief in the log observed - log predicted of one ordered pair, from its effects and from its own windows."""
+    """Posterior of the log observed - log predicted of one ordered pair, from effects and from its own windows."""
 
-    error_mean: float  # of the model's error, by the effects of both jobs
+    error_mean: float  # mean of the model's error, by the effects of both jobs
     shift_mean: float
     shift_var: float
     effects_var: float  # of the sum of all effects, that of the pair included: V
@@ -70,11 +70,11 @@ class PairBelief:
 
     @property
     def share(self) -> float:
-        """The share p / V of the effects' variance that the pair's own windows leave, at most 1."""
+        """Return p / V, the share of the effects' variance that remains after the pair's own windows; at most 1."""
         return min(self.variance / self.effects_var, 1.0)
 
     def evidence(self, mean: float, variance: float, epoch: int) -> PairEvidence:
-        """Return the evidence of own windows with which the pair has this mean and this variance."""
+        """Return the evidence of own windows that gives the pair this posterior mean and variance."""
         information = max(1.0 / variance - 1.0 / self.effects_var, 0.0)
         weighted_mean = (mean - self.shift_mean - self.error_mean) / self.effects_var + information * (
             mean - self.shift_mean
@@ -88,7 +88,7 @@ class Effects:
     def __init__(
         self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, SharingMode], bool] = lambda *_: True
     ) -> None:
-        """`knows`: whether the wrapped model was trained on a device type and mode."""
+        """Set the prior and the state to update; `knows` tells whether the model was trained on a domain."""
         self.prior, self.state = prior, state
         self._knows, self._known_domains = knows, dict[DomainKey, bool]()
         self.unprofiled_var = {role: prior.unprofiled_var(role) for role in ("victim", "neighbour")}
@@ -100,12 +100,12 @@ class Effects:
     # --- one window -------------------------------------------------------------------------------------------------
 
     def expected(self, observation: PairObservation, domain: DomainBelief | None) -> Expectation:
-        """The expectation of a window's error. Adds no posterior: a question changes nothing."""
+        """Return the expectation of a window's error, without changing the state."""
         belief = self.of_pair(observation, domain)
         return Expectation(mean=belief.mean, variance=belief.variance + observation.composition_var)
 
     def of_pair(self, observation: PairObservation, domain: DomainBelief | None) -> PairBelief:
-        """The belief in the pair of a window."""
+        """Return the posterior of the pair of a window."""
         scale = self.prior.variance_scale_of(observation.log_predicted)
         # 1. The effects: of both jobs, of the device type where the model never saw it, and the shifts.
         error_mean, error_var = 0.0, self.pair_prior_var(domain, measured=observation.measured) * scale
@@ -136,12 +136,12 @@ class Effects:
         )
 
     def of_unseen_device(self, observation: PairObservation) -> DeviceBelief:
-        """What is believed of the device type of a window, which the model never saw."""
+        """Return the posterior of a window's device type, on which the model was not trained."""
         stored = self.state.unseen_devices.get(shifts.domain_of(observation.victim))
         return stored or unseen_device.unobserved(len(observation.coordinates[0]))
 
     def learn(self, observation: PairObservation, domain: DomainBelief, update: Update) -> DomainBelief:
-        """Update every posterior of the window's jobs and pair; the domain's belief after it."""
+        """Update every posterior of the window's jobs and pair; return the domain's posterior."""
         before = self.of_pair(observation, domain)
         of_effects = replace(update, share=before.share)
         # 1. The model's errors.
@@ -168,10 +168,10 @@ class Effects:
     def begin_pair_epoch(
         self, observation: PairObservation, domain: DomainBelief, change: float, variance: float
     ) -> None:
-        """Move the level of a window's pair by `change`, and make it uncertain by at least this variance.
+        """Move the level of a window's pair by `change`, and raise its variance to at least `variance`.
 
-        The model's errors on its two jobs learn the change too, as one window that tells it with this variance. A pair
-        whose windows had told its former level told both: then the jobs learn the mean of the two, by their precision.
+        The model's errors on its two jobs are updated too, as by one window with this change and variance. If earlier
+        windows had determined a former level, the jobs learn the precision-weighted mean of both levels.
         """
         belief = self.of_pair(observation, domain)
         self._learn_model_errors(
@@ -189,10 +189,10 @@ class Effects:
         self._keep_evidence(observation, belief.evidence(belief.mean + change, variance, domain.epoch))
 
     def _share_of_new_level(self, observation: PairObservation, domain: DomainBelief, variance: float) -> float:
-        """Return the weight of a pair's new level, of this variance, beside the level that its earlier windows told.
+        """Return the weight of a pair's new level, of this variance, relative to its former level.
 
-        Each level counts by its precision as a sign of the jobs' errors: 1 / (variance between pairs + its own). The
-        level that holds no longer counts `FORMER_LEVEL_WEIGHT` of that.
+        The weight of a level is its precision as an observation of the jobs' errors: 1 / (variance between pairs +
+        variance of the level). The precision of the former level is multiplied by `FORMER_LEVEL_WEIGHT`.
         """
         own = self.state.pairs.get(observation.victim, NO_PAIRS).get(observation.neighbour[0])
         if own is None or own.information <= 0.0:
@@ -203,7 +203,7 @@ class Effects:
         return new / (FORMER_LEVEL_WEIGHT * former + new)
 
     def _learn_model_errors(self, observation: PairObservation, update: Update) -> None:
-        """Update the model's errors on the two jobs of a window; those do not matter to a measured pair."""
+        """Update the model's errors on the two jobs of a window, unless the pair is a measured one."""
         if observation.measured:
             return
         self.state.as_victim[observation.victim], self.state.as_neighbour[observation.neighbour] = (
@@ -214,7 +214,7 @@ class Effects:
         )
 
     def _keep_evidence(self, observation: PairObservation, evidence: PairEvidence) -> bool:
-        """Replace the evidence of a window's pair; returns whether the pair had none before."""
+        """Replace the evidence of a window's pair and return whether the pair had no evidence before."""
         of_victim = self.state.pairs.get(observation.victim, NO_PAIRS)
         neighbour = observation.neighbour[0]
         self.state.pairs[observation.victim] = of_victim | {neighbour: evidence}
@@ -222,12 +222,12 @@ class Effects:
         return neighbour not in of_victim
 
     def pair_prior_var(self, domain: DomainBelief | None, *, measured: bool) -> float:
-        """Variance of a pair's effect before any window of it, at variance scale 1."""
+        """Return the prior variance of a pair's effect, at variance scale 1."""
         variance = MEASURED_PAIR_VAR if measured else self.prior.pair_var
         return variance + (shifts.EPOCH_PAIR_VAR if domain and (domain.epoch or domain.is_unseen) else 0.0)
 
     def _model_errors(self, observation: PairObservation) -> list[tuple[Posterior | None, Floats, Floats]]:
-        """(posterior or None, covariance, features) of the victim and of the neighbour."""
+        """Return (posterior or None, covariance, features) of the victim and of the neighbour."""
         head = [1.0, observation.log_predicted - self.prior.centre]
         found = []
         for posteriors, key, role, partner in (
@@ -246,7 +246,7 @@ class Effects:
         )
 
     def prior_covariance(self, key: WorkloadKey, role: RolePrior) -> Floats:
-        """float64[d, d]: covariance of a job's vector of model errors before any observation."""
+        """Return float64[d, d]: the prior covariance of a job's vector of model errors."""
         if key in self.state.unprofiled:
             return self._unprofiled_covariance["victim" if role is self.prior.as_victim else "neighbour"]
         if not self.knows(shifts.domain_of(key)):
@@ -254,18 +254,18 @@ class Effects:
         return role.seen if key in self.prior.signatures else role.unseen
 
     def knows(self, domain: DomainKey) -> bool:
-        """Whether the wrapped model was trained on a domain."""
+        """Return whether the wrapped model was trained on a domain."""
         if domain not in self._known_domains:
             self._known_domains[domain] = self._knows(*domain)
         return self._known_domains[domain]
 
     def was_observed(self, key: WorkloadKey) -> tuple[bool, bool]:
-        """Whether windows taught about a job as victim, and as neighbour."""
+        """Return whether a job was observed as victim, and whether it was observed as neighbour."""
         return key in self.state.own_shift, key in self.state.harm_shift
 
 
 def later_variance(evidence: PairEvidence, shift_var: float, scale: float, domain: DomainBelief | None) -> float:
-    """Variance that a pair gained since its newest window: its shift grew uncertain, or its domain changed."""
+    """Return the variance that a pair gained since its newest window by drift of its shift or a change of domain."""
     of_epoch = shifts.EPOCH_PAIR_VAR * scale if domain and evidence.epoch < domain.epoch else 0.0
     return max(shift_var - evidence.shift_var, 0.0) + of_epoch
 
@@ -277,7 +277,7 @@ def _points(observation: PairObservation) -> PairPoints:
 def _condition(
     posterior: Posterior | None, covariance: Floats, features: Floats, update: Update, *, prior: Floats
 ) -> Posterior:
-    """The posterior after one window, and after one step of forgetting."""
+    """Return the posterior after one window and one step of forgetting."""
     covariance_features = covariance @ features
     remaining = covariance - update.shrink * np.outer(covariance_features, covariance_features)
     step = covariance_features * update.gain

@@ -1,7 +1,7 @@
-"""Corrections of many pairs at once, from the belief: what is added to a prediction, and how its interval changes.
+"""Corrections of many pairs at once from the posterior: the change of each prediction and of its interval.
 
-Law: a pair of jobs that no window taught anything about keeps its prediction and its interval to the last bit, as long
-as the software stack of its domain did not change.
+Law: a pair of jobs without any window keeps its prediction and its interval to the last bit, as long as the software
+stack of its domain did not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ class Corrections:
     """Corrections of many pairs; arrays of one shape."""
 
     mean: Floats  # expected log observed - log predicted
-    sd_ratio: Floats  # by which the interval of the prediction narrows; at most 1
-    extra_var: Floats  # variance of log slowdown that the interval of the prediction does not hold
+    sd_ratio: Floats  # new ÷ old standard deviation of the prediction's own interval; at most 1
+    extra_var: Floats  # variance of log slowdown in addition to the prediction's own interval
     applies: NDArray[np.bool_]  # False where nothing was learned: the prediction stays as it is
 
 
 class PairCorrections:
-    """Reads the corrections of many pairs from a belief."""
+    """Computes the corrections of many pairs from a belief."""
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
@@ -58,9 +58,9 @@ class PairCorrections:
         measured: NDArray[np.bool_],
         coordinates: Floats,
     ) -> Corrections:
-        """The corrections of pairs of jobs by their indices in `keys`, which are of one domain.
+        """Return the corrections of pairs of jobs, given as indices into the `keys` of one domain.
 
-        `coordinates` float64[k, C] of the jobs count only where the model never saw the domain.
+        `coordinates` float64[k, C] of the jobs are used only in a domain without training data.
         """
         domain_key = shifts.domain_of(keys[0])
         domain = self._state.domains.get(domain_key)
@@ -123,7 +123,7 @@ class PairCorrections:
         )
 
     def _pair_variances(self, domain: DomainBelief | None, measured: NDArray[np.bool_]) -> Floats:
-        """Variances of pairs that no effect of their jobs explains, at variance scale 1; shaped like `measured`."""
+        """Return the pair variances not explained by effects of the jobs, at variance scale 1, as `measured`."""
         of_model, of_table = (self._effects.pair_prior_var(domain, measured=each) for each in (False, True))
         return np.where(measured, of_table, of_model)
 
@@ -182,9 +182,9 @@ class PairCorrections:
         *,
         with_variances: bool,
     ) -> Corrections:
-        """The corrections of all victims beside all neighbours of one domain; arrays are float64[v, n].
+        """Return the corrections of all victims beside all neighbours of one domain; arrays are float64[v, n].
 
-        Without variances, only `mean` and `applies` count. `coordinates`: of both sides, as in `pair_beliefs`.
+        Without variances, only `mean` and `applies` are valid. `coordinates`: of both sides, as in `pair_beliefs`.
         """
         domain_key = shifts.domain_of(victims[0])
         domain = self._state.domains.get(domain_key)
@@ -246,7 +246,7 @@ class PairCorrections:
         return corrections
 
     def _cells_with_windows(self, victims: list[WorkloadKey], neighbours: list[WorkloadKey]) -> tuple[Ints, Ints]:
-        """(rows, columns) of the pairs of which windows came."""
+        """Return the row and column indices of the pairs with own windows."""
         columns = indices_by_workload(neighbours)
         cells = [
             (i, j)
@@ -260,7 +260,7 @@ class PairCorrections:
     def _family_table(
         self, key: DomainKey, domain: DomainBelief, victims: list[str], neighbours: list[str]
     ) -> tuple[Floats, Floats]:
-        """(means, variances), float64[v, n] each, of the shifts of families; 0 where one is unknown."""
+        """Return means and variances of the family shifts, float64[v, n] each; 0 if a family is unknown."""
         rows, columns = sorted(set(victims)), sorted(set(neighbours))
         table = np.array(
             [
@@ -274,7 +274,7 @@ class PairCorrections:
     def _model_error_means(
         self, victims: list[WorkloadKey], neighbours: list[WorkloadKey], log_predicted: Floats
     ) -> Floats:
-        """float64[v, n]: expected errors of the model."""
+        """Return float64[v, n]: the expected errors of the model."""
         as_victim = self._posterior_means(self._state.as_victim, victims)
         as_neighbour = self._posterior_means(self._state.as_neighbour, neighbours)
         slope = log_predicted - self._prior.centre
@@ -287,7 +287,7 @@ class PairCorrections:
     def _model_error_variances(
         self, victims: list[WorkloadKey], neighbours: list[WorkloadKey], log_predicted: Floats
     ) -> tuple[Floats, Floats]:
-        """float64[v, n] each: variances of the model's errors before and after all observations."""
+        """Return the variances of the model's errors before and after all observations, float64[v, n] each."""
         slope = log_predicted - self._prior.centre
         before, after = np.zeros_like(slope), np.zeros_like(slope)
         rows = self._signatures(neighbours)
@@ -307,14 +307,14 @@ class PairCorrections:
     def _variances(
         self, posteriors: Mapping[WorkloadKey, Posterior], key: WorkloadKey, role: RolePrior, features: Floats
     ) -> tuple[Floats, Floats]:
-        """float64[k] each: variance of features · effect under the prior, and under the posterior."""
+        """Return the variance of features · effect under the prior and under the posterior, float64[k] each."""
         prior = self._effects.prior_covariance(key, role)
         posterior = posteriors.get(key)
         old = np.einsum("kd,de,ke->k", features, prior, features)
         return old, np.einsum("kd,de,ke->k", features, posterior.covariance, features) if posterior else old
 
     def _signatures(self, keys: list[WorkloadKey]) -> Floats:
-        """float64[k, q]: signatures of the keys."""
+        """Return float64[k, q]: the signatures of the keys."""
         return np.array([self._prior.signature(key) for key in keys]).reshape(len(keys), self._prior.width - 2)
 
     def _posterior_means(self, posteriors: Mapping[WorkloadKey, Posterior], keys: list[WorkloadKey]) -> Floats:
@@ -325,7 +325,7 @@ class PairCorrections:
 
 
 def indices_by_workload(keys: Sequence[WorkloadKey]) -> dict[str, list[int]]:
-    """Indices of the keys of each workload."""
+    """Return the indices of the keys of each workload."""
     indices: dict[str, list[int]] = {}
     for k, (workload, _, _) in enumerate(keys):
         indices.setdefault(workload, []).append(k)

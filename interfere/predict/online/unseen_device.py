@@ -1,14 +1,15 @@
-"""What the observed pairs of a device type that the model never saw tell about its other pairs: a Gaussian process.
+"""A Gaussian process of the model's errors on a device type without training data, updated by observed pairs.
 
-The model's error on such a device type, a function of both jobs, has the covariance ::
+The model's error on such a device type, a function of both jobs, has the prior covariance ::
 
     CONSTANT_VAR + FACTOR_VAR x x' + (MAIN_VAR + SLOPE_VAR x x') (K(v, v') + K(n, n')) + BOTH_VAR K(v, v') K(n, n')
 
 with x the predicted log slowdown and K(i, j) = exp(-|c_i - c_j|² / 2) of the jobs' coordinates, which are their encoded
 facts on this device type, standardised over the jobs of training. So pairs of jobs like the observed ones profit too.
 
-Only the values at the first `MAX_BASIS` different pairs are followed, and every other one is a projection on them
-(Csató & Opper 2002, "Sparse on-line Gaussian processes", Neural Computation 14): a window costs O(MAX_BASIS²).
+The posterior is stored only at the first `MAX_BASIS` different pairs (the basis); the value of any other pair is a
+projection on the basis (Csató & Opper 2002, "Sparse on-line Gaussian processes", Neural Computation 14), so a window
+costs O(MAX_BASIS²).
 """
 
 import math
@@ -22,7 +23,7 @@ from interfere.predict.online.prior import Floats
 from interfere.records import JobProfile
 from interfere.sharing_modes import SharingMode
 
-Coordinates = tuple[float, ...]  # of one job; empty where the model has none: then all jobs are alike
+Coordinates = tuple[float, ...]  # of one job; empty if the model has no job space: then all jobs count as equal
 
 JobCoordinates = Callable[[Sequence[JobProfile], str, SharingMode], Floats]
 """(jobs, device type, mode) -> float64[n, C], each column divided by the root of their number."""
@@ -36,7 +37,7 @@ MAIN_VAR, SLOPE_VAR, BOTH_VAR = 0.15**2, 0.3**2, 0.15**2
 REMAINING_SHARE = 0.1
 FACTOR_RANGE = (0.0, 1.5)  # of the log slowdown that the factor multiplies
 MAX_BASIS = 64
-MIN_NEW_VAR = 0.03**2  # of a pair given the basis, below which it adds nothing to the basis
+MIN_NEW_VAR = 0.03**2  # conditional variance of a pair given the basis; below it the pair is not added to the basis
 JITTER = 1e-6
 
 
@@ -50,33 +51,33 @@ class PairPoints:
 
     @property
     def x(self) -> Floats:
-        """float64[p]: what the factor multiplies."""
+        """Return float64[p]: the predicted log slowdown x of the covariance, clipped."""
         return np.clip(self.log_predicted, *FACTOR_RANGE)
 
     @classmethod
     def of_pair(cls, coordinates: tuple[Coordinates, Coordinates], log_predicted: float) -> "PairPoints":
-        """The inputs of one pair."""
+        """Return the inputs of one pair."""
         victim, neighbour = (np.array([each], dtype=np.float64) for each in coordinates)
         return cls(victim, neighbour, np.array([log_predicted]))
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBelief:
-    """Posterior of the process at the `m` pairs of the basis."""
+    """Posterior of the Gaussian process at the `m` pairs of the basis."""
 
     basis: PairPoints
-    inverse: Floats  # float64[m, m], of their prior covariance
+    inverse: Floats  # float64[m, m], of the prior covariance of the basis
     mean: Floats  # float64[m]
     covariance: Floats  # float64[m, m]
 
     def expected(self, points: PairPoints) -> tuple[Floats, Floats]:
-        """(mean, variance), float64[p] each, of the model's error on pairs."""
+        """Return the mean and variance of the model's error on pairs, float64[p] each."""
         projection, remaining = self._project(points)
         variance = np.einsum("pm,mk,pk->p", projection, self.covariance, projection) + remaining
         return projection @ self.mean, variance
 
     def learned(self, point: PairPoints, gain: float, shrink: float) -> "DeviceBelief":
-        """The belief after a window of one pair, of which `Update` gives gain and shrink."""
+        """Return the posterior after a window of one pair; `gain` and `shrink` are those of its `Update`."""
         projection, remaining = self._project(point)
         if remaining[0] > MIN_NEW_VAR and len(self.mean) < MAX_BASIS:
             grown = self._with_basis_pair(point, projection[0], float(remaining[0]))
@@ -84,14 +85,14 @@ class DeviceBelief:
         return self._conditioned(self.covariance @ projection[0], gain, shrink)
 
     def _project(self, points: PairPoints) -> tuple[Floats, Floats]:
-        """(weights of the basis float64[p, m], variance that it leaves float64[p])."""
+        """Return the weights of the basis, float64[p, m], and the conditional variance given the basis, float64[p]."""
         cross = _kernel(points, self.basis)
         projection = cross @ self.inverse
         prior_var = CONSTANT_VAR + 2.0 * MAIN_VAR + BOTH_VAR + (FACTOR_VAR + 2.0 * SLOPE_VAR) * points.x**2
         return projection, np.maximum(prior_var - (projection * cross).sum(axis=1), 0.0)
 
     def _with_basis_pair(self, point: PairPoints, projection: Floats, remaining: float) -> "DeviceBelief":
-        """The same belief with one more pair in its basis."""
+        """Return the same posterior with one more pair in its basis."""
         cross = self.covariance @ projection
         variance = float(projection @ cross) + remaining
         scaled = np.append(projection, -1.0) / math.sqrt(remaining + JITTER)
@@ -114,24 +115,24 @@ class DeviceBelief:
         )
 
     def _conditioned(self, cross: Floats, gain: float, shrink: float) -> "DeviceBelief":
-        """The belief after a window whose value has this covariance with the basis."""
+        """Return the posterior after a window whose value has the covariance `cross` with the basis."""
         covariance = self.covariance - shrink * np.outer(cross, cross)
         return DeviceBelief(self.basis, self.inverse, self.mean + gain * cross, covariance)
 
 
 def unobserved(width: int) -> DeviceBelief:
-    """The belief before any window, about jobs with so many coordinates."""
+    """Return the posterior before any window, with an empty basis, for jobs with `width` coordinates."""
     no_pairs = PairPoints(np.zeros((0, width)), np.zeros((0, width)), np.zeros(0))
     return DeviceBelief(no_pairs, np.zeros((0, 0)), np.zeros(0), np.zeros((0, 0)))
 
 
 def no_coordinates(jobs: Sequence[JobProfile], *_: str) -> Floats:
-    """float64[n, 0]: all jobs are alike."""
+    """Return float64[n, 0]: no coordinates, so that all jobs count as equal."""
     return np.zeros((len(jobs), 0))
 
 
 def _kernel(points: PairPoints, basis: PairPoints) -> Floats:
-    """float64[p, m]: prior covariance of pairs and basis."""
+    """Return float64[p, m]: the prior covariance of pairs and basis."""
     victims, neighbours = _alike(points.victims, basis.victims), _alike(points.neighbours, basis.neighbours)
     squares = np.outer(points.x, basis.x)
     of_one = (MAIN_VAR + SLOPE_VAR * squares) * (victims + neighbours)
@@ -139,6 +140,6 @@ def _kernel(points: PairPoints, basis: PairPoints) -> Floats:
 
 
 def _alike(one: Floats, other: Floats) -> NDArray[np.float64]:
-    """float64[p, m]: K of jobs."""
+    """Return float64[p, m]: the kernel K of two lists of jobs."""
     squared = (one * one).sum(axis=1)[:, None] + (other * other).sum(axis=1) - 2.0 * one @ other.T
     return np.asarray(np.exp(-0.5 * np.maximum(squared, 0.0)))

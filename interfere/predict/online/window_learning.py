@@ -1,8 +1,8 @@
-"""Learns from windows: of a job alone its solo rate, of a shared device the slowdowns of its pairs; tells what it did.
+"""Learns from observation windows: solo rates from windows of a job alone, slowdowns from windows of shared devices.
 
-A window of a job beside several others teaches about each of its pairs, by its share of the predicted excess
-(`interfere.predict.groups.inversion`): all of them together as much as one window of a pair. A shared window
-without a solo rate, or of a job without any facts, stays pending until one comes.
+A window of a job beside several others updates each of its pairs in proportion to the pair's share of the predicted
+excess (`interfere.predict.groups.inversion`); all pairs together count as one window of a pair. A shared window of a
+job without a solo rate or without any facts stays pending until the rate or the facts arrive.
 """
 
 import math
@@ -26,16 +26,16 @@ Z90 = 1.645  # standard deviations from the median to either end of a 90 % inter
 
 
 class LearningResult(NamedTuple):
-    """What was done with a window, why, |measured / predicted - 1| of the prediction before it, and its weight."""
+    """What was done with a window and why, its relative prediction error |measured / predicted - 1|, its weight."""
 
     result: ObservationResult
     reason: str = ""
     error_ratio: float = NAN
-    weight: float = NAN  # with which it was learned, between 0 and 1; NaN for what is no window of a pair
+    weight: float = NAN  # weight in learning, between 0 and 1; NaN for a window that is not of a pair
 
 
 class WindowLearner:
-    """Learns windows into the state of a belief. Not thread-safe."""
+    """Updates the state of a belief by windows. Not thread-safe."""
 
     def __init__(self, belief: Belief, base_predictions: BasePredictions, stand_ins: StandInProfiles) -> None:
         self._belief, self._base_predictions, self._stand_ins = belief, base_predictions, stand_ins
@@ -48,7 +48,7 @@ class WindowLearner:
         """Learn from one window.
 
         A solo window teaches the job's solo rate; a shared window without a known solo rate stays pending until then.
-        From the windows of a muted reporter nothing is learned.
+        Windows of a muted reporter are ignored.
         """
         state = self._state
         state.observation_count += 1
@@ -67,14 +67,14 @@ class WindowLearner:
         return self._learn_shared(window, resolve)
 
     def weigh_reporter(self, order: ReporterWeight) -> None:
-        """Learn from later windows of a reporter with this weight."""
+        """Set the weight of a reporter's later windows."""
         self._state.reporter_weights[order.reporter] = order.weight
 
     def _operator_weight(self, window: Progress) -> float:
         return self._state.reporter_weights.get(window.reporter, 1.0)
 
     def prefetch(self, windows: Sequence[Progress], resolve: ResolveProfile) -> None:
-        """Ask the wrapped model about all pairs of these windows at once, so that `observe` finds them in the cache."""
+        """Predict all pairs of these windows in one batch, so that `observe` finds the predictions in the cache."""
         pairs_by_domain: dict[DomainKey, dict[tuple[str, str], None]] = {}
         for window in windows:
             pairs = dict.fromkeys((window.workload, neighbour) for neighbour in window.company)
@@ -135,7 +135,7 @@ class WindowLearner:
     def _learn_group(
         self, window: Progress, log_slowdown: float, observations: Sequence[PairObservation], resolve: ResolveProfile
     ) -> LearningResult:
-        """Learn what a window in company of two or more says of each of its distinct pairs."""
+        """Learn from a window of a job beside two or more neighbours; every distinct pair is updated."""
         # 1. Compose the slowdown that is expected.
         domain = self._belief.domain((window.device_type, window.mode))
         expected = [each.log_predicted + self._belief.effects.expected(each, domain).mean for each in observations]
@@ -160,13 +160,13 @@ class WindowLearner:
                 for each, log_of_pair, share in zip(observations, expected, shares, strict=True)
             ]
         )
-        # 3. Tell the error of the group.
+        # 3. Return the error of the group.
         error = log_slowdown - math.log(composed_slowdown(slowdowns, composition, copies))
         scale = abs(error / learned.error) if learned.error else 1.0
         return self._result(window, replace(learned, error=error, sd=learned.sd * scale))
 
     def _keep_unknown(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
-        """Keep a window that the model predicts nothing for until a solo window, a profile or another model comes."""
+        """Keep a window without a prediction pending until a solo window, a profile or another model arrives."""
         missing = [name for name in (window.workload, *window.company) if resolve(name, window.device_type) is None]
         self._keep_pending((missing[0] if missing else window.workload, window.device_type), window)
         if not missing:
@@ -185,7 +185,7 @@ class WindowLearner:
         self._state.pending[key] = (*self._state.pending.get(key, ()), window)[-MAX_PENDING_WINDOWS:]
 
     def _result(self, window: Progress, learned: LearnedWindow) -> LearningResult:
-        """The window's weight and why it is low, or which epoch it began."""
+        """Return the window's weight with the reason for a low weight, or the epoch that the window began."""
         error_ratio = abs(math.expm1(learned.error))
         if not learned.is_outlier:
             reasons = {
