@@ -1,1 +1,1 @@
-"""Deadlines: which are infeasible, which are accepted and guaranteed, and how their device time is reserved."""
+"""Deadlines: infeasible deadlines, accepted and guaranteed deadlines, and the device time reserved for them."""

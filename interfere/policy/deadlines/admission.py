@@ -1,12 +1,12 @@
-"""Whether all these gangs can run before their deadlines: reservations of device time, made one job after the other.
+"""Deadline admission: reserves device time for a set of gangs, job after job, so that each meets its deadline.
 
-A capacity profile says how many devices of one class are free at any time. Each job reserves g devices of one profile
-at its earliest possible end: in one interval, or, if it can be checkpointed, in several wherever g devices are free,
-each further one longer by a checkpoint. This is the progressive filling of ElasticFlow (Gu et al., ASPLOS 2023, section
-4.1) for gangs that cannot grow or shrink, at exact times in place of slots of one length. Jobs go in the order of their
-deadlines; where that fails, a few are tried in every order, which for one profile and jobs in one interval finds a
-schedule whenever there is one. Law: no profile is ever over its devices and no job late; a schedulable set stays
-schedulable without one of its jobs.
+A capacity profile gives the number of free devices of one class at any time. Each job reserves g devices of one profile
+with the earliest possible end: in one interval, or, if the job can be checkpointed, in several intervals in which g
+devices are free; each interruption adds one checkpoint. This is the progressive filling of ElasticFlow (Gu et al.,
+ASPLOS 2023, section 4.1) for gangs of fixed size, at exact times instead of slots of one length. Jobs are taken in
+order of deadline; if that fails, up to `MAX_PERMUTED_JOBS` jobs are tried in every order. For one profile and
+uninterrupted jobs that finds a schedule whenever one exists. Law: no profile exceeds its devices and no job is late; a
+schedulable set stays schedulable without one of its jobs.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MAX_PERMUTED_JOBS = 5  # jobs that are tried in every order: 120 schedules
+MAX_PERMUTED_JOBS = 5  # most jobs that are tried in every order: 120 schedules
 
 Interval = tuple[float, float]
 """(from, until), seconds on the caller's clock."""
@@ -23,13 +23,13 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineDemand:
-    """Device time that one job needs: `gpus` devices of one capacity profile, until its deadline."""
+    """Device time that one job needs before its deadline: `gpus` devices of one capacity profile."""
 
     job_id: str
     gpus: int
     deadline_s: float
-    runtime_s: tuple[float, ...]  # on the devices of each profile; inf where the job may not run
-    checkpoint_s: float = math.nan  # that each interruption adds; NaN where it must run in one interval
+    runtime_s: tuple[float, ...]  # on devices of each profile; inf where the job may not run
+    checkpoint_s: float = math.nan  # added by each interruption; NaN where the job must run in one interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +44,17 @@ class Reservation:
 
 
 class CapacityProfile:
-    """How many devices of one class are free, as a step function of time."""
+    """The number of free devices of one class, as a step function of time."""
 
     def __init__(self, now_s: float, open_intervals: Iterable[Interval], count: int) -> None:
-        """`count` devices, free within the intervals."""
+        """Create a profile with `count` devices free in each of the open intervals."""
         self._times_s, self._free = [now_s], [0]  # _free[k] devices from _times_s[k] to _times_s[k + 1]
-        self.visited_steps = 0  # by all questions and reservations so far: what they cost
+        self.visited_steps = 0  # work of all queries and reservations so far
         for from_s, until_s in open_intervals:
             self.reserve(from_s, until_s, -count)
 
     def copy(self) -> "CapacityProfile":
-        """Return a profile that changes independently of this one."""
+        """Return an independent copy of the profile."""
         duplicate = CapacityProfile(self._times_s[0], (), 0)
         duplicate._times_s, duplicate._free = self._times_s.copy(), self._free.copy()
         return duplicate
@@ -67,7 +67,7 @@ class CapacityProfile:
             self._free[k] -= count
 
     def occupy_from_now(self, occupied: Sequence[tuple[float, int]]) -> None:
-        """Take devices from now on, given as (until, how many): the same as that many `reserve`, in sorted order."""
+        """Reserve devices from now on, given as (until_s, count) entries; equal to one `reserve` for each entry."""
         ends = sorted(occupied)
         used, freed = sum(count for _, count in ends), 0
         times_s, free = [], []
@@ -91,7 +91,9 @@ class CapacityProfile:
         return min(free[first:last], default=count) >= count
 
     def earliest_start(self, count: int, runtime_s: float, from_s: float) -> float:
-        """The first time from `from_s` on at which `count` devices are free for `runtime_s`; infinite where none is."""
+        """Return the earliest time from `from_s` at which `count` devices are free for `runtime_s`; inf if there is
+        none.
+        """
         times_s, free = self._times_s, self._free
         first = max(0, bisect_right(times_s, from_s) - 1)
         start_s = math.inf
@@ -108,7 +110,7 @@ class CapacityProfile:
         return math.inf
 
     def _step_at(self, at_s: float) -> int:
-        """Return index of the step that begins at a time; the step is made where there is none."""
+        """Return the index of the step that begins at a time, after splitting a step where necessary."""
         if at_s <= self._times_s[0]:
             return 0
         if at_s == math.inf:
@@ -121,7 +123,7 @@ class CapacityProfile:
         return k + 1
 
     def earliest_intervals(self, gpus: int, runtime_s: float, checkpoint_s: float) -> list[Interval]:
-        """Return the intervals in which a job ends earliest; empty where it never can run to its end."""
+        """Return the intervals in which a job ends earliest; empty where the job can never finish."""
         intervals: list[Interval] = []
         remaining_s = runtime_s
         for k, free in enumerate(self._free):
@@ -141,7 +143,7 @@ class CapacityProfile:
 
 
 def _join_adjacent(intervals: Sequence[Interval]) -> list[Interval]:
-    """Return the intervals in order, those that touch as one."""
+    """Return the sorted intervals with touching intervals merged."""
     joined: list[Interval] = []
     for from_s, until_s in intervals:
         if joined and joined[-1][1] == from_s:
@@ -154,7 +156,7 @@ def _join_adjacent(intervals: Sequence[Interval]) -> list[Interval]:
 def schedule_all(
     demands: Sequence[DeadlineDemand], profiles: Sequence[CapacityProfile]
 ) -> tuple[Reservation, ...] | None:
-    """Reservations with which every job meets its deadline; None where none were found. The profiles do not change."""
+    """Return reservations with which every job meets its deadline, or None if none were found."""
     by_deadline = sorted(demands, key=lambda demand: (demand.deadline_s, demand.job_id))
     orders: Iterable[Sequence[DeadlineDemand]] = [by_deadline]
     if len(demands) <= MAX_PERMUTED_JOBS:
@@ -164,9 +166,9 @@ def schedule_all(
 
 
 def reserve_earliest(demand: DeadlineDemand, profiles: Sequence[CapacityProfile]) -> tuple[Reservation, ...]:
-    """Reserve device time for one more job on the profile where it ends first.
+    """Reserve device time for one job on the profile where the job ends first, and return the reservations.
 
-    Returns the reservations; none, and the profiles unchanged, where the job would be late.
+    The result is empty, and the profiles are unchanged, if the job would miss its deadline.
     """
     best: tuple[float, int, list[Interval]] | None = None  # end, index of the profile, intervals
     for k, profile in enumerate(profiles):
@@ -190,7 +192,7 @@ def reserve_earliest(demand: DeadlineDemand, profiles: Sequence[CapacityProfile]
 def _schedule_in_order(
     order: Sequence[DeadlineDemand], profiles: Sequence[CapacityProfile]
 ) -> tuple[Reservation, ...] | None:
-    """Reservations made one job after the other; None where one of them is late."""
+    """Return the reservations of the jobs in the given order; None if a job would miss its deadline."""
     trial = [profile.copy() for profile in profiles]
     schedule: list[Reservation] = []
     for demand in order:

@@ -1,10 +1,10 @@
-"""Deadline guarantees: which accepted deadlines still stand, which starts would break one, and which can be accepted.
+"""Deadline guarantees: accepts deadlines that can be met, and holds back starts that would break an accepted deadline.
 
-A deadline is accepted once its job can be scheduled (`admission`) in device time that is free, beside every job
-accepted before it and every one of higher priority. Its runtime is taken alone, at the quantile 1 - risk of what
-remains. The ledger keeps it until the job is over, and others wait for it. `Limits.promise_deadlines` turns guarantees
-off; tests/bench/test_deadlines.py measures what they cost. Law 1: no job of equal or lower priority starts on a device
-that an accepted deadline needs. Law 2: an accepted deadline is met, broken, unknown or withdrawn, once; a job that
+A deadline is accepted if its job can be scheduled (`admission`) in free device time, together with every job accepted
+earlier and every job of higher priority. The runtime is that of the job alone, at the quantile 1 - risk of the
+remaining time. The ledger keeps the deadline until the job is over. `Limits.promise_deadlines` turns guarantees off;
+tests/bench/test_deadlines.py measures their cost. Law 1: no job of equal or lower priority starts on a device that an
+accepted deadline needs. Law 2: an accepted deadline ends exactly once, as met, broken, unknown or withdrawn; a job that
 moves its deadline to an earlier time withdraws the accepted one.
 """
 
@@ -21,21 +21,23 @@ from interfere.policy.slowdowns import SlowdownOfJob
 from interfere.records import NAN, AcceptedDeadline, Action, Job, Plan, Rule, RuleKind
 from interfere.records.cluster import spans
 
-MAX_RESCHEDULED_JOBS = 100  # rescheduled to fit in one more, 10 ms; with more it must fit into what they leave
+MAX_RESCHEDULED_JOBS = 100  # most jobs rescheduled to fit another job, 10 ms; beyond, only free capacity is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineReview:
-    """What became of the accepted deadlines of a scope; those that were withdrawn are in none of the four."""
+    """The state of each accepted deadline of a scope; withdrawn deadlines are left out."""
 
     standing: tuple[AcceptedDeadline, ...]
-    met: tuple[AcceptedDeadline, ...]  # its job was over by then
-    broken: tuple[AcceptedDeadline, ...]  # its job is pending or running, and its deadline is infeasible now
-    unknown: tuple[AcceptedDeadline, ...] = ()  # its job was seen before its deadline, and not after it
+    met: tuple[AcceptedDeadline, ...]  # the job ended before the deadline
+    broken: tuple[AcceptedDeadline, ...]  # the job is pending or running, and the deadline is infeasible now
+    unknown: tuple[AcceptedDeadline, ...] = ()  # the job was last seen before the deadline
 
 
 def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: PlanningContext) -> DeadlineReview:
-    """Compare accepted deadlines with the snapshot, from which infeasible ones have been removed (`infeasible`)."""
+    """Return the state of accepted deadlines, given a snapshot from which infeasible deadlines were removed
+    (`infeasible`).
+    """
     standing, met, broken = list[AcceptedDeadline](), list[AcceptedDeadline](), list[AcceptedDeadline]()
     unknown: list[AcceptedDeadline] = []
     for accepted in accepted_deadlines:
@@ -44,7 +46,7 @@ def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: Pl
             in_time = context.now_s <= accepted.deadline_s + TICK_S
             may_be_unseen = context.snapshot.partial
             (unknown if not in_time else standing if may_be_unseen else met).append(accepted)
-        elif math.isnan(job.deadline_s):  # infeasible, or removed by the caller: the same once the job is late
+        elif math.isnan(job.deadline_s):  # deadline infeasible, or removed by the caller
             broken.append(accepted)
         elif job.deadline_s >= accepted.deadline_s - TICK_S:
             standing.append(accepted)
@@ -54,7 +56,7 @@ def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: Pl
 def starts_breaking_deadlines(
     plan: Plan, context: PlanningContext, accepted_jobs: Collection[str], promised_starts: Sequence[Action]
 ) -> dict[str, Rule]:
-    """Return the starts of a plan that would break an accepted deadline: job id -> rule.
+    """Return the rule that holds back each start of the plan that would break an accepted deadline, by job id.
 
     `accepted_jobs` have an accepted deadline; `promised_starts` of earlier decisions are made in any case.
     """
@@ -63,14 +65,14 @@ def starts_breaking_deadlines(
     if not waiting:
         return {}
     demands = _DeadlineDemands(context)
-    # 1. Take the capacity of what starts in any case: promised starts, and starts beside a resident.
+    # 1. Reserve capacity for starts that are made in any case: promised starts, and starts beside a resident.
     starts = [action for action in plan.actions if action.places]
     certain_starts = [*promised_starts, *(start for start in starts if context.devices[start.places[0]].residents)]
     decided_jobs = promised_jobs | {start.job_id for start in certain_starts}
     capacity = _FreeCapacity.of(demands, {}).after(certain_starts)
-    # 2. Keep the accepted jobs that can still be scheduled: no start breaks a deadline that is lost already.
+    # 2. Keep the accepted jobs that can still be scheduled: no start can break a deadline that is already lost.
     waiting = _schedulable([job for job in waiting if job.id not in decided_jobs], capacity.profiles, demands)
-    # 3. Allow each start that leaves every waiting job of its priority or above schedulable.
+    # 3. Allow each start that keeps every waiting job of equal or higher priority schedulable.
     pending = context.pending
     weights = start_weights(context.snapshot.pending, context.now_s, context.limits.timing.ageing_s).tolist()
     weight_of = dict(zip(pending, weights, strict=True))
@@ -100,9 +102,10 @@ def accept_deadlines(
     standing: Sequence[AcceptedDeadline],
     slowdown_of: SlowdownOfJob,
 ) -> tuple[AcceptedDeadline, ...]:
-    """Return the deadlines of pending jobs that this decision accepts, beside those that stand.
+    """Return the deadlines of pending jobs that this decision accepts, in addition to the standing ones.
 
-    A job that starts is accepted where it ends in time; one that waits, where it can be scheduled beside the others.
+    The deadline of a starting job is accepted if the job ends in time; that of a waiting job, if it can be scheduled
+    together with all standing ones.
     """
     with_deadline = [job for job in context.snapshot.pending if not math.isnan(job.deadline_s)]
     accepted_jobs = {accepted.job_id for accepted in standing}
@@ -124,13 +127,13 @@ def accept_deadlines(
 
 
 def mark_accepted(actions: Sequence[Action], accepted_deadlines: Sequence[AcceptedDeadline]) -> tuple[Action, ...]:
-    """Return the actions, with `accepted` set for jobs whose deadline is accepted."""
+    """Return the actions with `accepted` set for jobs with an accepted deadline."""
     accepted_jobs = {accepted.job_id for accepted in accepted_deadlines}
     return tuple(replace(action, accepted=True) if action.job_id in accepted_jobs else action for action in actions)
 
 
 def _schedulable(jobs: Sequence[Job], profiles: Sequence[CapacityProfile], demands: "_DeadlineDemands") -> list[Job]:
-    """Return the jobs that can all be scheduled, each beside those before it; one that cannot is left out."""
+    """Return a subset of the jobs that can all be scheduled; a job that does not fit with earlier ones is left out."""
     capacity, scheduled = [profile.copy() for profile in profiles], list[Job]()
     for job in jobs:
         if reserve_earliest(demands.of(job), capacity):
@@ -146,9 +149,9 @@ def _schedulable(jobs: Sequence[Job], profiles: Sequence[CapacityProfile], deman
 
 
 class _DeadlineDemands:
-    """What pending jobs demand of each capacity profile, at the quantile 1 - risk of what remains.
+    """The device time that pending jobs need of each capacity profile, at the quantile 1 - risk of the remaining time.
 
-    There is one profile for each class of devices that stay interchangeable.
+    There is one profile for each set of devices that stay interchangeable.
     """
 
     def __init__(self, context: PlanningContext) -> None:
@@ -158,7 +161,7 @@ class _DeadlineDemands:
         self._demand_of: dict[str, DeadlineDemand] = {}
 
     def of(self, job: Job) -> DeadlineDemand:
-        """Return the demand of a waiting job."""
+        """Return the device time that a waiting job needs."""
         if job.id not in self._demand_of:
             self._demand_of[job.id] = DeadlineDemand(
                 job_id=job.id,
@@ -170,13 +173,13 @@ class _DeadlineDemands:
         return self._demand_of[job.id]
 
     def end_s(self, job: Job, device_type: str, slowdown: float) -> float:
-        """When a job ends that starts now on a device type; inf where its remaining time is unknown."""
+        """Return the end of a job that starts now on a device type; inf where its remaining time is unknown."""
         tau = float(self.context.relative_times_on(device_type, [job])[0])
         runtime_s = remaining_quantile_s(job, 1 - self.context.limits.slowdown.risk) * tau * max(1.0, slowdown)
         return math.inf if math.isnan(runtime_s) else self.context.now_s + runtime_s
 
     def ends_in_time(self, start: Action) -> bool:
-        """Return whether a pending job that starts meets its deadline, at the upper end of its slowdown interval."""
+        """Return whether a pending job that starts meets its deadline at the upper bound of its slowdown interval."""
         slowdown = start.slowdown_upper if start.slowdown_upper > 0 else 1.0
         job, profile = self.context.pending.get(start.job_id), self.profile_of.get(start.places[0])
         if job is None or profile is None:
@@ -184,7 +187,7 @@ class _DeadlineDemands:
         return self.end_s(job, self.classes[profile].device_class.type, slowdown) <= job.deadline_s + TICK_S
 
     def _runtime_s(self, job: Job, device_class: DeviceClass) -> float:
-        """Runtime alone on a device class; inf where the job may not run there."""
+        """Return the runtime of a job alone on a device class, in seconds; inf where the job may not run there."""
         is_other_pool = bool(job.pools) and device_class.pool not in job.pools
         demand = self.context.demand(job, device_class)
         if is_other_pool or solo_memory_rule(job.id, demand, device_class.memory) is not None:
@@ -194,15 +197,15 @@ class _DeadlineDemands:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FreeCapacity:
-    """The capacity that residents and starts leave, and until when each device is occupied."""
+    """The capacity left by residents and starts, and the end of occupation of each device."""
 
     demands: _DeadlineDemands
-    profiles: list[CapacityProfile]  # one for each class of `demands`
+    profiles: list[CapacityProfile]  # one profile for each class of `demands`
     occupied_until_s: dict[str, float]  # by device id
 
     @classmethod
     def of(cls, demands: _DeadlineDemands, slowdown_of: SlowdownOfJob) -> "_FreeCapacity":
-        """Return what residents leave; one whose slowdown is not predicted counts as running alone."""
+        """Return the capacity left by residents; a resident without a predicted slowdown counts as running alone."""
         now_s = demands.context.now_s
         profiles = [
             CapacityProfile(now_s, spans(members.windows), len(members.device_ids)) for members in demands.classes
@@ -217,7 +220,7 @@ class _FreeCapacity:
         return free
 
     def after(self, starts: Sequence[Action]) -> "_FreeCapacity":
-        """Return what is left once these starts are made too; this record does not change."""
+        """Return the capacity left after further starts; this record does not change."""
         demands = self.demands
         free = _FreeCapacity(
             demands=demands,
@@ -236,7 +239,7 @@ class _FreeCapacity:
         return free
 
     def _occupy(self, device_id: str, from_s: float, until_s: float) -> None:
-        """Take one device out of its profile over an interval, as far as the device is open."""
+        """Reserve one device in its profile for the part of an interval in which the device is open."""
         profile = self.demands.profile_of[device_id]
         for open_s, close_s in spans(self.demands.classes[profile].windows):
             if max(open_s, from_s) < min(close_s, until_s):

@@ -1,10 +1,10 @@
-"""Infeasible deadlines: those a job misses even alone on its best device of the scope, were every device free.
+"""Infeasible deadlines: deadlines that a job misses even alone on the best device of the scope, with all devices free.
 
-They count no more. The end of a job is taken at the quantile `risk` of its remaining time, so that no deadline is given
-up for an uncertain estimate. A job with an infeasible deadline is declined where that is allowed; else it is planned as
-if it had no deadline, demoted where that is allowed, and its reason says so. A resident's deadline is judged on the
-device where it runs.
-Law: jobs without a deadline are not changed; a partial snapshot makes no deadline infeasible for what it leaves out.
+Planning ignores an infeasible deadline. The end of a job is taken at the quantile `risk` of its remaining time, so that
+no deadline is given up because of an uncertain estimate. A pending job with an infeasible deadline is declined if that
+is allowed; otherwise it is planned without a deadline (demoted, if allowed), and its reason says so. The deadline of a
+resident is checked on the device on which the resident runs.
+Law: jobs without a deadline are not changed; a device missing from a partial snapshot makes no deadline infeasible.
 """
 
 import math
@@ -22,19 +22,19 @@ from interfere.records.cluster import spans
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfeasibleDeadlines:
-    """The snapshot without its infeasible deadlines, and the rule for each pending job that lost its own."""
+    """The snapshot without infeasible deadlines, and the rule for each pending job with an infeasible deadline."""
 
     snapshot: Snapshot
     rules: Mapping[str, Rule]  # by job id
 
     def declined_jobs(self, promised_jobs: Collection[str]) -> tuple[str, ...]:
-        """Pending jobs that are declined: every one with an infeasible deadline, unless its start is promised."""
+        """Return the ids of declined jobs: pending jobs with an infeasible deadline and without a promised start."""
         if ActionKind.DECLINE not in self.snapshot.limits.allowed:
             return ()
         return tuple(job_id for job_id in self.rules if job_id not in promised_jobs)
 
     def annotate(self, actions: Sequence[Action], promised_jobs: Collection[str]) -> tuple[Action, ...]:
-        """Return the actions, with jobs declined or demoted and reasons that name the infeasible deadline."""
+        """Return the actions with jobs declined or demoted, and with reasons that name the infeasible deadline."""
         declined = self.declined_jobs(promised_jobs)
         return tuple(
             self._annotate(action, is_declined=action.job_id in declined) if action.job_id in self.rules else action
@@ -54,7 +54,7 @@ class InfeasibleDeadlines:
 
 
 def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
-    """Return the infeasible deadlines of a valid snapshot, those of residents included."""
+    """Return the infeasible deadlines of pending and running jobs in a valid snapshot."""
     snapshot = context.snapshot
     rules = {
         job.id: rule
@@ -83,9 +83,9 @@ def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
 
 
 def _infeasible_rule(job: Job, context: PlanningContext) -> Rule | None:
-    """Return why the deadline of a pending job is infeasible; None where it is not."""
+    """Return the rule why the deadline of a pending job is infeasible; None where the deadline is feasible."""
     rule = Rule(kind=RuleKind.INFEASIBLE_DEADLINE, job_id=job.id, time_left_s=job.deadline_s - context.now_s)
-    if context.snapshot.partial:  # a device that is left out may be of the fastest type
+    if context.snapshot.partial:  # a device missing from the snapshot may be of the fastest type
         earliest_s, place = remaining_quantile_s(job, context.limits.slowdown.risk), ("", "")
     else:
         ends = [
@@ -102,12 +102,14 @@ def _infeasible_rule(job: Job, context: PlanningContext) -> Rule | None:
 
 
 def _slack_s(job: Job, context: PlanningContext) -> float:
-    """Seconds to the deadline, and a rounding error."""
+    """Return the seconds to the deadline, plus a tolerance for rounding errors."""
     return job.deadline_s - context.now_s + TICK_S
 
 
 def _earliest_end_s(job: Job, members: DeviceClassMembers, context: PlanningContext) -> float:
-    """Seconds from now to the end of a job alone on such a device, started once it opens; inf where it never ends."""
+    """Return seconds from now to the end of a job alone on a device of the class; inf where the job cannot finish
+    there.
+    """
     device_class = members.device_class
     if job.pools and device_class.pool not in job.pools:
         return math.inf
@@ -124,6 +126,6 @@ def _earliest_end_s(job: Job, members: DeviceClassMembers, context: PlanningCont
 
 
 def _optimistic_s(job: Job, device_type: str, context: PlanningContext) -> float:
-    """Remaining seconds alone on a device type, at the quantile `risk`."""
+    """Return the remaining seconds of a job alone on a device type, at the quantile `risk`."""
     tau = float(context.relative_times_on(device_type, [job])[0])
     return remaining_quantile_s(job, context.limits.slowdown.risk) * tau

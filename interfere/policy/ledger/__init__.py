@@ -1,1 +1,1 @@
-"""The ledger of a scope: promises of planned starts, memory grants, and use beyond a grant."""
+"""The ledger of a scope: promised actions, memory grants, and memory use beyond a grant."""

@@ -1,9 +1,9 @@
-"""Memory grants: how much each running job and each planned start holds, in whole granules of its devices.
+"""Memory grants: the whole granules of device memory that each running job and each planned start holds.
 
-Law 1: on no device do grants exceed its granules; a job that leaves a device, to move or to stop, holds nothing there.
-Law 2: a job keeps its grant for as long as it runs where it was granted, unless it asks for another; a job that came
-when its memory was unknown holds none, so that it is never held to what it has used so far. Law 3: a job that runs
-where too few granules are left holds no grant: others were granted before.
+Law 1: grants on a device never exceed its granules; a job that moves away from a device or stops holds nothing there.
+Law 2: a job keeps its grant while it runs on the same devices, unless it requests another grant; a job that started
+with unknown memory use has no grant, so that its past use never becomes its limit. Law 3: a job on a device with too
+few granules left gets no grant, because earlier grants take precedence.
 """
 
 import math
@@ -25,17 +25,17 @@ from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Jo
 
 @dataclass(slots=True, kw_only=True)
 class GranuleAccount:
-    """The granules of each device that grants memory, and how many of them are taken."""
+    """The granules of each device that grants memory, and the number of granules taken."""
 
-    slots: Mapping[str, DeviceSlots]  # by device id
-    taken: dict[str, int] = field(default_factory=dict)  # granules, by device id
+    slots: Mapping[str, DeviceSlots]  # granules of each device, by device id
+    taken: dict[str, int] = field(default_factory=dict)  # number of taken granules, by device id
 
     def fits(self, grant: Grant) -> bool:
         """Return whether enough granules are free on each device of a grant."""
         return all(self.taken.get(name, 0) + n <= self.slots[name].granules for name, n in self._granules(grant))
 
     def take(self, grant: Grant) -> None:
-        """Take the granules of a grant."""
+        """Add the granules of a grant to the taken ones."""
         for device_id, granules in self._granules(grant):
             self.taken[device_id] = self.taken.get(device_id, 0) + granules
 
@@ -45,11 +45,11 @@ class GranuleAccount:
             self.taken[device_id] = self.taken.get(device_id, 0) - granules
 
     def overcommitted_devices(self) -> set[str]:
-        """Return the ids of the devices with more granules taken than they have."""
+        """Return the ids of the devices whose taken granules exceed their granules."""
         return {device_id for device_id, taken in self.taken.items() if taken > self.slots[device_id].granules}
 
     def _granules(self, grant: Grant) -> list[tuple[str, int]]:
-        """(device id, granules) of a grant; nothing where no memory is granted."""
+        """Return (device id, granules) of a grant, for devices that grant memory."""
         if math.isnan(grant.bytes):
             return []
         devices = [device_id for device_id in grant.device_ids if device_id in self.slots]
@@ -60,7 +60,7 @@ class GranuleAccount:
 
 
 def all_grants(ledger: ScopeLedger) -> tuple[Grant, ...]:
-    """Return every grant of a scope: of running jobs that stay, then of planned starts and moves."""
+    """Return every grant of a scope: first of running jobs that stay, then of planned starts and moves."""
     leaving = leaving_jobs(ledger.promises)
     staying = tuple(grant for job_id, grant in running_grants(ledger).items() if job_id not in leaving)
     return (*staying, *(grant for grant in _planned_grants(ledger.promises) if not math.isnan(grant.bytes)))
@@ -72,7 +72,7 @@ def running_grants(ledger: ScopeLedger) -> dict[str, Grant]:
 
 
 def granule_account(ledger: ScopeLedger) -> GranuleAccount:
-    """Return the devices of a scope that grant memory, and what is taken of each."""
+    """Return the account of the devices of a scope that grant memory, with all grants of the ledger taken."""
     account = GranuleAccount(slots={slots.device_id: slots for slots in ledger.slots})
     for grant in all_grants(ledger):
         account.take(grant)
@@ -99,7 +99,7 @@ def _planned_grants(promises: Iterable[Promise]) -> tuple[Grant, ...]:
 
 
 def reconcile_ledger(ledger: ScopeLedger, context: PlanningContext) -> ReconciledPromises:
-    """What became of the promises of a ledger; those on a device that now has fewer granules than granted are void."""
+    """Return the reconciled promises of a ledger; a promise is void if its device has fewer granules than granted."""
     account = GranuleAccount(slots=_device_slots(context.snapshot, ledger))
     for grant in all_grants(ledger):
         account.take(grant)
@@ -114,22 +114,22 @@ def reconcile_ledger(ledger: ScopeLedger, context: PlanningContext) -> Reconcile
 
 
 def renew_grants(context: PlanningContext, ledger: ScopeLedger, promises: ReconciledPromises) -> ScopeLedger:
-    """The ledger with the promises that are kept, the grants of all running jobs, and the devices that grant them."""
+    """Return the ledger with the kept promises, the grants of running jobs, and the devices that grant memory."""
     account = GranuleAccount(slots=_device_slots(context.snapshot, ledger))
     running = _jobs_on_granting_devices(context.snapshot, account.slots)
     # 1. Planned starts and moves hold their grants.
     for grant in _planned_grants(promises.kept):
         account.take(grant)
-    # 2. Then jobs that held a grant where they run, or were promised one: the oldest first.
+    # 2. Then running jobs that had a grant on their devices or were promised one: the oldest first.
     grants: dict[str, Grant] = {}
     earlier = _earlier_grants(context.snapshot, ledger, promises, running)
     for grant in sorted(earlier, key=lambda grant: (grant.since_s, grant.job_id)):
         if grant.job_id in promises.leaving_jobs:
-            grants[grant.job_id] = grant  # takes nothing meanwhile; the job's own again should it stay after all
+            grants[grant.job_id] = grant  # not taken in the account now; valid again if the job stays after all
         elif grant.job_id not in grants and account.fits(grant):
             account.take(grant)
             grants[grant.job_id] = grant
-    # 3. Then jobs that ask for another grant, and those that were started without this planner.
+    # 3. Then jobs that request another grant, and jobs that this planner did not start.
     by_age = sorted(running.values(), key=lambda entry: (entry[0].id not in grants, _age_key(entry[0], context)))
     for job, devices in by_age:
         if job.id not in promises.leaving_jobs:
@@ -146,7 +146,7 @@ def renew_grants(context: PlanningContext, ledger: ScopeLedger, promises: Reconc
 def _grant_wanted(
     job: Job, devices: Sequence[Device], grants: dict[str, Grant], account: GranuleAccount, context: PlanningContext
 ) -> None:
-    """Replace the grant of a running job by the one it asks for, where that fits; add one where it has none."""
+    """Set the grant of a running job to the requested one, if the granules suffice."""
     current, wanted = grants.get(job.id), _wanted_grant(job, devices, account.slots, context)
     if current is not None:
         if math.isnan(job.grant_bytes) or current.bytes == wanted.bytes:
@@ -159,7 +159,7 @@ def _grant_wanted(
 
 
 def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
-    """Return the snapshot in which every resident asks for the memory that it is granted."""
+    """Return the snapshot in which every resident requests its granted memory."""
     grants = running_grants(ledger)
     if not grants:
         return snapshot
@@ -177,7 +177,7 @@ def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
 
 
 def with_grants(actions: Sequence[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """Return the actions; starts and moves onto a device that grants memory with their grants."""
+    """Return the actions with a memory grant on each start and move onto a device that grants memory."""
     return tuple(_with_grant(action, context) for action in actions)
 
 
@@ -196,7 +196,7 @@ def _with_grant(action: Action, context: PlanningContext) -> Action:
 
 
 def _device_slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSlots]:
-    """Return the devices that grant memory, by id: those of the snapshot, and those that a partial one leaves out."""
+    """Return the devices that grant memory, by id; the ledger adds those missing from a partial snapshot."""
     seen = {device.id for device in snapshot.devices}
     unseen = {slots.device_id: slots for slots in ledger.slots if snapshot.partial and slots.device_id not in seen}
     return unseen | {slots.device_id: slots for slots in map(device_slots, snapshot.devices) if slots is not None}
@@ -205,7 +205,7 @@ def _device_slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSl
 def _jobs_on_granting_devices(
     snapshot: Snapshot, slots: Mapping[str, DeviceSlots]
 ) -> dict[str, tuple[Job, list[Device]]]:
-    """Running jobs by id, each with those of its devices that grant memory."""
+    """Return the running jobs on devices that grant memory, by id, each with these devices."""
     running: dict[str, tuple[Job, list[Device]]] = {}
     for device in snapshot.devices:
         for job in device.residents if device.id in slots else ():
@@ -219,10 +219,10 @@ def _earlier_grants(
     promises: ReconciledPromises,
     running: Mapping[str, tuple[Job, list[Device]]],
 ) -> list[Grant]:
-    """Grants from before the snapshot: those held where the job still runs, and those of fulfilled promises.
+    """Return the earlier grants of jobs that still run on the granted devices, and the grants of fulfilled promises.
 
-    A job that a partial snapshot leaves out keeps its grant if all its devices are left out too: a device that is
-    listed lists all its residents.
+    A job missing from a partial snapshot keeps its grant if all its devices are missing too, because a listed device
+    lists all its residents.
     """
     seen = {device.id for device in snapshot.devices}
     earlier = []
@@ -242,14 +242,14 @@ def _earlier_grants(
 
 
 def _age_key(job: Job, context: PlanningContext) -> tuple[float, str]:
-    """Orders running jobs by age, the oldest first; one of unknown age counts as new."""
+    """Return the sort key of running jobs by age, oldest first; a job of unknown age counts as new."""
     return (context.now_s if math.isnan(job.since_s) else job.since_s), job.id
 
 
 def _wanted_grant(
     job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], context: PlanningContext
 ) -> Grant:
-    """Return the grant that a running job's demand needs, from now on; of NaN bytes where its demand is unknown."""
+    """Return the grant for the memory demand of a running job; `bytes` is NaN where the demand is unknown."""
     sizes = [
         slots[device.id].needs(demand.needed_bytes) * slots[device.id].granule_bytes
         for device in devices

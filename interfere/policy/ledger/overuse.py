@@ -1,18 +1,17 @@
-"""Grant overuse: which jobs hold more memory than they were granted, for how long, and which of them are to end.
+"""Grant overuse: jobs that hold more memory than granted, for how long, and which of them are to end.
 
-The limit of a grant is grant · (1 + tolerance). A window shows overuse throughout when its least memory exceeds the
-limit; without a least memory, only when it is at most `MAX_MOMENT_S` long and its peak exceeds the limit, because a
-peak is one moment. A window that was within the limit at any moment is a dip. The run of a job is its windows of
-overuse that end after its last dip. A job certainly overuses its grant when the windows of its run cover
-`grant_patience_s`; only then may it end, so the length of a reporter's windows ends no job.
+The limit of a grant is grant · (1 + tolerance). A usage window shows overuse throughout if its least memory exceeds the
+limit; without a least memory, only if the window is at most `MAX_MOMENT_S` long and its peak exceeds the limit, because
+a peak is one moment. A window that was within the limit at any moment is a dip. The run of a job is its windows of
+overuse that end after its last dip. A job certainly overuses its grant if the windows of its run cover
+`grant_patience_s`. Only a certain overuse ends a job, so the length of a reporter's windows alone ends no job.
 
-A job possibly overuses its grant, and is warned of, when peaks above the limit cover `grant_patience_s` since the last
-window whose peak was not, and no single moment lies in all of these windows.
-
-Law 1: the set of windows decides; their order, their number and when they came do not matter. Law 2: a larger grant,
-more tolerance or more patience never adds an overuse. Law 3: only windows of the job itself count, on this device,
-since it was granted. Law 4: at most one job of a device ends in a decision: of the lowest priority, then the furthest
-over its grant. Law 5: a job whose last window is older than the patience overuses nothing.
+A job possibly overuses its grant, and gets a warning, if windows with a peak above the limit cover `grant_patience_s`
+since the last window with a peak within the limit, and no single moment lies in all of these windows. Law 1: only the
+set of windows matters, not their order, number or time of arrival. Law 2: a larger grant, tolerance or patience never
+adds an overuse. Law 3: only windows of the job itself on this device since the grant count. Law 4: at most one job of a
+device ends in a decision: the one of lowest priority, then of largest excess. Law 5: a job whose last window is older
+than the patience overuses nothing.
 """
 
 import math
@@ -23,32 +22,32 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.grants import running_grants
 from interfere.records import NAN, ActionKind, Device, Grant, Job, Limits, MemoryUsage, Rule, RuleKind, ScopeLedger
 
-MAX_MOMENT_S = 10.0  # longest window whose peak alone counts: spikes of jobs come every 30 s and more
+MAX_MOMENT_S = 10.0  # longest window whose peak alone shows overuse: spikes of jobs come every 30 s and more
 
 UsageLookup = Callable[[Grant], Iterable[MemoryUsage]]
-"""The usage windows of a grant's job, those that end last first."""
+"""Returns the usage windows of a grant's job, in descending order of their end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantOveruse:
-    """A job that holds more memory on a device than it was granted."""
+    """The memory that a job holds on a device beyond its grant."""
 
     job: Job
     device: Device
     granted_bytes: float
-    used_bytes: float  # in its last window
-    covered_s: float  # seconds that the windows of its run cover
-    is_certain: bool = True  # False: only peaks say so, which may be spikes; the job does not end for it
-    device_used_bytes: float = 0.0  # by all jobs on the device that hold a grant, each in its last window
+    used_bytes: float  # in the job's last window
+    covered_s: float  # seconds covered by the windows of the job's run
+    is_certain: bool = True  # False: only peaks exceed the limit, possibly spikes; the job does not end
+    device_used_bytes: float = 0.0  # by all jobs with a grant on the device, in their last windows
 
     @property
     def excess_bytes(self) -> float:
-        """Memory in use beyond the grant."""
+        """Return the memory in use beyond the grant, in bytes."""
         return self.used_bytes - self.granted_bytes
 
     @property
     def rule(self) -> Rule:
-        """Return the overuse as the rule for which the job ends, or is warned of."""
+        """Return the rule by which the job ends or gets a warning."""
         is_device_full = self.device_used_bytes > self.device.memory_bytes
         return Rule(
             kind=RuleKind.GRANT_EXCEEDED,
@@ -63,7 +62,7 @@ class GrantOveruse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OveruseReview:
-    """The grants of residents that stay, every overuse of one, and the jobs that end for it."""
+    """The grants of residents that stay, all overuses of these grants, and the jobs that end for overuse."""
 
     grants: Mapping[str, Grant]  # by job id
     overuses: tuple[GrantOveruse, ...]
@@ -71,18 +70,21 @@ class OveruseReview:
 
     @property
     def ending_devices(self) -> frozenset[str]:
-        """Return the ids of the devices on which a job that ends overuses its grant; no job starts there meanwhile."""
+        """Return the ids of devices with a job that ends for overuse; no job starts on these devices."""
         return frozenset(overuse.device.id for overuse in self.overuses if overuse.job.id in self.ending)
 
     def of_job(self, job_id: str) -> GrantOveruse | None:
-        """Return the first overuse of a job; None where it keeps to its grant."""
+        """Return the first overuse of a job; None where the job stays within its grant."""
         return next((overuse for overuse in self.overuses if overuse.job.id == job_id), None)
 
 
 def review_overuse(
     context: PlanningContext, ledger: ScopeLedger, leaving_jobs: frozenset[str], usages: UsageLookup
 ) -> OveruseReview:
-    """Overuse by residents that stay, and which of them end where `end` is allowed. `leaving_jobs` do not stay."""
+    """Return the overuses of residents that stay, and the jobs that end if `end` is allowed.
+
+    `leaving_jobs`: ids of residents that do not stay.
+    """
     grants = {job_id: grant for job_id, grant in running_grants(ledger).items() if job_id not in leaving_jobs}
     overuses = find_overuses(context.snapshot.devices, grants, usages, context.limits, context.now_s)
     ending = jobs_to_end(overuses) if ActionKind.END in context.limits.allowed else {}
@@ -90,14 +92,14 @@ def review_overuse(
 
 
 def latest_first(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
-    """Return the windows, those that end last first."""
+    """Return the windows in descending order of their end."""
     return sorted(windows, key=lambda window: -window.end_s)
 
 
 def is_of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str) -> bool:
-    """Return whether a window measures the job of a grant on a device since it was granted.
+    """Return whether a window measures the job of a grant on a device since the grant began.
 
-    The windows of a gang have to name their device.
+    Windows of a gang have to name their device.
     """
     is_on_device = window.device_id == device_id or (not window.device_id and len(grant.device_ids) == 1)
     is_of_job = (window.job_id, window.workload, window.device_type) == (grant.job_id, grant.workload, device_type)
@@ -107,10 +109,10 @@ def is_of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: 
 def find_overuse(
     job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits, now_s: float
 ) -> GrantOveruse | None:
-    """The overuse of a job's grant on a device; None where there is none. `windows`: those that end last first."""
+    """Return the overuse of a job's grant on a device, or None. `windows`: in descending order of their end."""
     max_bytes = grant.bytes * (1.0 + limits.memory.grant_tolerance)
     patience_s = limits.memory.grant_patience_s
-    # 1. The windows since the last one that was within the limit throughout; before it nothing is overuse.
+    # 1. The windows since the last window that was within the limit throughout; earlier ones do not count.
     over: list[MemoryUsage] = []
     since_s = grant.since_s
     for window in windows:
@@ -120,7 +122,7 @@ def find_overuse(
             since_s = window.end_s
             break
         over.append(window)
-    # 2. Of these, the certain run since the last dip; else the run of peaks.
+    # 2. Among these, the certain run since the last dip; otherwise the run of peaks.
     dips = [window.end_s for window in over if window.min_bytes <= max_bytes]
     certain_since_s = max([since_s, *dips])
     certain = [window for window in over if _is_throughout(window, max_bytes) and window.end_s > certain_since_s]
@@ -143,21 +145,21 @@ def find_overuse(
 
 
 def _is_one_moment(run: Sequence[MemoryUsage], max_bytes: float) -> bool:
-    """Return whether a single moment of overuse, or none, could explain all windows of a run."""
+    """Return whether at most one moment of overuse could explain all windows of a run."""
     if any(window.min_bytes > max_bytes for window in run):
         return False
     return not run or max(window.start_s for window in run) < min(window.end_s for window in run)
 
 
 def _is_throughout(window: MemoryUsage, max_bytes: float) -> bool:
-    """Return whether the window shows that more than `max_bytes` were held at every moment of it."""
+    """Return whether more than `max_bytes` were in use at every moment of the window."""
     if math.isnan(window.min_bytes):
         return window.end_s - window.start_s <= MAX_MOMENT_S
     return window.min_bytes > max_bytes
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
-    """Length in seconds of the union of intervals (start, end)."""
+    """Return the length in seconds of the union of intervals (start, end)."""
     covered_s, covered_until_s = 0.0, -math.inf
     for start_s, end_s in sorted(intervals):
         covered_s += max(0.0, end_s - max(start_s, covered_until_s))
@@ -168,7 +170,7 @@ def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
 def find_overuses(
     devices: Sequence[Device], grants: Mapping[str, Grant], usages: UsageLookup, limits: Limits, now_s: float
 ) -> tuple[GrantOveruse, ...]:
-    """Return every overuse of a grant by a resident, on each device where it occurs. `grants` by job id."""
+    """Return every overuse of a resident's grant, by device. `grants`: by job id."""
     overuses: list[GrantOveruse] = []
     for device in devices:
         granted = [(job, grants[job.id]) for job in device.residents if job.id in grants]
@@ -183,13 +185,13 @@ def find_overuses(
 
 
 def _last_used_bytes(grant: Grant, device: Device, usages: UsageLookup) -> float:
-    """Memory in the last window of a grant's job on a device; 0 without a window."""
+    """Return the bytes in the last window of a grant's job on a device; 0 without a window."""
     windows = (window for window in usages(grant) if is_of_grant(window, grant, device.id, device.type))
     return next((window.bytes for window in windows), 0.0)
 
 
 def jobs_to_end(overuses: Sequence[GrantOveruse]) -> dict[str, GrantOveruse]:
-    """Return the jobs that end, by id, each with its largest certain overuse: at most one job on each device."""
+    """Return the jobs that end, by id, with their largest certain overuse; at most one job for each device."""
     devices_of: dict[str, set[str]] = {}
     largest: dict[str, GrantOveruse] = {}
     for overuse in overuses:

@@ -1,8 +1,8 @@
-"""What became of planned starts, moves and preemptions: each is kept, fulfilled or released against a snapshot.
+"""Reconciles promised starts, moves and preemptions with a snapshot: each promise is kept, fulfilled or released.
 
-Law 1: after a complete snapshot nothing is kept but unexpired promises to jobs and on devices that it shows. Law 2: a
-partial snapshot releases no promise for leaving something out. Law 3: a promise that is kept holds its whole device: no
-other job gets it, nor a free seat on it.
+Law 1: after a complete snapshot every kept promise is unexpired and refers to jobs and devices in the snapshot. Law 2:
+a partial snapshot releases no promise because of a missing job or device. Law 3: a kept promise reserves its whole
+device: no other job gets the device or a free seat on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ PROMISED_KINDS = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedPromise:
-    """A promise that is void, and why."""
+    """A void promise and the reason why it is void."""
 
     promise: Promise
     reason: str
@@ -27,7 +27,7 @@ class ReleasedPromise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciledPromises:
-    """What became of each promise of a ledger."""
+    """The promises of a ledger, sorted into kept, fulfilled and released."""
 
     kept: tuple[Promise, ...]
     fulfilled: tuple[Promise, ...]  # carried out
@@ -35,22 +35,22 @@ class ReconciledPromises:
 
     @property
     def kept_jobs(self) -> frozenset[str]:
-        """Return the ids of the jobs that a promise is kept for."""
+        """Return the ids of the jobs with a kept promise."""
         return frozenset(promise.action.job_id for promise in self.kept)
 
     @property
     def leaving_jobs(self) -> frozenset[str]:
-        """Return the ids of the residents that are on their way to another device, or to stop."""
+        """Return the ids of residents with a kept promise to move or to stop."""
         return leaving_jobs(self.kept)
 
 
 def leaving_jobs(promises: Sequence[Promise]) -> frozenset[str]:
-    """Return the ids of the residents that promises take off their device."""
+    """Return the ids of residents with a promise to move or to stop."""
     return frozenset(promise.action.job_id for promise in promises if promise.from_device_id)
 
 
 def reconcile_promises(promises: Sequence[Promise], context: PlanningContext) -> ReconciledPromises:
-    """Compare promises with the snapshot, at its time."""
+    """Return the promises sorted into kept, fulfilled and released, at the time of the snapshot."""
     leaving = leaving_jobs(promises)
     while True:
         reconciled = _reconcile_once(promises, context, leaving)
@@ -63,7 +63,7 @@ def reconcile_promises(promises: Sequence[Promise], context: PlanningContext) ->
 def _reconcile_once(
     promises: Sequence[Promise], context: PlanningContext, leaving: frozenset[str]
 ) -> ReconciledPromises:
-    """Return the same, if the residents that are `leaving` make room."""
+    """Return the reconciled promises, given that the residents `leaving` vacate their devices."""
     kept, fulfilled, released = list[Promise](), list[Promise](), list[ReleasedPromise]()
     max_devices = context.limits.max_devices
     kept_empty_devices: frozenset[str] = frozenset()
@@ -87,19 +87,19 @@ def _reconcile_once(
 
 
 def _empty_devices(promise: Promise, context: PlanningContext) -> frozenset[str]:
-    """Return the devices of a promise that are known to be empty."""
+    """Return the ids of a promise's devices that the snapshot lists as empty."""
     devices = (context.devices.get(device_id) for device_id in promise.action.places)
     return frozenset(device.id for device in devices if device is not None and not device.residents)
 
 
 def _running_on(job_id: str, context: PlanningContext) -> frozenset[str] | None:
-    """Return the ids of the devices on which a job was seen; None for one that was not seen running."""
+    """Return the ids of the devices on which a job runs; None for a job not listed as running."""
     devices = context.resident_devices.get(job_id)
     return None if devices is None else frozenset(device.id for device in devices)
 
 
 def _is_fulfilled(promise: Promise, context: PlanningContext) -> bool:
-    """Return whether the job runs where it was to run, or, if it was to be preempted, runs there no longer."""
+    """Return whether the job runs on the promised devices or, if promised a preemption, no longer runs there."""
     action = promise.action
     running_on = _running_on(action.job_id, context)
     if action.kind is ActionKind.PREEMPT:
@@ -109,7 +109,7 @@ def _is_fulfilled(promise: Promise, context: PlanningContext) -> bool:
 
 
 def _release_reason(promise: Promise, context: PlanningContext, leaving: frozenset[str]) -> str:
-    """Return why a promise that is not fulfilled is void; empty while the action can still happen."""
+    """Return why an unfulfilled promise is void; empty while the promised action is still possible."""
     action = promise.action
     job, running_on = context.pending.get(action.job_id), _running_on(action.job_id, context)
     if running_on is not None and running_on != {promise.from_device_id}:
@@ -124,7 +124,7 @@ def _release_reason(promise: Promise, context: PlanningContext, leaving: frozens
 
 
 def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset[str]) -> str:
-    """Return why a promised action is not possible, or not allowed, on its devices any more; empty where it is."""
+    """Return why a promised action is no longer possible or allowed on its devices; empty where it is possible."""
     job = context.pending.get(action.job_id)
     devices = [context.devices[device_id] for device_id in action.places if device_id in context.devices]
     if len(devices) < len(action.places) and not context.snapshot.partial:
@@ -139,7 +139,7 @@ def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset
 
 
 def _occupied_reason(action: Action, devices: Sequence[Device], leaving: frozenset[str]) -> str:
-    """Why the promised devices have no room: other residents than partners and those that leave; empty if none."""
+    """Return the reason that other jobs than partners and leaving jobs occupy the devices; empty if none do."""
     residents = {job.id for device in devices for job in device.residents}
     occupants = residents - leaving - set(action.partners)
     return f"its place was taken by {', '.join(sorted(occupants))}" if occupants else ""
@@ -148,7 +148,10 @@ def _occupied_reason(action: Action, devices: Sequence[Device], leaving: frozens
 def _review_partners(
     promises: Sequence[Promise], context: PlanningContext
 ) -> tuple[list[Promise], list[ReleasedPromise]]:
-    """Return the promises, alone where the partner is gone; and those that may not be kept alone."""
+    """Return the kept and the released promises after the removal of partners that are gone.
+
+    A promise whose partners are all gone is kept as a start or move alone, or released where that is not allowed.
+    """
     kept, released = list[Promise](), list[ReleasedPromise]()
     places_of = {promise.action.job_id: frozenset(promise.action.places) for promise in promises}
     for promise in promises:
@@ -169,7 +172,7 @@ def _review_partners(
 
 
 def _beside(promise: Promise, present: Sequence[str]) -> Promise:
-    """Return the promise beside fewer partners; its slowdown and cost, now too high, are those that were promised."""
+    """Return the promise with the present partners only; the promised slowdown and cost are now too high."""
     slowdowns = promise.action.slowdown_of_partners
     several = len(present) > 1
     action = replace(
@@ -185,19 +188,19 @@ def _beside(promise: Promise, present: Sequence[str]) -> Promise:
 def _has_partner(
     promise: Promise, partner_id: str, places_of: Mapping[str, frozenset[str]], context: PlanningContext
 ) -> bool:
-    """Return whether a partner runs on the promised devices or is promised them, or may do so unseen."""
+    """Return whether a partner runs on the promised devices, is promised them, or may be missing from the snapshot."""
     places = frozenset(promise.action.places)
     may_be_unseen = context.snapshot.partial and partner_id not in context.jobs
     return may_be_unseen or places in (_running_on(partner_id, context), places_of.get(partner_id))
 
 
 def _move_alone(move: Action) -> Action:
-    """Return the move to a device without a partner."""
+    """Return the move without its partner."""
     return replace(move, partner_id="", slowdown=1.0, partner_slowdown=NAN)
 
 
 def _start_alone(start: Action) -> Action:
-    """Return the start on a device without a partner; its cost is still to be computed."""
+    """Return the start without its partner; the cost is NaN until it is computed again."""
     return replace(
         start,
         kind=ActionKind.START_ALONE,
@@ -213,14 +216,14 @@ def _start_alone(start: Action) -> Action:
 
 
 def without_promised(snapshot: Snapshot, kept: Sequence[Promise]) -> Snapshot:
-    """Return the snapshot without the jobs that promises are kept for, and without the devices that they hold."""
+    """Return the snapshot without the jobs of kept promises and without the devices that they reserve."""
     promised_jobs = {promise.action.job_id for promise in kept}
     held_devices = {device_id for promise in kept for device_id in promise.places}
     return remaining_snapshot(snapshot, promised_jobs, held_devices)
 
 
 def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext) -> tuple[Promise, ...]:
-    """Return the promises after a plan: those that it repeats, then its own starts, moves and preemptions."""
+    """Return the promises after a plan: the kept ones, then the plan's new starts, moves and preemptions."""
     promised_jobs = {promise.action.job_id for promise in kept}
     repeated = [replace(promise, decision_ids=(*promise.decision_ids, plan.decision_id)) for promise in kept]
     added = [
@@ -237,12 +240,12 @@ def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext
 
 
 def _leaves_device(job_id: str, context: PlanningContext) -> str:
-    """Return the device that a resident leaves; empty for a pending job."""
+    """Return the id of the device that a resident leaves; empty for a pending job."""
     devices = context.resident_devices.get(job_id)
     return devices[-1].id if devices else ""
 
 
 def repeat_action(promise: Promise) -> Action:
-    """Return the promised action again."""
+    """Return the promised action with the rule that it was promised by an earlier decision."""
     rule = Rule(kind=RuleKind.PROMISED, job_id=promise.action.job_id, decision_id=promise.decision_ids[0])
     return replace(promise.action, reason=render(rule), rule=rule)

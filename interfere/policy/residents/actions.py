@@ -1,7 +1,7 @@
-"""Actions for residents, where they are allowed: which migrate, are preempted or end, and which stay.
+"""Actions for residents: migrations, preemptions and ends where they are allowed, and `keep` for all other residents.
 
-Law: every resident is kept, moved, preempted or ended, once; none leaves its device without a clock, which tells
-earlier starts from recent ones.
+Law: every resident gets exactly one of keep, move, preempt and end. Without a clock no resident leaves its device,
+because earlier starts cannot be distinguished from recent ones.
 """
 
 import math
@@ -29,9 +29,9 @@ LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after 
 
 
 def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
-    """Return the plan with the migrations that gain, and the starts they make room for; its pending jobs come first.
+    """Return the plan with migrations that gain added, and the starts on the devices that they vacate.
 
-    The context is that of the snapshot which the plan was made for.
+    Actions of pending jobs come first. `context`: the context of the snapshot for which the plan was made.
     """
     snapshot = context.snapshot
     if not snapshot.limits.allowed.intersection(LEAVING_KINDS) or math.isnan(snapshot.now_s):
@@ -62,7 +62,7 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     if starts:
         plan = merge_plans([plan, _plan_of(starts, context)], context)
     if any(is_movable(job) for device in snapshot.devices for job in device.residents):
-        plan = replace(plan, status=SolveStatus.BOUNDED)  # other migrations might have gained more
+        plan = replace(plan, status=SolveStatus.BOUNDED)  # heuristic: other migrations might gain more
     return replace(plan, actions=(*plan.actions, *_leaving_actions(migration_plan)))
 
 
@@ -75,7 +75,7 @@ def _changed_devices(migration_plan: MigrationPlan, starts: Sequence[Action], co
 
 
 def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
-    """Return the moves and preemptions of a migration plan."""
+    """Return the move and preempt actions of a migration plan."""
     actions = []
     for migration in migration_plan.migrations:
         if migration.preempted:
@@ -108,7 +108,7 @@ def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
 
 
 def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
-    """Return what moving or preempting a resident saves and costs, and the job that starts for it."""
+    """Return the rule with the saving and cost of a migration and the job that starts on the vacated device."""
     return Rule(
         kind=kind,
         job_id=job_id,
@@ -119,7 +119,7 @@ def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
 
 
 def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
-    """Return the start of a pending job in an assignment with residents: alone, or beside whom it runs best."""
+    """Return the action that starts a pending job on its assigned device, alone or beside a partner."""
     place, job = start.destination, context.pending[start.job_id]
     devices, partner = (context.devices[place.device_id],), context.jobs.get(place.partner_id)
     if partner is not None:
@@ -129,7 +129,7 @@ def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
 
 
 def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
-    """Return the start of the waiting job that a migration makes room for."""
+    """Return the action that starts a waiting job on the device that a migration vacates."""
     rule = Rule(
         kind=RuleKind.DEVICE_VACATED,
         job_id=migration.starts,
@@ -140,7 +140,9 @@ def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
 
 
 def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
-    """A plan of these starts; every plan that makes them pays this cost for them, so it is its own lower bound."""
+    """Return a plan of these starts. Its cost is its lower bound, as every plan with these starts has at least that
+    cost.
+    """
     costs = group_costs(starts).values()
     value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
@@ -155,7 +157,7 @@ def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
 
 
 def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
-    """Return one `end` for every job that ends for its overuse, on all its devices."""
+    """Return one `end` action, on all devices of the job, for each job that ends for overuse of its memory grant."""
     actions = []
     for job_id, largest in overuse.ending.items():
         device_ids = overuse.grants[job_id].device_ids
@@ -177,7 +179,7 @@ def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
 def keep_actions(
     context: PlanningContext, changes: Sequence[Action], overuse: OveruseReview, slowdown_of: SlowdownOfJob
 ) -> tuple[Action, ...]:
-    """Return one `keep` for every resident that stays, with its grant, and a warning where it overuses it.
+    """Return one `keep` action, with the memory grant and a warning of its overuse, for every resident that stays.
 
     `changes`: all other actions of the decision.
     """

@@ -1,11 +1,12 @@
-"""Re-pairing in a decision: residents and pending jobs of each device class as one assignment, and its actions.
+"""Re-pairing: the residents and pending jobs of each device class in one assignment, and the resulting moves and
+starts.
 
-What arrangements are worth is `rematching`, who may pair by all rules of pairs is `migration`. A resident without
-`remaining_s` is expected to run on as long as it has by its `attained_s`: lifetimes have heavy tails.
-Law 1: who may move, and which devices are left alone, is as for single migrations: preemptible jobs on one device with
-a known checkpoint and no deadline, there for longer than a promise lives. Law 2: no job moves twice, and the assignment
-sends none back to the queue; preemptions by priority are planned after it, on devices that it leaves alone. Law 3: once
-all that move have left their devices, every start and move finds its place.
+`rematching` computes the values of arrangements, `migration` decides which jobs may pair. A resident without
+`remaining_s` is expected to run on for its `attained_s`, because lifetimes are heavy-tailed. Law 1: the conditions are
+those of single migrations: only preemptible jobs on one device move, with a known checkpoint, no deadline, and more
+time on their device than a promise lives. Law 2: no job moves twice, and the assignment returns no job to the queue;
+preemptions by priority are planned afterwards, on devices that the assignment does not change. Law 3: once all moving
+jobs have left their devices, every start and every move finds its place free.
 """
 
 import math
@@ -34,22 +35,22 @@ from interfere.policy.rules.availability import availability_rule
 from interfere.records import NAN, ActionKind, Device, Job
 from interfere.records.cluster import DEFAULT_SEATS
 
-LEAST_EXPECTED_S = 300.0  # of a job of which nothing is known, and of any other: a usual time slice
-MAX_WAITING = 64  # pending jobs that one assignment considers, for each class
+LEAST_EXPECTED_S = 300.0  # least expected remaining time of any job: a usual time slice
+MAX_WAITING = 64  # pending jobs in one assignment, for each device class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedStart:
-    """A pending job that starts where the assignment puts it."""
+    """A pending job that starts, and its destination in the assignment."""
 
     job_id: str
     destination: Destination
-    leaving_id: str = ""  # a resident that moves away from that device; empty: none
+    leaving_id: str = ""  # resident that moves away from the destination; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentPlan:
-    """The moves of an assignment, each set of moves that hang together as one migration, and the starts."""
+    """The starts and moves of an assignment; moves that depend on each other form one migration."""
 
     moves: MigrationPlan = field(default_factory=MigrationPlan)
     starts: tuple[AssignedStart, ...] = ()
@@ -58,10 +59,10 @@ class AssignmentPlan:
 def plan_assignment(
     context: PlanningContext, closed_devices: Collection[str], waiting: Sequence[Job], free_devices: int
 ) -> AssignmentPlan:
-    """Return the best assignment of each device class with residents, one after the other.
+    """Return the best assignment of each device class with residents, computed class by class.
 
-    `closed_devices` have a promise or a start of this plan; `waiting` are jobs on one device that nothing starts, in
-    the order in which they should start; `free_devices` is the number of empty devices that may still be taken.
+    `closed_devices` have a promise or a start of this plan; `waiting`: jobs on one device that no action starts, in
+    start order; `free_devices`: number of empty devices that may still be used.
     """
     migrations, of_job, starts = list[Migration](), dict[str, Destination](), list[AssignedStart]()
     queue = list(waiting)
@@ -85,7 +86,7 @@ def plan_assignment(
 def _changed_devices(
     context: PlanningContext, of_job: Mapping[str, Destination], starts: Sequence[AssignedStart]
 ) -> set[str]:
-    """Devices that a job leaves, moves to or starts on."""
+    """Return the ids of the devices that a job leaves, moves to or starts on."""
     left = {device.id for job_id in of_job for device in context.resident_devices[job_id]}
     return left | {place.device_id for place in of_job.values()} | {start.destination.device_id for start in starts}
 
@@ -93,14 +94,14 @@ def _changed_devices(
 def _preemptions(
     context: PlanningContext, closed_devices: Collection[str], queue: Sequence[Job]
 ) -> tuple[Migration, ...]:
-    """Preemptions by priority, on other devices."""
+    """Return the preemptions by priority, on devices that are not closed."""
     limits = replace(context.limits, allowed=context.limits.allowed - {ActionKind.MOVE})
     without_moves = context.subproblem(replace(context.snapshot, limits=limits))
     return plan_migrations(without_moves, closed_devices, queue, 0).migrations
 
 
 def _open_devices(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, list[Device]]:
-    """Devices by class that may be arranged anew: those with residents first."""
+    """Return by class the devices whose jobs may be rearranged, devices with residents first."""
     devices_of: dict[DeviceClass, list[Device]] = {}
     for device in sorted(context.snapshot.devices, key=lambda device: not device.residents):
         if device.id not in closed_devices and len(device.residents) <= 2 and outlived_promises(device, context):
@@ -111,7 +112,7 @@ def _open_devices(context: PlanningContext, closed_devices: Collection[str]) -> 
 
 
 def _expected_s(job: Job) -> float:
-    """Expected remaining time alone."""
+    """Return the expected remaining time of a job alone, in seconds."""
     return max(LEAST_EXPECTED_S, float(np.nan_to_num(job.remaining_s if job.remaining_s >= 0 else job.attained_s)))
 
 
@@ -123,10 +124,10 @@ def _may_move(job: Job, device_class: DeviceClass) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClassAssignment:
-    """The best arrangement of the jobs of one device class."""
+    """The best arrangement of the jobs of one device class on its devices."""
 
-    jobs: list[Job]  # residents, then pending ones
-    devices: list[Device]  # those with residents first
+    jobs: list[Job]  # residents, then pending jobs
+    devices: list[Device]  # devices with residents first
     problem: RematchingProblem
     arrangement: Arrangement
     slowdown: Floats  # float64[n, n]
@@ -142,7 +143,7 @@ class _ClassAssignment:
         free_devices: int,
         context: PlanningContext,
     ) -> "_ClassAssignment | None":
-        """Return the best one; None where nobody may move."""
+        """Return the best arrangement; None where no job may move."""
         occupied = [device for device in devices if device.residents]
         devices = [*occupied, *[device for device in devices if not device.residents][: max(0, free_devices)]]
         residents = [job for device in occupied for job in device.residents]
@@ -183,17 +184,17 @@ class _ClassAssignment:
         return destinations(self.problem, self.arrangement, [device.id for device in self.devices])
 
     def _speed(self, i: int, j: int) -> float:
-        """Weighted speed of i beside j."""
+        """Return the speed of job i with partner j, 1 / slowdown, times the weight of i."""
         weight = float(self.problem.alone[i])
         return weight if i == j else weight / max(1.0, float(np.nan_to_num(self.slowdown[i, j], nan=1.0)))
 
     def newly_used(self) -> int:
-        """Number of empty devices that get a job."""
+        """Return the number of empty devices on which the arrangement places a job."""
         empty = {device.id for device in self.devices if not device.residents}
         return len(empty & set(self._device_of().values()))
 
     def destinations(self) -> dict[str, Destination]:
-        """Return where every job that starts or moves goes, by job id."""
+        """Return the destination of every job that starts or moves, by job id."""
         placed = {}
         for i, device_id in self._device_of().items():
             j = int(self.arrangement.mate[i])
@@ -206,7 +207,7 @@ class _ClassAssignment:
         return placed
 
     def _left_by(self) -> dict[str, str]:
-        """Device -> a job that moves away from it."""
+        """Return a job that moves away from each device, by device id."""
         return {
             self.devices[int(self.problem.home[i])].id: self.jobs[i].id
             for i in self._device_of()
@@ -214,7 +215,7 @@ class _ClassAssignment:
         }
 
     def starts(self, placed: dict[str, Destination]) -> Iterator[AssignedStart]:
-        """Yield the pending jobs that start."""
+        """Yield the starts of pending jobs."""
         left_by = self._left_by()
         for i in self._device_of():
             if not self.problem.runs[i]:
@@ -224,9 +225,9 @@ class _ClassAssignment:
                 )
 
     def migrations(self, move_factor: float) -> Iterator[Migration]:
-        """One for each set of devices that moves connect: what its jobs gain in speed while their company lasts."""
+        """Yield one migration for each set of devices connected by moves."""
         device_of, place_of = self._device_of(), {device.id: k for k, device in enumerate(self.devices)}
-        part = list(range(len(self.devices)))  # of each device; parts that a move connects are made one
+        part = list(range(len(self.devices)))  # connected component of each device; a move merges two components
 
         for i, device_id in device_of.items():
             if self.problem.runs[i]:

@@ -1,20 +1,19 @@
-"""Migration of residents that had better run elsewhere: what moves save, against what their checkpoints cost.
+"""Migration of residents: the time that moves save, compared with the cost of their checkpoints, in weighted seconds.
 
-All in weighted seconds: job i beside j loses w_i (s_ij - 1) each second of the remaining_s that it would run alone, and
-a mover pays w_i · checkpoint_s (w = 1 where the objective counts every job the same). A migration is taken only if what
-its jobs save exceeds `move_factor` times what its movers pay; migrations are taken largest gain first, on devices as
-the earlier ones left them, until none gains. A migration is: leave a partner for an empty device; join a resident that
-is alone, also to make room for a waiting job, which saves its weight for as long as the shortest remaining_s of any
-resident; or swap places with another mover. Where no migration makes room, a waiting job of strictly higher priority
-may preempt the resident of lowest priority, alone on its device, whose remaining_s would keep it waiting for longer
-than the preemption costs.
+Job i beside j loses w_i (s_ij - 1) in each second of its remaining_s alone, and a moving job pays w_i · checkpoint_s (w
+= 1 where the objective counts every job the same). A migration is taken only if its saving exceeds `move_factor` times
+its cost. Migrations are taken in order of gain, on the devices as earlier migrations left them, until none gains. Three
+kinds exist: leave a partner for an empty device; join a resident that is alone; swap places with another mover. A join
+of a job that is alone makes room for a waiting job and saves that job's weight for the shortest remaining_s of any
+resident. Where no migration makes room, a waiting job of strictly higher priority may preempt the resident of lowest
+priority that is alone on its device, if waiting for its end would cost more than the preemption.
 
-Law 1: only preemptible jobs on one device may move, with known remaining_s, checkpoint_s and since_s, there for longer
-than a promise lives, and none whose deadline can still be met. A device is left alone that has a younger resident, or
-one of unknown age, a promise, or a start of this plan: so asking again at once moves no job. Law 2: no job moves twice
-in a plan. Residents join and swap within a device class, and leave for an idle device of any type. Heuristic: each
-migration gains, no bound says that no other set gains more; on small clusters where moving is free they save at least
-95 % of what the best arrangement does (a test).
+Law 1: only preemptible jobs on one device move, with known remaining_s, checkpoint_s and since_s, with no feasible
+deadline, and after more time on the device than a promise lives. A device does not change if it has a younger resident,
+a resident of unknown age, a promise, or a start of this plan; so an immediate second request moves no job. Law 2: no
+job moves twice in a plan. Residents join and swap within a device class, and leave for an idle device of any type.
+Heuristic: each migration gains, but no bound exists on other sets of migrations; on small clusters with free moves the
+migrations save at least 95 % of what the best arrangement saves (a test).
 """
 
 import math
@@ -38,25 +37,25 @@ from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snaps
 from interfere.records.cluster import DEFAULT_SEATS
 
 Floats = NDArray[np.float64]
-PRIORITY_FACTOR = 10.0  # a second of a job counts as ten of a job of the next lower priority
-UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
+PRIORITY_FACTOR = 10.0  # one second of a job counts as ten seconds at the next lower priority
+UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # objectives without job weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """Residents that move, or one that is preempted, with what that saves and costs in weighted seconds."""
+    """Residents that move together, or a resident that is preempted, with saving and cost in weighted seconds."""
 
     movers: tuple[str, ...]
-    preempted: str = ""  # a resident that goes back to the queue, where there are no movers
-    starts: str = ""  # a waiting job that gets the device which is left
-    device_id: str = ""  # that device
+    preempted: str = ""  # resident that returns to the queue, if there are no movers
+    starts: str = ""  # waiting job that starts on the vacated device
+    device_id: str = ""  # vacated device
     saved_s: float
-    cost_s: float  # not multiplied by `move_factor`
+    cost_s: float  # not yet multiplied by `move_factor`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a mover ends, beside which job, and the slowdowns of both."""
+    """The device and partner to which a job moves, and the slowdowns of both jobs there."""
 
     device_id: str
     partner_id: str
@@ -78,10 +77,10 @@ def plan_migrations(
     waiting: Sequence[Job],
     free_devices: int,
 ) -> MigrationPlan:
-    """Return the migrations that gain, and the preemptions where none makes room.
+    """Return the migrations that gain, and preemptions for waiting jobs that get no room from a migration.
 
-    `closed_devices` have a promise or a start of this plan; `waiting` are jobs on one device that nothing starts, in
-    the order in which they should start; `free_devices` is the number of empty devices that may still be taken.
+    `closed_devices` have a promise or a start of this plan; `waiting`: jobs on one device that no action starts, in
+    start order; `free_devices`: number of empty devices that may still be used.
     """
     allowed = context.limits.allowed
     remaining_s = [job.remaining_s for device in context.snapshot.devices for job in device.residents]
@@ -102,35 +101,38 @@ def plan_migrations(
 
 
 def job_weight(job: Job, snapshot: Snapshot) -> float:
-    """Weight of one of the job's seconds: weight · 10^priority."""
+    """Return the weight of each second of a job: weight · 10^priority."""
     if snapshot.objective in UNWEIGHTED and not snapshot.objective_terms:
         return 1.0
     return float(weights([job])[0]) * PRIORITY_FACTOR**job.priority
 
 
 def is_movable(job: Job) -> bool:
-    """Return whether a job may be moved or preempted at all, and what that costs is known."""
+    """Return whether a job is preemptible, runs on one device, and has a known migration cost."""
     return job.preemptible and job.gpus == 1 and not math.isnan(job.remaining_s + job.checkpoint_s)
 
 
 def may_leave(job: Job, device_class: DeviceClass) -> bool:
-    """Return whether a job may be taken off the class of devices on which it runs."""
+    """Return whether a job may leave the device class on which it runs."""
     return is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s)
 
 
 def outlived_promises(device: Device, context: PlanningContext) -> bool:
-    """Whether every resident has been there for longer than a promise lives: no unexpired plan started one of them."""
+    """Return whether every resident has run on a device for longer than a promise lives.
+
+    Then no resident was started by a plan whose promise is unexpired.
+    """
     ttl_s = context.limits.timing.promise_ttl_s
     return all(job.gpus == 1 and context.now_s - job.since_s >= ttl_s for job in device.residents)
 
 
 def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, ResidentPairs]:
-    """Return the open devices with at most two residents, by class; only classes in which some job may move."""
+    """Return the open devices with at most two residents, for each device class with a movable job."""
     devices_of: dict[DeviceClass, list[Device]] = {}
     for device in context.snapshot.devices:
         if device.id not in closed_devices and len(device.residents) <= 2 and outlived_promises(device, context):
             device_class = context.device_class(device)
-            if device_class.seats >= DEFAULT_SEATS:  # residents move in pairs, whatever more seats there are
+            if device_class.seats >= DEFAULT_SEATS:  # migrations pair residents, even where a device has more seats
                 devices_of.setdefault(device_class, []).append(device)
     return {
         device_class: _pairs_of_class(device_class, devices, context)
@@ -140,7 +142,7 @@ def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -
 
 
 def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], context: PlanningContext) -> ResidentPairs:
-    """The residents of some devices of one class, their slowdowns beside each other and what moving them costs."""
+    """Return the residents of devices of one class, with pairwise slowdowns and migration costs."""
     snapshot, limits = context.snapshot, context.limits
     jobs = [job for device in devices for job in device.residents]
     m = len(jobs)
@@ -171,9 +173,9 @@ def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], contex
 def slowdowns_beside(
     jobs: Sequence[Job], device_class: DeviceClass, context: PlanningContext
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """float64[m, m]: slowdown of i beside j; bool[m, m]: whether i may come to where j runs, by all rules of pairs."""
+    """Return float64[m, m]: slowdown of i beside j, and bool[m, m]: whether the pair rules let i join j."""
     times = context.relative_times_on(device_class.type, jobs)
-    # guest_ends_first is a rule of starts: of two jobs that run already, one always ends first.
+    # guest_ends_first restricts starts only: of two running jobs one always ends first.
     limits = context.limits
     residents_may_pair = replace(limits, allowed=limits.allowed | {ActionKind.START_SHARED}, guest_ends_first=False)
     costs = pair_costs(
@@ -182,7 +184,7 @@ def slowdowns_beside(
         device_class,
         replace(
             context.subproblem(replace(context.snapshot, limits=residents_may_pair)),
-            custom_objective=WEIGHTED_EXCESS,  # which jobs may pair; what that saves is counted in seconds
+            custom_objective=WEIGHTED_EXCESS,  # decides which jobs may pair; savings are computed in seconds
         ),
         row_times=times,
         column_times=times,
@@ -199,7 +201,7 @@ def _take_disjoint(
     free_devices: int,
     context: PlanningContext,
 ) -> list[tuple[MigrationCandidate, Migration]]:
-    """Carry out the migrations that gain, no two on one device; the job of `queue` that gets a device leaves it."""
+    """Return the migrations that gain, at most one for each device; remove jobs that get a device from `queue`."""
     snapshot = context.snapshot
     next_start = next((job for job in queue if may_start_alone(job, device_class, context)), None)
     room_s = job_weight(next_start, snapshot) * wait_s if next_start is not None else 0.0
@@ -233,11 +235,11 @@ def _take_disjoint(
 def plan_moves_across_types(
     context: PlanningContext, closed_devices: Collection[str], free_devices: int
 ) -> MigrationPlan:
-    """Return the moves of residents to idle devices of another type on which they end so much sooner that it pays.
+    """Return the moves of residents to idle devices of another type that save more than they cost.
 
-    A resident saves what its remaining work takes longer where it runs now, slowed down by its neighbour, than alone on
-    the other type; the neighbour saves its slowdown. The move of the largest gain is taken first. `closed_devices` and
-    `free_devices` as in `plan_migrations`.
+    A resident saves the difference between its remaining time beside its neighbour on the present type and alone on the
+    other type; the neighbour saves its slowdown. Moves are taken in order of gain. `closed_devices` and `free_devices`
+    as in `plan_migrations`.
     """
     devices = [device for device in context.snapshot.devices if device.id not in closed_devices]
     idle: dict[DeviceClass, list[Device]] = {}
@@ -287,7 +289,7 @@ def plan_moves_across_types(
 
 
 class _Preemptable(NamedTuple):
-    """A resident that is alone on its device and may be preempted; compares by the first three fields."""
+    """A preemptible resident that is alone on its device; ordered by the first three fields."""
 
     priority: int
     cost_s: float
@@ -300,7 +302,7 @@ class _Preemptable(NamedTuple):
 def _preemptions(
     queue: Sequence[Job], pairs_of_class: Mapping[DeviceClass, ResidentPairs], context: PlanningContext
 ) -> list[Migration]:
-    """For each job of the queue the cheapest resident of strictly lower priority that it may preempt, if that gains."""
+    """Return for each queued job the cheapest preemption that gains, of a resident of strictly lower priority."""
     residents = [
         _Preemptable(
             priority=job.priority,
@@ -339,7 +341,7 @@ def _preemptions(
 
 
 def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, Destination]:
-    """Return where the movers of one class have ended, by job id."""
+    """Return the final destination of each moving job of one device class, by job id."""
     destinations = {}
     m = len(pairs.jobs)
     for i, job in enumerate(pairs.jobs):

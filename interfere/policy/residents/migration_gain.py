@@ -1,6 +1,6 @@
-"""What each single migration among residents of one device class would save and cost: arrays over all movers at once.
+"""Savings and costs of every single migration among the residents of one device class, as arrays over all movers.
 
-m residents; index m stands for no job, beside whom every job runs at slowdown 1.
+m residents; index m stands for no partner, with whom every job has slowdown 1.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from interfere.records import Device, Job
 
 Floats = NDArray[np.float64]
-MIN_GAIN_S = 1e-6  # weighted seconds; a smaller gain is rounding
+MIN_GAIN_S = 1e-6  # weighted seconds; a smaller gain is a rounding error
 
 
 class MigrationKind(StrEnum):
-    """How residents change devices; candidates of equal gain are taken in the order of these names."""
+    """The kinds of migration; candidates of equal gain are taken in alphabetical order of kind."""
 
     JOIN = "join"  # the mover joins a resident that is alone
     LEAVE = "leave"  # the mover leaves its partner for an empty device
@@ -25,25 +25,25 @@ class MigrationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationCandidate:
-    """One possible migration, in weighted seconds."""
+    """One possible migration, with gain, saving and cost in weighted seconds."""
 
-    gain_s: float  # what it saves, less `move_factor` times what it costs
+    gain_s: float  # saved_s minus `move_factor` times cost_s
     kind: MigrationKind
     mover: int
-    other: int  # the job that is joined or swapped with; m where the mover leaves for an empty device
+    other: int  # job to join or swap with; m where the mover leaves for an empty device
     saved_s: float
     cost_s: float
-    makes_room: bool  # the mover leaves its device to a job that waits
+    makes_room: bool  # whether a waiting job gets the device of the mover
 
 
 @dataclass(slots=True, kw_only=True)
 class ResidentPairs:
-    """The residents of the open devices of one class, after the migrations taken so far."""
+    """The residents of the open devices of one class, after all migrations carried out so far."""
 
     jobs: list[Job]
-    device_of: list[Device]  # of each job
-    partner: NDArray[np.int64]  # int64[m + 1]; m where a job is alone
-    slowdown: Floats  # float64[m + 1, m + 1]: of i beside j
+    device_of: list[Device]  # device of each job
+    partner: NDArray[np.int64]  # int64[m + 1]: partner of each job; m where the job is alone
+    slowdown: Floats  # float64[m + 1, m + 1]: slowdown of i beside j
     allowed: NDArray[np.bool_]  # bool[m + 1, m + 1]: whether a migration may put i beside j
     weight: Floats  # float64[m + 1]
     remaining_s: Floats  # float64[m + 1]; NaN where unknown
@@ -51,10 +51,11 @@ class ResidentPairs:
     empty: list[Device]
 
     def saved(self) -> Floats:
-        """float64[m + 1, m + 1]: weighted seconds that i saves beside j over its remaining time; -inf where forbidden.
+        """Return float64[m + 1, m + 1]: weighted seconds saved by i beside j over its remaining time; -inf where
+        forbidden.
 
-        A job whose remaining time is unknown saves nothing and is never slowed down further. Where the present slowdown
-        is unknown it counts as 1: ending it gains nothing.
+        A job of unknown remaining time saves nothing and is never slowed down further. An unknown present slowdown
+        counts as 1, so that leaving the partner saves nothing.
         """
         m = len(self.jobs)
         present = np.nan_to_num(self.slowdown[np.arange(m + 1), self.partner], nan=1.0)
@@ -67,14 +68,14 @@ class ResidentPairs:
         return saved
 
     def candidates(self, move_factor: float, room_s: float, *, may_leave: bool) -> list[MigrationCandidate]:
-        """Return the best leave, join and swap of each mover, where it gains; the largest gain first.
+        """Return the best leave, join and swap of each mover that gains, in descending order of gain.
 
-        `room_s`: weighted seconds that a device saves which is left to a waiting job; `may_leave`: whether empty
-        devices may be taken.
+        `room_s`: weighted seconds saved by a device vacated for a waiting job; `may_leave`: whether empty devices may
+        be used.
         """
         m, saved, partner = len(self.jobs), self.saved(), self.partner
         movers = np.flatnonzero(np.isfinite(self.migration_cost_s[:m])).tolist()
-        saved_by_partner = saved[partner[:m], m]  # once the mover has gone; 0 without a partner
+        saved_by_partner = saved[partner[:m], m]  # saving of the partner after the mover has left; 0 without a partner
         candidates: list[MigrationCandidate] = []
         if may_leave and self.empty:
             leave = saved[:m, m] + saved_by_partner
@@ -93,7 +94,7 @@ class ResidentPairs:
         return sorted(gaining, key=lambda c: (-c.gain_s, self.jobs[c.mover].id, c.kind))
 
     def _join_savings(self, saved: Floats, saved_by_partner: Floats, room_s: float) -> Floats:
-        """float64[m, m]: what is saved when i joins k, which is alone; a job alone moves only to make room."""
+        """Return float64[m, m]: saving when i joins k, which is alone; if i is alone too, the join must make room."""
         m = len(self.jobs)
         is_alone = self.partner[:m] == m
         join = saved[:m, :m] + saved[:m, :m].T + saved_by_partner[:, None]
@@ -103,12 +104,12 @@ class ResidentPairs:
         return join
 
     def _swap_savings(self, saved: Floats, move_factor: float) -> Floats:
-        """float64[m, m]: what is saved when i and k change places, less `move_factor` times what moving k costs."""
+        """Return float64[m, m]: saving when i and k swap places, minus `move_factor` times the migration cost of k."""
         m, partner = len(self.jobs), self.partner
-        beside_partner = saved[:, partner] + saved[partner, :].T  # [i, k]: i and the partner of k, once together
+        beside_partner = saved[:, partner] + saved[partner, :].T  # [i, k]: savings of i and of k's partner together
         swap = (beside_partner + beside_partner.T)[:m, :m]
         swap -= move_factor * np.where(np.isinf(self.migration_cost_s[:m]), np.inf, self.migration_cost_s[:m])[None, :]
-        swap[np.arange(m), np.minimum(partner[:m], m - 1)] = -np.inf  # partners are on one device
+        swap[np.arange(m), np.minimum(partner[:m], m - 1)] = -np.inf  # partners share a device: no swap
         np.fill_diagonal(swap, -np.inf)
         return swap
 
@@ -126,7 +127,7 @@ class ResidentPairs:
         )
 
     def carry_out(self, candidate: MigrationCandidate) -> None:
-        """Change partners and devices as the candidate says; its movers may not move again."""
+        """Update partners and devices for a migration, and forbid its movers to move again."""
         i, k, m = candidate.mover, candidate.other, len(self.jobs)
         partner_of_i, partner_of_k = int(self.partner[i]), int(self.partner[k])
         if candidate.kind is MigrationKind.SWAP:
@@ -141,7 +142,7 @@ class ResidentPairs:
         self.migration_cost_s[i] = np.inf
 
     def _pair(self, i: int, j: int) -> None:
-        """Make i and j partners; either may be m, no job."""
+        """Make jobs i and j partners; index m stands for no job."""
         m = len(self.jobs)
         if i < m:
             self.partner[i] = j

@@ -1,10 +1,10 @@
-"""What re-pairing running and waiting jobs of one device class is worth: the columns' values from predictions.
+"""Values of re-pairing the running and waiting jobs of one device class, computed from predicted slowdowns.
 
-A job that runs is worth its weight times its speed, 1 / slowdown. A move makes a job do `checkpoint_s` of work again:
-`move_factor` times that (hysteresis) is spread over the time for which the new company is expected to last, the shorter
-expected remaining time of the two. So values and costs are both weighted speeds, and a move pays only if it gains more
-speed than its checkpoint takes, within that time.
-Law: a job that may not move stays where it is, a pair that must not be made is not, but one that runs may stay.
+A running job has the value weight · speed, where speed = 1 / slowdown. A move repeats `checkpoint_s` of work, and
+`move_factor` (hysteresis) times that cost is spread over the expected duration of the new pair: the shorter expected
+remaining time of the two jobs. So values and costs are both weighted speeds, and a move pays only if the gain in speed
+over that duration exceeds the repeated work.
+Law: a job that may not move stays on its device; a forbidden pair is never formed, but a running pair may stay.
 """
 
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ Ints = NDArray[np.int64]
 class RematchableJobs:
     """n jobs of one device class, running or waiting."""
 
-    home: Ints  # int64[n]: number of the device that it is on; WAITS for a job that waits
+    home: Ints  # int64[n]: index of the job's device; WAITS for a waiting job
     weight: Floats  # float64[n] > 0
     expected_s: Floats  # float64[n] > 0: expected remaining time alone
-    checkpoint_s: Floats  # float64[n]: work that is lost when it moves
-    may_move: Bools  # bool[n]; not read of jobs that wait
+    checkpoint_s: Floats  # float64[n]: seconds of work that a move repeats
+    may_move: Bools  # bool[n]; ignored for waiting jobs
 
 
 def rematching_problem(
     jobs: RematchableJobs, slowdown: Floats, allowed: Bools, *, devices: int, move_factor: float
 ) -> RematchingProblem:
-    """Return the problem of `devices` devices, those with residents first.
+    """Return the rematching problem on `devices` devices, devices with residents first.
 
-    `slowdown` float64[n, n]: of i beside j, NaN where it is not known; `allowed` bool[n, n], symmetric: may the two be
-    put on one device? Pairs that are on one device may stay there in any case.
+    `slowdown` float64[n, n]: of i beside j, NaN where unknown; `allowed` bool[n, n], symmetric: whether the two jobs
+    may be put on one device. Jobs that share a device already may stay together in any case.
     """
-    shared_s = np.minimum(jobs.expected_s[:, None], jobs.expected_s[None, :])  # the diagonal is that of a job alone
+    shared_s = np.minimum(jobs.expected_s[:, None], jobs.expected_s[None, :])  # diagonal: a job alone
     speed = jobs.weight[:, None] / np.fmax(np.nan_to_num(slowdown, nan=1.0), 1.0)
     pair = speed + speed.T
     together = (jobs.home[:, None] == jobs.home[None, :]) & (jobs.home >= 0)[:, None]
@@ -56,10 +56,10 @@ def rematching_problem(
 
 
 def destinations(problem: RematchingProblem, arrangement: Arrangement, device_ids: Sequence[str]) -> dict[int, str]:
-    """Job -> device, of every job that starts or moves; the order in which they start, once all that leave have left.
+    """Return the device id of every job that starts or moves, in start order, once all leaving jobs have left.
 
-    `device_ids`: of the m devices, those with residents first, as the homes are numbered. Groups that stay on no home
-    take the devices that no group stays on.
+    `device_ids`: the m devices in the order in which homes are numbered, devices with residents first. Groups without a
+    home device get devices that no group keeps.
     """
     groups = list(arrangement.groups())
     taken = {place for _, _, place in groups}
