@@ -174,7 +174,7 @@ def _no_free_seat(rule: Rule) -> str:
 
 
 def _gang(rule: Rule) -> str:
-    return f"gang: no {rule.gpus} free devices of one class"
+    return f"no {rule.gpus} free devices of one class"
 
 
 def _devices_promised(rule: Rule) -> str:
