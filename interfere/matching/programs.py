@@ -52,6 +52,12 @@ class Restriction:
         limits = tuple((levels[place], value) for place, (_, value) in zip(self.places, self.limits, strict=True))
         return replace(self, allowed=np.concatenate([self.allowed, np.ones(further, dtype=bool)]), limits=limits)
 
+    def holds(self, placement: Placement) -> bool:
+        """Whether a placement keeps the limits on the sums of earlier levels, up to the tolerance of the programs."""
+        return all(
+            placement.value(level) <= value + 2 * TOLERANCE * _limit_scale(level, value) for level, value in self.limits
+        )
+
     @property
     def levels(self) -> tuple[Level, ...]:
         """Return the levels whose sums are limited."""

@@ -212,7 +212,7 @@ class LevelSearch:
             rounded = rounding.placement(self._linear.columns, self._linear.x, self._linear.prices)
             self.restriction = self.restriction.extended(self._formulation.levels)
             self._price_columns()
-            if rounded is not None:
+            if rounded is not None and self.restriction.holds(rounded):  # jobs that joined a group may break a limit
                 self._take(rounded)
             return
         self._price_columns()

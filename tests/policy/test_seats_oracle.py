@@ -80,3 +80,13 @@ def test_a_level_that_costs_nothing_at_first_limits_the_groups_found_later(monke
     assert tally.faults == []
     assert accepted
     assert all(accepted)
+
+
+def test_jobs_that_join_groups_while_rounding_keep_what_higher_priorities_got(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In this cluster the rounded placement of the last priority costs the first one more; the check refuted it."""
+    monkeypatch.setattr(builder, "MAX_LISTED_JOBS", 4)
+    tally = check_seeds(range(2595, 2596), FewKindsCluster, GroupOracle)
+    assert tally.faults == []
+    assert not caplog.records
