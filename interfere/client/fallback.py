@@ -44,7 +44,7 @@ class Fallback(Protocol):
         """Answer in place of RankPlacements while the server is away."""
 
     def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
-        """Answer in place of ReportObservations while the server is away."""
+        """Return the answer to each observation while the server is away, for example that it has to be sent again."""
 
 
 class AloneFallback:

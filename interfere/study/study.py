@@ -225,9 +225,9 @@ def scheduler_of(entry: object) -> SchedulerRecord:
 
 
 def with_sources(study: Study, work: Path) -> Study:
-    """Return the study with its table found: a folder, or the name of a table of the workspace or shipped.
+    """Return the study with the folder of its measurement table in place of the table's name.
 
-    Raises NotFoundError, which lists the tables that exist.
+    A name is looked up in the workspace and among the shipped tables. Raises NotFoundError, which lists the tables.
     """
     from interfere.data.loading import table_folder
 

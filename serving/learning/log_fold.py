@@ -360,7 +360,7 @@ class Relearning:
 
     @property
     def due(self) -> bool:
-        """Whether a model that learned the log again is being made."""
+        """Return whether the observation log is being learned again in the background."""
         return self._thread is not None
 
     def begin(self) -> None:

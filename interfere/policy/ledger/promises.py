@@ -172,7 +172,7 @@ def _review_partners(
 
 
 def _beside(promise: Promise, present: Sequence[str]) -> Promise:
-    """Return the promise with the present partners only; the promised slowdown and cost are now too high."""
+    """Return a promised start without the partners that are gone; slowdown and cost stay those with all partners."""
     slowdowns = promise.action.slowdown_of_partners
     several = len(present) > 1
     action = replace(

@@ -151,7 +151,10 @@ class _Choice:
 
 
 def largest_miss(outlook: ModeOutlook, jobs: Sequence[JobToAdvise]) -> float:
-    """Return the largest probability of missing a latency target that is kept alone; NaN where no job has one."""
+    """Return the largest probability that a job misses its latency target, of jobs that meet it when they run alone.
+
+    NaN where no job has such a target.
+    """
     probabilities = [
         under.miss_probability
         for under, job in zip(outlook.jobs, jobs, strict=True)

@@ -33,7 +33,10 @@ def outlasts(guest_s: Floats | float, host_s: Floats | float) -> Bools:
 
 
 def guest_rule(guests: Sequence[Job], hosts: Sequence[Job], guest_s: Floats, host_s: Floats) -> UniformRule:
-    """The rule on each guest beside each host; `guest_s` and `host_s` float64[r, c]: expected runtimes of the two."""
+    """Return the rule that forbids each guest whose expected end is later than its host's.
+
+    `guest_s` and `host_s` float64[r, c]: expected runtime in seconds of each guest and of each host when together.
+    """
     return UniformRule(
         kind=RuleKind.GUEST_ENDS_FIRST,
         mask=outlasts(guest_s, host_s),

@@ -35,7 +35,7 @@ class PairRule(Protocol):
         """The rule with its numbers for a pair that it forbids."""
 
     def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:
-        """The group of each of the pairs of one row job that it forbids."""
+        """Return, for each pair of a row job and a column job that the rule forbids, the group it is reported under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class UniformRule:
         return self.rule_of(row, column)
 
     def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:  # noqa: ARG002 - the protocol's
-        """The one group of its kind."""
+        """Return the group of this kind of rule for each column."""
         return [RuleGroup(self.kind)] * len(columns)
 
 

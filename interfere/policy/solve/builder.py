@@ -35,7 +35,10 @@ from interfere.records.cluster import DEFAULT_SEATS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupColumns:
-    """Groups of equally many jobs of one size on one host."""
+    """The groups of m jobs that may start on one host, as columns: members, whether allowed, and costs.
+
+    All jobs of the groups take the same number of devices.
+    """
 
     block: int
     host: int

@@ -28,7 +28,7 @@ _Z90 = NormalDist().inv_cdf(0.95)  # standard deviations from the median to eith
 
 
 class ThroughputOf(StrEnum):
-    """The unit whose throughput is maximised."""
+    """Whether the throughput of one MIG slice or of the whole GPU is maximised."""
 
     SLICE = "slice"  # of all copies in one slice
     GPU = "gpu"  # of a GPU that is divided into as many such slices as it has

@@ -131,7 +131,7 @@ class CopiesModel:
         )
 
     def belief(self, model: ModelMeasurements, batch: int) -> CopiesBelief:
-        """Return the posterior of one to five copies in every slice where one copy of this batch size was measured."""
+        """Return the believed latencies of one to five copies in each MIG slice where one copy of this batch ran."""
         alone = model.one_copy_latencies_s()
         slices = sorted(size for size, each in alone if each == batch)
         if not slices:
