@@ -130,7 +130,7 @@ def fit_residual_prior(
         means=means,
         victim_effect={key: victim_effects.get(key, 0.0) for key in workload_keys},
         neighbour_effect={key: neighbour_effects.get(key, 0.0) for key in workload_keys},
-        families=frozenset(dataset.families) - {""},
+        families=_measured_families(dataset),
     )
 
 
@@ -275,6 +275,12 @@ def _measured_workloads(dataset: Dataset) -> set[WorkloadKey]:
     jobs = np.concatenate([dataset.rows.victim, dataset.rows.neighbour]).tolist()
     domains = np.concatenate([dataset.domain, dataset.domain]).tolist()
     return {_workload_key(dataset, job, domain) for job, domain in set(zip(jobs, domains, strict=True))}
+
+
+def _measured_families(dataset: Dataset) -> frozenset[str]:
+    """Return the families of all jobs in any row."""
+    jobs = np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour]))
+    return frozenset(dataset.families[job - 1] for job in jobs.tolist()) - {""}
 
 
 def _noise_variance(dataset: Dataset) -> float:
