@@ -43,8 +43,12 @@ def test_probes_of_jobs_of_unseen_families(name: str) -> None:
     by_split = {
         each.split: each for each in evaluate_models(dataset, [MODELS[MODEL]], splits=("family", "job", "pair"))
     }
-    found = list(streams(dataset, by_split["family"], seed=0, orders=1))
     priors = _priors(dataset, by_split)
+    found = [
+        (stream, domain)
+        for stream, domain in streams(dataset, by_split["family"], seed=0, orders=1)
+        if len(_partners(stream, priors[stream.fold])) >= PROBES
+    ]
     usual = _usual_partners(found, priors, dataset)
     ways: dict[str, Choose] = {
         "chosen": _chosen,
@@ -107,9 +111,13 @@ def _corrector(stream: Stream, priors: dict[int, ResidualPrior], dataset: Datase
 
 
 def _partners(stream: Stream, prior: ResidualPrior) -> list[str]:
-    """Partners of the stream's job that training knows."""
+    """Partners of the stream's job that training knows and that were measured in both directions."""
     known = {key[0] for key in prior.signatures}
-    return sorted(set(stream.partners) & known)
+    return sorted(
+        name
+        for name in known.intersection(stream.partners)
+        if {(stream.job, name), (name, stream.job)} <= stream.measured.keys()
+    )
 
 
 def _errors(
