@@ -27,7 +27,7 @@ PURPOSES = {
     "Start here": ("quickstart", "serve", "match"),
     "Ask a server": ("predict", "explain", "advise", "grants", "models", "profiles"),
     "Tell a server what was measured": ("observe", "watch"),
-    "Measure": ("profile", "onboard", "data"),
+    "Measure": ("profile", "probe", "onboard", "data"),
     "Train and publish": ("train", "evaluate", "promote", "retrain", "ui"),
     "What would sharing do, what has it done?": (
         "whatif",

@@ -20,6 +20,7 @@ from interfere.predict.groups.device_shares import copy_shares
 from interfere.protocols import Predictor
 from interfere.records import (
     JobProfile,
+    JobRef,
     MatrixAnswer,
     MatrixBatch,
     MatrixQuery,
@@ -29,6 +30,9 @@ from interfere.records import (
     PairBatch,
     PairQuery,
     Prediction,
+    Probe,
+    ProbeAnswer,
+    ProbeQuery,
     Source,
 )
 from interfere.records.mode_advice import ModeAdvice
@@ -174,6 +178,43 @@ def served_device_type(state: ServedState, requested: str) -> str:
         return known[0]
     raise InvalidInputError.from_violations(
         [Violation(field="device_type", what="is needed", value="''", remedy=f"one of {', '.join(known)}")]
+    )
+
+
+def suggest_probes(state: ServedState, query: ProbeQuery) -> ProbeAnswer:
+    """Return the neighbours beside which a short run of the job teaches most.
+
+    Raises InvalidInputError with a violation for each job without a profile, and where no candidate is left.
+    """
+    device_type = served_device_type(state, query.device_type)
+    known = state.model.manifest.workloads
+    neighbours = query.neighbours or tuple(
+        JobRef(workload=name) for name in known if state.profile_of_workload(name, device_type) is not None
+    )
+    bad: list[Violation] = []
+    profiles: dict[str, JobProfile] = {}
+    for field, ref in (("job", query.job), *((f"neighbours[{k}]", ref) for k, ref in enumerate(neighbours))):
+        profile, reason = state.profile_of_ref(ref, device_type, extrapolate=True)
+        if profile is None:
+            what, _, remedy = reason.partition(": ")
+            bad.append(Violation(field=field, what=what, value=repr(ref.name), remedy=remedy))
+        elif field == "job" or ref.name != query.job.name:
+            profiles[profile.workload] = profile
+    if not bad and len(profiles) < 2:
+        remedy = "name other workloads that have a profile: interfere profiles list"
+        bad = [Violation(field="neighbours", what="no candidate but the job itself", value=device_type, remedy=remedy)]
+    if bad:
+        raise InvalidInputError.from_violations(bad)
+    job, *candidates = profiles.values()
+    choice = state.predictor.choose_probes(job, candidates, device_type, query.mode, query.count)
+    return ProbeAnswer(
+        probes=tuple(
+            Probe(neighbour=candidates[each.candidate].workload, gain=each.gain, error_after=each.error_after)
+            for each in choice.probes
+        ),
+        error_now=choice.error_now,
+        model_version=state.version,
+        device_type=device_type,
     )
 
 

@@ -8,12 +8,21 @@ from typing import Any
 
 import grpc
 
-from interfere.records import ExplainQuery, JobProfile, MatrixQuery, ModeQuery, PairQuery, RankQuery, Snapshot
+from interfere.records import (
+    ExplainQuery,
+    JobProfile,
+    MatrixQuery,
+    ModeQuery,
+    PairQuery,
+    ProbeQuery,
+    RankQuery,
+    Snapshot,
+)
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.models.host import ModelHost
-from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs
+from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes
 from interfere.serving.service import PolicyCore
 from interfere.serving.workers.pool import WorkerPool
 from interfere.v1 import policy_pb2 as pb
@@ -58,6 +67,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
         """Predict the effect of every sharing mode of one device on a set of jobs."""
         return to_proto(advise_mode(self._core.state, from_proto(ModeQuery, request)), pb.AdviseModeResponse)
+
+    def SuggestProbes(self, request: pb.SuggestProbesRequest, context: Context) -> pb.SuggestProbesResponse:
+        """Choose the neighbours beside which a job should run first."""
+        return to_proto(suggest_probes(self._core.state, from_proto(ProbeQuery, request)), pb.SuggestProbesResponse)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain one job's action."""

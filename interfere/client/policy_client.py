@@ -32,6 +32,8 @@ from interfere.records import (
     PairAnswer,
     PairQuery,
     Plan,
+    ProbeAnswer,
+    ProbeQuery,
     ProfileSummary,
     RankAnswer,
     RankQuery,
@@ -40,6 +42,7 @@ from interfere.records import (
 )
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import ModeAdvice
+from interfere.records.probes import DEFAULT_PROBES
 from interfere.sharing_modes import SharingMode
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
@@ -199,6 +202,28 @@ class PolicyClient:
             risk=risk,
         )
         return self._ask("AdviseMode", query, ModeAdvice)
+
+    def suggest_probes(
+        self,
+        job: AnyJob,
+        *,
+        neighbours: Sequence[AnyJob] = (),
+        device_type: str = "",
+        mode: SharingMode = SharingMode.TIMESLICE,
+        count: int = DEFAULT_PROBES,
+    ) -> ProbeAnswer:
+        """Return the neighbours beside which a short run of the job teaches most about all its other pairs, in order.
+
+        `neighbours` are the candidates; empty: all workloads of the model's training with a profile there.
+        """
+        query = ProbeQuery(
+            job=_refs([job])[0],
+            neighbours=tuple(_refs(neighbours)),
+            device_type=device_type,
+            mode=mode,
+            count=count,
+        )
+        return self._ask("SuggestProbes", query, ProbeAnswer)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 

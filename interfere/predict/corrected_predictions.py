@@ -1,5 +1,6 @@
 """Corrects the predicted slowdowns of a wrapped model by learned effects, for lists of pairs and for matrices."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.base_predictions import BasePredictions
-from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.belief_state import BeliefState, PairObservation
 from interfere.predict.online.corrected_quantiles import (
     corrected_matrix,
     corrected_median,
@@ -95,13 +96,7 @@ class CorrectedPredictor:
             )
             source[k], reason[k] = Source.MODEL, ""
         # 2. The correction.
-        is_current = [not contradicts(job, self._step_times) for job in batch.jobs]
-        measured = np.array(
-            [
-                is_current[i] and is_current[j] and keys[j][0] in self._measured_neighbours.get(keys[i], ())
-                for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
-            ]
-        )
+        measured = self._are_measured(batch, keys)
         families = [job.family for job in batch.jobs]
         corrections = self._corrections.pair_beliefs(
             keys,
@@ -122,6 +117,40 @@ class CorrectedPredictor:
             upper=corrected_quantile(upper, median, corrections, UPPER_LEVEL),
             source=tuple(source),
             reason=tuple(reason),
+        )
+
+    def confirming_windows(self, batch: PairBatch) -> list[PairObservation]:
+        """Return, for each pair of a batch, the window that would confirm the wrapped model's own answer."""
+        answer = self._inner.predict_pairs(replace(batch, allow_extrapolation=True))
+        keys: list[WorkloadKey] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
+        log_median = np.log(answer.median)
+        unprofiled = self._stand_ins.mask(keys, batch.jobs)
+        for k in np.flatnonzero(unprofiled[batch.victim] | unprofiled[batch.neighbour]).tolist():
+            pair = keys[batch.victim[k]], keys[batch.neighbour[k]]
+            log_median[k] = math.log(self._stand_ins.slowdown(*pair, 0.5))
+        measured = self._are_measured(batch, keys)
+        coordinates = [tuple(row) for row in self._coordinates_of(batch.jobs, batch.device_type, batch.mode).tolist()]
+        return [
+            PairObservation(
+                victim=keys[i],
+                neighbour=keys[j],
+                log_predicted=float(log_median[k]),
+                log_observed=float(log_median[k]),
+                measured=bool(measured[k]),
+                families=(batch.jobs[i].family, batch.jobs[j].family),
+                coordinates=(coordinates[i], coordinates[j]),
+            )
+            for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True))
+        ]
+
+    def _are_measured(self, batch: PairBatch, keys: list[WorkloadKey]) -> NDArray[np.bool_]:
+        """Return bool[p]: whether the wrapped model answers a pair from a measurement that its profiles agree with."""
+        is_current = [not contradicts(job, self._step_times) for job in batch.jobs]
+        return np.array(
+            [
+                is_current[i] and is_current[j] and keys[j][0] in self._measured_neighbours.get(keys[i], ())
+                for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
+            ]
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:

@@ -11,6 +11,8 @@ the model was never trained on that device type.
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from interfere.predict.corrected_predictions import CorrectedPredictor
 from interfere.predict.groups.composition import GroupComposition, composition_of
 from interfere.predict.measured import StepTimes
@@ -18,11 +20,12 @@ from interfere.predict.online.base_predictions import BasePredictions, ResolvePr
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.prior import ResidualPrior, default_prior
+from interfere.predict.online.probes import ProbeChoice, choose_probes
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere, StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.online.window_learning import LearningResult, WindowLearner
 from interfere.protocols import Predictor
-from interfere.records import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
 from interfere.sharing_modes import SharingMode
 
 
@@ -146,6 +149,28 @@ class OnlineModel:
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Return the wrapped model's slowdowns of both directions, each corrected like a pair."""
         return self._corrected.predict_matrix(batch, quantile=quantile)
+
+    # --- what to measure --------------------------------------------------------------------------------------------
+
+    def choose_probes(
+        self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode, count: int
+    ) -> ProbeChoice:
+        """Choose the neighbours beside which a short run of the job teaches most about its other pairs, in order.
+
+        The model extrapolates for a job that is unlike those of its training: for that the probes are.
+        """
+        places = np.arange(1, len(neighbours) + 1)
+        job_places = np.zeros_like(places)
+        batch = PairBatch(
+            jobs=(job, *neighbours),
+            victim=np.concatenate([job_places, places]),
+            neighbour=np.concatenate([places, job_places]),
+            device_type=device_type,
+            mode=mode,
+        )
+        windows = self._corrected.confirming_windows(batch)
+        pairs = list(zip(windows[: len(places)], windows[len(places) :], strict=True))
+        return choose_probes(self.belief.effects, pairs, count)
 
     # --- state ------------------------------------------------------------------------------------------------------
 

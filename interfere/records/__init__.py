@@ -75,6 +75,9 @@ from interfere.records.predictions import PairBatch as PairBatch
 from interfere.records.predictions import PairQuery as PairQuery
 from interfere.records.predictions import Prediction as Prediction
 from interfere.records.predictions import Source as Source
+from interfere.records.probes import Probe as Probe
+from interfere.records.probes import ProbeAnswer as ProbeAnswer
+from interfere.records.probes import ProbeQuery as ProbeQuery
 from interfere.records.promises import AcceptedDeadline as AcceptedDeadline
 from interfere.records.promises import DeviceGrants as DeviceGrants
 from interfere.records.promises import DeviceSlots as DeviceSlots

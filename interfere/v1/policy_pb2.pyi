@@ -1234,6 +1234,42 @@ class AdviseModeResponse(_message.Message):
     device_type: str
     def __init__(self, modes: _Optional[_Iterable[_Union[ModeOutlook, _Mapping]]] = ..., recommendation: _Optional[_Union[ModeRecommendation, _Mapping]] = ..., measure: _Optional[_Iterable[_Union[ModeMeasurement, _Mapping]]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
+class SuggestProbesRequest(_message.Message):
+    __slots__ = ("job", "neighbours", "device_type", "mode", "count")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    job: JobRef
+    neighbours: _containers.RepeatedCompositeFieldContainer[JobRef]
+    device_type: str
+    mode: SharingMode
+    count: int
+    def __init__(self, job: _Optional[_Union[JobRef, _Mapping]] = ..., neighbours: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ("neighbour", "gain", "error_after")
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    GAIN_FIELD_NUMBER: _ClassVar[int]
+    ERROR_AFTER_FIELD_NUMBER: _ClassVar[int]
+    neighbour: str
+    gain: float
+    error_after: float
+    def __init__(self, neighbour: _Optional[str] = ..., gain: _Optional[float] = ..., error_after: _Optional[float] = ...) -> None: ...
+
+class SuggestProbesResponse(_message.Message):
+    __slots__ = ("probes", "error_now", "model_version", "device_type")
+    PROBES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_NOW_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    probes: _containers.RepeatedCompositeFieldContainer[Probe]
+    error_now: float
+    model_version: str
+    device_type: str
+    def __init__(self, probes: _Optional[_Iterable[_Union[Probe, _Mapping]]] = ..., error_now: _Optional[float] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
+
 class Progress(_message.Message):
     __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode", "reporter", "campaign")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

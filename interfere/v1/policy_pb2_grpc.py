@@ -60,6 +60,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.AdviseModeRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.AdviseModeResponse.FromString,
                 _registered_method=True)
+        self.SuggestProbes = channel.unary_unary(
+                '/interfere.v1.PolicyService/SuggestProbes',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.SuggestProbesRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.SuggestProbesResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/interfere.v1.PolicyService/Explain',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
@@ -163,6 +168,13 @@ class PolicyServiceServicer:
     def AdviseMode(self, request, context):
         """Predicts the effect of each sharing mode of one device on a set of jobs, recommends a mode, and lists measurements
         that would reduce the uncertainty. The answer has no numbers for a mode of which nothing is known.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SuggestProbes(self, request, context):
+        """Chooses the neighbours beside which a short run of a job teaches most about all its other pairs, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -287,6 +299,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.AdviseMode,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.AdviseModeRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.AdviseModeResponse.SerializeToString,
+            ),
+            'SuggestProbes': grpc.unary_unary_rpc_method_handler(
+                    servicer.SuggestProbes,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.SuggestProbesRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.SuggestProbesResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -490,6 +507,33 @@ class PolicyService:
             '/interfere.v1.PolicyService/AdviseMode',
             interfere_dot_v1_dot_policy__pb2.AdviseModeRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.AdviseModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SuggestProbes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/SuggestProbes',
+            interfere_dot_v1_dot_policy__pb2.SuggestProbesRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.SuggestProbesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,6 +32,7 @@ _MAX_ENTRIES = {
     "MatchRequest.objective_terms": 16,
     "RankPlacementsRequest.devices": 4_000,
     "AdviseModeRequest.jobs": 48,
+    "SuggestProbesRequest.neighbours": 500,
     "Progress.company": 64,
     "ReportObservationsRequest.observations": 10_000,
     "RegisterProfilesRequest.profiles": 10_000,

@@ -29,6 +29,8 @@ from interfere.records import (
     ObservationAnswer,
     PairQuery,
     Plan,
+    ProbeAnswer,
+    ProbeQuery,
     ProfileSummary,
     Promise,
     RankAnswer,
@@ -70,6 +72,8 @@ RECORDS: dict[type, Any] = {
     DeviceSlots: some.slots,
     ModeQuery: some.mode_queries,
     ModeAdvice: some.mode_advice,
+    ProbeQuery: some.probe_queries,
+    ProbeAnswer: some.probe_answers,
     ModelInfo: some.models,
 }
 # Written by the release before one converter did it all; never to be written again.

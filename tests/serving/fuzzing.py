@@ -15,6 +15,7 @@ METHODS = {
     "Match": 10,
     "RankPlacements": 4,
     "AdviseMode": 2,
+    "SuggestProbes": 2,
     "Explain": 1,
     "ListGrants": 1,
     "ReportObservations": 4,

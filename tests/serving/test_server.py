@@ -114,6 +114,13 @@ def in_flight(method: str, calls: float) -> str:
         ("RankPlacements", pb.RankPlacementsRequest(), INVALID, "job.id"),
         ("AdviseMode", pb.AdviseModeRequest(jobs=[pb.ModeJob(job=pb.JobRef(workload="gemm"))]), INVALID, "jobs"),
         (
+            "SuggestProbes",
+            pb.SuggestProbesRequest(job=pb.JobRef(workload="gemm"), count=17),
+            INVALID,
+            "count",
+        ),
+        ("SuggestProbes", pb.SuggestProbesRequest(job=pb.JobRef(workload="nobody")), INVALID, "job"),
+        (
             "RegisterProfiles",
             pb.RegisterProfilesRequest(
                 profiles=[

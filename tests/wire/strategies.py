@@ -51,6 +51,9 @@ from interfere.records import (
     Pairing,
     PairQuery,
     Plan,
+    Probe,
+    ProbeAnswer,
+    ProbeQuery,
     ProfileSummary,
     Progress,
     Promise,
@@ -608,6 +611,16 @@ mode_queries = st.builds(
     device_memory_bytes=optional(1.0),
     allow_extrapolation=st.booleans(),
     risk=numbers(0.001, 0.5),
+)
+probe_queries = st.builds(
+    ProbeQuery, job=refs, neighbours=tuples(refs), device_type=words, mode=modes, count=st.integers(1, 16)
+)
+probe_answers = st.builds(
+    ProbeAnswer,
+    probes=tuples(st.builds(Probe, neighbour=names, gain=numbers(), error_after=numbers())),
+    error_now=numbers(),
+    model_version=words,
+    device_type=words,
 )
 _mode_measurements = st.builds(
     ModeMeasurement,

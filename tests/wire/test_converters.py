@@ -34,6 +34,8 @@ from interfere.records import (
     PairQuery,
     Plan,
     Prediction,
+    ProbeAnswer,
+    ProbeQuery,
     ProfileSummary,
     Progress,
     RankAnswer,
@@ -71,11 +73,13 @@ MESSAGES: dict[type, tuple[Any, type]] = {
     ObservationLog: (some.logs, pb.GetObservationLogResponse),
     ModeQuery: (some.mode_queries, pb.AdviseModeRequest),
     ModeAdvice: (some.mode_advice, pb.AdviseModeResponse),
+    ProbeQuery: (some.probe_queries, pb.SuggestProbesRequest),
+    ProbeAnswer: (some.probe_answers, pb.SuggestProbesResponse),
     ModelInfo: (some.models, pb.GetModelResponse),
     ServedModels: (some.served_models, pb.ListModelsResponse),
     ModelChange: (some.model_changes, pb.LoadModelResponse),
 }
-REQUESTS = [Snapshot, RankQuery, PairQuery, MatrixQuery, ModeQuery, JobProfile]
+REQUESTS = [Snapshot, RankQuery, PairQuery, MatrixQuery, ModeQuery, ProbeQuery, JobProfile]
 
 
 def same(left: Any, right: Any) -> bool:

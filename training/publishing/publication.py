@@ -229,7 +229,7 @@ def build_publication(
     encoded = [encoded_workloads(dataset, d, source.tables, encoder, completion) for d in range(len(dataset.domains))]
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
-    residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"])
+    residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"], errors.get("family"))
     # 4. Write the model card.
     trained_on = tuple(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)

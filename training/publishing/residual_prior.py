@@ -2,7 +2,8 @@
 
 Empirical Bayes: with e_g = Φ_g a_g + noise, a_g ~ N(0, Σ) over the jobs g of one role, Σ and the noise maximise the
 likelihood, by expectation-maximisation (Laird & Ware 1982, "Random-effects models for longitudinal data",
-Biometrics 38). `job` folds give Σ of an unseen job, `pair` folds that of a job of training.
+Biometrics 38). `job` folds give Σ of an unseen job, `family` folds that of a job whose whole
+family is unseen, `pair` folds that of a job of training.
 """
 
 import io
@@ -49,12 +50,12 @@ class OutOfFoldErrors:
 
 
 def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation, seed: int) -> OutOfFoldErrors:
-    """Return the errors of an evaluated model; in the `job` split they tell which job was unseen."""
+    """Return the errors of an evaluated model; in the `job` and `family` splits they tell which job was unseen."""
     index = evaluation.index
     victim, neighbour = dataset.rows.victim[index], dataset.rows.neighbour[index]
     new_victim, new_neighbour = np.zeros(len(index), dtype=bool), np.zeros(len(index), dtype=bool)
-    if evaluation.split == "job":
-        for k, fold in enumerate(folds(dataset, "job", seed)):
+    if evaluation.split in ("job", "family"):
+        for k, fold in enumerate(folds(dataset, evaluation.split, seed)):
             seen = np.concatenate([dataset.rows.victim[fold.train], dataset.rows.neighbour[fold.train]])
             in_fold = evaluation.fold == k
             new_victim[in_fold] = ~np.isin(victim[in_fold], seen)
@@ -70,8 +71,16 @@ def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation, seed: int) -> O
     )
 
 
-def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_errors: OutOfFoldErrors) -> ResidualPrior:
-    """Fit the prior to the errors on the `job` split and on the `pair` split; signatures are those of the dataset."""
+def fit_residual_prior(
+    dataset: Dataset,
+    job_errors: OutOfFoldErrors,
+    pair_errors: OutOfFoldErrors,
+    family_errors: OutOfFoldErrors | None = None,
+) -> ResidualPrior:
+    """Fit the prior to the errors on the `job` split and on the `pair` split; signatures are those of the dataset.
+
+    `family_errors`: those on the `family` split. Without them, a job of a new family counts as any unseen job.
+    """
     # 1. Compute signatures, if there are enough unseen jobs to fit their covariance.
     unseen_jobs = np.unique(np.stack([job_errors.victim, job_errors.domain])[:, job_errors.new_victim], axis=1).shape[1]
     components = COMPONENTS if unseen_jobs >= MIN_UNSEEN_JOBS else 0
@@ -89,9 +98,17 @@ def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_error
             dataset, pair_errors, role, every_row, centre=centre, signatures=signatures, components=components
         )
         role_fallback = getattr(fallback, role)
+        unseen = of_new[0] if of_new else _widened(role_fallback.unseen, width)
+        of_families = None
+        if family_errors is not None:
+            is_new = family_errors.new_victim if role == "as_victim" else family_errors.new_neighbour
+            of_families = _fit_role(
+                dataset, family_errors, role, is_new, centre=centre, signatures=signatures, components=components
+            )
         roles[role] = RolePrior(
-            unseen=of_new[0] if of_new else _widened(role_fallback.unseen, width),
+            unseen=unseen,
             seen=of_known[0] if of_known else _widened(role_fallback.seen, width),
+            new_family=of_families[0] if of_families else unseen,
         )
         if of_new:
             spreads.append(of_new[1])
@@ -113,6 +130,7 @@ def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_error
         means=means,
         victim_effect={key: victim_effects.get(key, 0.0) for key in workload_keys},
         neighbour_effect={key: neighbour_effects.get(key, 0.0) for key in workload_keys},
+        families=_measured_families(dataset),
     )
 
 
@@ -257,6 +275,12 @@ def _measured_workloads(dataset: Dataset) -> set[WorkloadKey]:
     jobs = np.concatenate([dataset.rows.victim, dataset.rows.neighbour]).tolist()
     domains = np.concatenate([dataset.domain, dataset.domain]).tolist()
     return {_workload_key(dataset, job, domain) for job, domain in set(zip(jobs, domains, strict=True))}
+
+
+def _measured_families(dataset: Dataset) -> frozenset[str]:
+    """Return the families of all jobs in any row."""
+    jobs = np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour]))
+    return frozenset(dataset.families[job - 1] for job in jobs.tolist()) - {""}
 
 
 def _noise_variance(dataset: Dataset) -> float:

@@ -164,6 +164,7 @@ class BeliefState:
     reporters: dict[str, ReporterRecord] = field(default_factory=dict)
     reporter_weights: dict[str, float] = field(default_factory=dict)  # weights set by operators; 1 otherwise
     unprofiled: set[WorkloadKey] = field(default_factory=set)  # jobs without facts
+    of_new_family: set[WorkloadKey] = field(default_factory=set)  # observed jobs whose family training never saw
     with_stand_in: set[SoloKey] = field(default_factory=set)  # jobs that were learned without a profile of their own
     solo_rates: dict[SoloKey, SoloRate] = field(default_factory=dict)
     pending: dict[SoloKey, tuple[Progress, ...]] = field(default_factory=dict)

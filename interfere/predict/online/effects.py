@@ -110,7 +110,7 @@ class Effects:
         # 1. The effects: of both jobs, of the device type where the model never saw it, and the shifts.
         error_mean, error_var = 0.0, self.pair_prior_var(domain, measured=observation.measured) * scale
         if not observation.measured:
-            for posterior, covariance, features in self._model_errors(observation):
+            for posterior, covariance, features in self.model_errors(observation):
                 error_mean += float(features @ posterior.mean) if posterior else 0.0
                 error_var += float(features @ covariance @ features)
         if domain and domain.is_unseen:
@@ -206,10 +206,13 @@ class Effects:
         """Update the model's errors on the two jobs of a window, unless the pair is a measured one."""
         if observation.measured:
             return
+        for key, family in zip((observation.victim, observation.neighbour), observation.families, strict=True):
+            if self._is_new(family):
+                self.state.of_new_family.add(key)
         self.state.as_victim[observation.victim], self.state.as_neighbour[observation.neighbour] = (
             _condition(posterior, covariance, features, update, prior=prior)
             for (posterior, covariance, features), prior in zip(
-                self._model_errors(observation), self._prior_covariances(observation), strict=True
+                self.model_errors(observation), self._prior_covariances(observation), strict=True
             )
         )
 
@@ -226,32 +229,39 @@ class Effects:
         variance = MEASURED_PAIR_VAR if measured else self.prior.pair_var
         return variance + (shifts.EPOCH_PAIR_VAR if domain and (domain.epoch or domain.is_unseen) else 0.0)
 
-    def _model_errors(self, observation: PairObservation) -> list[tuple[Posterior | None, Floats, Floats]]:
+    def model_errors(self, observation: PairObservation) -> list[tuple[Posterior | None, Floats, Floats]]:
         """Return (posterior or None, covariance, features) of the victim and of the neighbour."""
         head = [1.0, observation.log_predicted - self.prior.centre]
         found = []
-        for posteriors, key, role, partner in (
-            (self.state.as_victim, observation.victim, self.prior.as_victim, observation.neighbour),
-            (self.state.as_neighbour, observation.neighbour, self.prior.as_neighbour, observation.victim),
+        of_victim, of_neighbour = observation.families
+        for posteriors, key, family, role, partner in (
+            (self.state.as_victim, observation.victim, of_victim, self.prior.as_victim, observation.neighbour),
+            (self.state.as_neighbour, observation.neighbour, of_neighbour, self.prior.as_neighbour, observation.victim),
         ):
             posterior = posteriors.get(key)
-            covariance = posterior.covariance if posterior else self.prior_covariance(key, role)
+            covariance = posterior.covariance if posterior else self.prior_covariance(key, role, family)
             found.append((posterior, covariance, np.array([*head, *self.prior.signature(partner)])))
         return found
 
     def _prior_covariances(self, observation: PairObservation) -> tuple[Floats, Floats]:
         return (
-            self.prior_covariance(observation.victim, self.prior.as_victim),
-            self.prior_covariance(observation.neighbour, self.prior.as_neighbour),
+            self.prior_covariance(observation.victim, self.prior.as_victim, observation.families[0]),
+            self.prior_covariance(observation.neighbour, self.prior.as_neighbour, observation.families[1]),
         )
 
-    def prior_covariance(self, key: WorkloadKey, role: RolePrior) -> Floats:
-        """Return float64[d, d]: the prior covariance of a job's vector of model errors."""
+    def prior_covariance(self, key: WorkloadKey, role: RolePrior, family: str = "") -> Floats:
+        """Return float64[d, d]: the prior covariance of a job's vector of model errors; `family`: "" where unknown."""
         if key in self.state.unprofiled:
             return self._unprofiled_covariance["victim" if role is self.prior.as_victim else "neighbour"]
         if not self.knows(shifts.domain_of(key)):
             return role.unseen * unseen_device.REMAINING_SHARE
-        return role.seen if key in self.prior.signatures else role.unseen
+        if key in self.prior.signatures:
+            return role.seen
+        return role.new_family if key in self.state.of_new_family or self._is_new(family) else role.unseen
+
+    def _is_new(self, family: str) -> bool:
+        """Return whether training saw no job of this family; False for "", an unknown family."""
+        return bool(family and self.prior.families) and family not in self.prior.families
 
     def knows(self, domain: DomainKey) -> bool:
         """Return whether the wrapped model was trained on a domain."""

@@ -74,12 +74,9 @@ class PairCorrections:
             (self._state.as_neighbour, self._prior.as_neighbour, neighbour, victim),
         ):
             features = np.column_stack([ones, slope, z[partner]])
-            priors = np.array([self._effects.prior_covariance(key, role) for key in keys])
-            covariances = np.array(
-                [
-                    posterior.covariance if (posterior := posteriors.get(key)) else prior
-                    for key, prior in zip(keys, priors, strict=True)
-                ]
+            known = [posteriors.get(key) or self._unobserved(key, role) for key in keys]
+            priors, covariances = (
+                np.array([getattr(each, name) for each in known]) for name in ("prior", "covariance")
             )
             mean += (features * self._posterior_means(posteriors, keys)[job]).sum(axis=1)
             products = (features[:, :, None] * features[:, None, :]).reshape(p, -1)
@@ -308,10 +305,14 @@ class PairCorrections:
         self, posteriors: Mapping[WorkloadKey, Posterior], key: WorkloadKey, role: RolePrior, features: Floats
     ) -> tuple[Floats, Floats]:
         """Return the variance of features · effect under the prior and under the posterior, float64[k] each."""
-        prior = self._effects.prior_covariance(key, role)
-        posterior = posteriors.get(key)
-        old = np.einsum("kd,de,ke->k", features, prior, features)
-        return old, np.einsum("kd,de,ke->k", features, posterior.covariance, features) if posterior else old
+        posterior = posteriors.get(key) or self._unobserved(key, role)
+        old = np.einsum("kd,de,ke->k", features, posterior.prior, features)
+        return old, np.einsum("kd,de,ke->k", features, posterior.covariance, features) if key in posteriors else old
+
+    def _unobserved(self, key: WorkloadKey, role: RolePrior) -> Posterior:
+        """Return the posterior of a job in a role in which it was not observed, which is its prior."""
+        covariance = self._effects.prior_covariance(key, role)
+        return Posterior(mean=np.zeros(len(covariance)), covariance=covariance, prior=covariance)
 
     def _signatures(self, keys: list[WorkloadKey]) -> Floats:
         """Return float64[k, q]: the signatures of the keys."""

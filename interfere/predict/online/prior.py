@@ -34,6 +34,7 @@ class RolePrior:
 
     unseen: Floats  # of a job that training never saw
     seen: Floats
+    new_family: Floats  # of a job whose whole family training never saw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class ResidualPrior:
     means: Mapping[tuple[str, SharingMode], float]  # mean log slowdown by (device type, mode)
     victim_effect: Mapping[WorkloadKey, float]  # mean log slowdown of a workload minus the domain's mean
     neighbour_effect: Mapping[WorkloadKey, float]  # the same of the jobs beside it
+    families: frozenset[str] = frozenset()  # of the jobs of the training data
 
     @property
     def width(self) -> int:
@@ -88,8 +90,8 @@ def default_prior() -> ResidualPrior:
     unseen = np.diag([0.01, 0.05])
     return ResidualPrior(
         centre=0.3,
-        as_victim=RolePrior(unseen=unseen, seen=unseen / 10),
-        as_neighbour=RolePrior(unseen=unseen / 2, seen=unseen / 20),
+        as_victim=RolePrior(unseen=unseen, seen=unseen / 10, new_family=unseen),
+        as_neighbour=RolePrior(unseen=unseen / 2, seen=unseen / 20, new_family=unseen / 2),
         pair_var=0.004,
         noise_var=0.001,
         signatures={},
@@ -102,15 +104,16 @@ def default_prior() -> ResidualPrior:
 def prior_arrays(prior: ResidualPrior) -> dict[str, NDArray[np.generic]]:
     """The prior as arrays of one .npz file without pickles; `read_prior` reads them back."""
     keys = sorted(prior.signatures)
+    roles = {"own": prior.as_victim, "aggressor": prior.as_neighbour}
     return {
         "scalars": np.array([prior.centre, prior.pair_var, prior.noise_var]),
-        "own": np.stack([prior.as_victim.unseen, prior.as_victim.seen]),
-        "aggressor": np.stack([prior.as_neighbour.unseen, prior.as_neighbour.seen]),
+        **{name: np.stack([role.unseen, role.seen, role.new_family]) for name, role in roles.items()},
         "homes": np.array(keys, dtype=np.str_).reshape(len(keys), 3),
         "signatures": np.array([prior.signatures[key] for key in keys]).reshape(len(keys), prior.width - 2),
         "effects": np.array([(prior.victim_effect[key], prior.neighbour_effect[key]) for key in keys]).reshape(-1, 2),
         "domains": np.array(sorted(prior.means), dtype=np.str_).reshape(-1, 2),
         "means": np.array([prior.means[domain] for domain in sorted(prior.means)]),
+        "families": np.array(sorted(prior.families), dtype=np.str_),
     }
 
 
@@ -123,12 +126,11 @@ def read_prior(folder: Path) -> ResidualPrior:
         with np.load(path, allow_pickle=False) as arrays:
             keys = [(str(a), str(b), parse_sharing_mode(str(c))) for a, b, c in arrays["homes"]]
             centre, pair_var, noise_var = map(float, arrays["scalars"])
-            own, aggressor = arrays["own"], arrays["aggressor"]
             effects = arrays["effects"].tolist()
             return ResidualPrior(
                 centre=centre,
-                as_victim=RolePrior(unseen=own[0], seen=own[1]),
-                as_neighbour=RolePrior(unseen=aggressor[0], seen=aggressor[1]),
+                as_victim=_role_prior(arrays["own"]),
+                as_neighbour=_role_prior(arrays["aggressor"]),
                 pair_var=pair_var,
                 noise_var=noise_var,
                 signatures=dict(zip(keys, arrays["signatures"], strict=True)),
@@ -138,6 +140,7 @@ def read_prior(folder: Path) -> ResidualPrior:
                 },
                 victim_effect={key: row[0] for key, row in zip(keys, effects, strict=True)},
                 neighbour_effect={key: row[1] for key, row in zip(keys, effects, strict=True)},
+                families=frozenset(map(str, arrays["families"])) if "families" in arrays else frozenset(),
             )
     except (OSError, ValueError, KeyError, InvalidInputError) as error:
         raise ModelError(
@@ -145,3 +148,9 @@ def read_prior(folder: Path) -> ResidualPrior:
             value=path,
             remedy="publish the model again: interfere train --publish DIR",
         ) from None
+
+
+def _role_prior(covariances: Floats) -> RolePrior:
+    """The covariances of one role; a file of an earlier version has none of a new family."""
+    new_family = covariances[2] if len(covariances) > 2 else covariances[0]
+    return RolePrior(unseen=covariances[0], seen=covariances[1], new_family=new_family)

@@ -34,7 +34,7 @@ from interfere.records import Progress
 from interfere.records.documents import from_json, to_json
 from interfere.sharing_modes import parse_sharing_mode
 
-FORMAT = 7  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 8  # raised whenever learning or this layout changes: states of an older format are then ignored
 _BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
 _POSTERIOR = ("inverse", "mean", "covariance")  # the others of `DeviceBelief`
 _COUNTS = (
@@ -78,6 +78,7 @@ def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
         "facts": facts,
         "names": names.list(),
         "unprofiled": sorted(state.unprofiled),
+        "of_new_family": sorted(state.of_new_family),
         "with_stand_in": sorted(state.with_stand_in),
         "histories": [
             [
@@ -120,13 +121,15 @@ def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
         texts = json.loads(arrays["texts"].tobytes())
         names = texts["names"]
         state.unprofiled.update((workload, device_type, mode) for workload, device_type, mode in texts["unprofiled"])
+        state.of_new_family.update((workload, place, mode) for workload, place, mode in texts["of_new_family"])
         state.with_stand_in.update((workload, device_type) for workload, device_type in texts["with_stand_in"])
 
         def keys_of(array: str) -> list[Any]:
             return [tuple(names[k] for k in row) for row in arrays[array].tolist()]
 
         # 1. Jobs.
-        effects.state.unprofiled.update(state.unprofiled)  # the priors of jobs depend on it
+        effects.state.unprofiled.update(state.unprofiled)  # the priors of jobs depend on both
+        effects.state.of_new_family.update(state.of_new_family)
         roles: tuple[tuple[str, dict[WorkloadKey, Posterior], RolePrior], ...] = (
             ("victim", state.as_victim, effects.prior.as_victim),
             ("neighbour", state.as_neighbour, effects.prior.as_neighbour),

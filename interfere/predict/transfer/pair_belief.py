@@ -23,7 +23,8 @@ from interfere.predict.transfer.process import (
     noise_variance,
     pair_space,
 )
-from interfere.predict.transfer.suggestions import MEAN_OF_ABSOLUTE, Suggestion, suggest
+from interfere.predict.transfer.suggestions import Suggestion, suggest
+from interfere.predict.unknown_pairs import MEAN_OF_ABSOLUTE
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 
 LOWER, UPPER = 0.05, 0.95  # ends of the 90 % interval

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from interfere.matching.pairs import match_pairs
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
 from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
+from interfere.predict.unknown_pairs import UnknownPairs
 
 MAX_TARGETS = 2_500  # ordered pairs whose variance counts, drawn at random where there are more: 50 jobs
 DRAWS = 48  # of all slowdowns from the posterior, each with its best matching
 CHOSEN_WEIGHT = 3.0  # of a pair that every draw's matching chooses, beside 1 for any pair
-MEAN_OF_ABSOLUTE = float(np.sqrt(2 / np.pi))  # of a normal variable, in standard deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,48 +107,10 @@ def _in_turn(taken: Indices, is_open: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(reuse <= (reuse[in_turn].min() if in_turn.any() else -1))
 
 
-@dataclass(slots=True)
-class _Unknown:
-    """Covariances of t targets and the 2c directions of c candidates, given what was measured or chosen so far."""
-
-    cross: Floats  # float64[t, 2c]
-    own: Floats  # float64[2c, 2c]
-    noise: Floats  # float64[2c], variance of a measurement
-    slopes: Floats  # float64[2c], of speed
-    is_self: NDArray[np.bool_]  # bool[c]: a job beside itself, whose two directions are one measurement
-
-    def gain(self, weight: Floats) -> Floats:
-        """float64[c]: how much measuring a candidate lowers the weighted sum of the variances of all targets."""
-        forth, back = self.cross[:, ::2], self.cross[:, 1::2]
-        variance = np.diag(self.own) + self.noise
-        of_forth, of_back = variance[::2], variance[1::2]
-        both = np.diag(self.own, 1)[::2]
-        forth_sum, back_sum, both_sum = (weight @ product for product in (forth**2, back**2, forth * back))
-        of_two = (of_back * forth_sum - 2 * both * both_sum + of_forth * back_sum) / (of_forth * of_back - both**2)
-        return np.asarray(np.where(self.is_self, forth_sum / of_forth, of_two))
-
-    def error(self, candidate: int) -> float:
-        """Expected absolute error of a candidate's own two speeds."""
-        rows = self._rows(candidate)
-        deviation = np.sqrt(np.maximum(np.diag(self.own)[rows], 0.0))
-        return float(np.mean(self.slopes[rows] * deviation)) * MEAN_OF_ABSOLUTE
-
-    def condition(self, candidate: int) -> None:
-        """Count both directions of a candidate as measured."""
-        for row in self._rows(candidate):
-            column = self.own[:, row].copy()
-            variance = column[row] + self.noise[row]
-            self.cross = self.cross - np.outer(self.cross[:, row], column) / variance
-            self.own = self.own - np.outer(column, column) / variance
-
-    def _rows(self, candidate: int) -> list[int]:
-        return [2 * candidate] if self.is_self[candidate] else [2 * candidate, 2 * candidate + 1]
-
-
-def _unknown(posterior: Posterior, targets: tuple[Indices, Indices], candidates: Indices) -> _Unknown:
+def _unknown(posterior: Posterior, targets: tuple[Indices, Indices], candidates: Indices) -> UnknownPairs:
     directions = candidates.ravel(), candidates[:, ::-1].ravel()
     expected = posterior.expected(directions)[0]
-    return _Unknown(
+    return UnknownPairs(
         cross=posterior.covariance(targets, directions),
         own=posterior.covariance(directions, directions),
         noise=noise_variance(to_slowdown(expected)),

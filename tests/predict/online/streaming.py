@@ -4,8 +4,9 @@ Every job of every `job` fold, on every device type, draws its partners in a ran
 by one, both directions, the rest are asked after 0, 1, 2, 4, 8 of them. The model and the prior never saw the job.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -86,13 +87,21 @@ class _StreamPredictor(TablePredictor):
 class Residual(Corrector):
     """`OnlineModel` around a table of predictions of models that never saw the job."""
 
-    def __init__(self, stream: Stream, prior: ResidualPrior | None, domain: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        prior: ResidualPrior | None,
+        domain: tuple[str, str],
+        families: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         device, self._mode = domain
         table = {pair: float(np.exp(value)) for pair, value in stream.predicted.items()}
         self.model = OnlineModel(_StreamPredictor(table, stream, device), prior)
         names = sorted({name for pair in table for name in pair})
-        self._profiles = {name: profile(name, device_type=device) for name in names}
-        self._device, self._count = device, 0
+        self._profiles = {
+            name: replace(profile(name, device_type=device), family=families.get(name, "")) for name in names
+        }
+        self._job, self._device, self._count = stream.job, device, 0
 
     def observe(self, pair: Pair, measured: float) -> None:
         self._count += 1
@@ -115,6 +124,12 @@ class Residual(Corrector):
         return self.model.predict_pairs(
             PairBatch(jobs=jobs, victim=one, neighbour=one + 1, device_type=self._device, mode=self._mode)
         )
+
+    def chosen_probes(self, partners: Sequence[str], count: int) -> list[str]:
+        """The partners that the model asks for first."""
+        profiles = [self._profiles[name] for name in partners]
+        choice = self.model.choose_probes(self._profiles[self._job], profiles, self._device, self._mode, count)
+        return [partners[probe.candidate] for probe in choice.probes]
 
     def correct(self, pair: Pair) -> float:
         return float(np.log(self.answer(pair).median[0]))
@@ -204,11 +219,11 @@ def priors(dataset: Dataset, unseen: Evaluation, seen: Evaluation, *, seed: int)
             np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour])),
             np.concatenate([dataset.rows.victim[part.train], dataset.rows.neighbour[part.train]]),
         )
-        found[fold] = fit_residual_prior(dataset.take(part.train), _without(errors, new), _without(known, new))
+        found[fold] = fit_residual_prior(dataset.take(part.train), without_jobs(errors, new), without_jobs(known, new))
     return found
 
 
-def _without(errors: OutOfFoldErrors, jobs: np.ndarray) -> OutOfFoldErrors:
+def without_jobs(errors: OutOfFoldErrors, jobs: np.ndarray) -> OutOfFoldErrors:
     kept = ~(np.isin(errors.victim, jobs) | np.isin(errors.neighbour, jobs))
     return OutOfFoldErrors(**{name: getattr(errors, name)[kept] for name in OutOfFoldErrors.__dataclass_fields__})
 

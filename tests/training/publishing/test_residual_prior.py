@@ -1,5 +1,6 @@
 """The fitted prior of the online correction recovers known variances and speeds up learning."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import PRIOR_FILE, ResidualPrior, default_prior, prior_arrays, read_prior
 from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
@@ -100,3 +103,25 @@ def test_errors_of_new_jobs_fall_faster_than_with_the_plain_mean_and_no_job_gets
     assert real.own_mae(1) < plain.own_mae(1)
     slack = real.neighbour_se(0, 1)
     assert all(real.neighbour_mae(k) <= real.neighbour_mae(0) + slack for k in (1, 2, 4, 8))
+
+
+def test_a_job_of_a_family_that_training_never_saw_has_a_prior_of_its_own(
+    dataset: Dataset, errors: tuple[Evaluation, Evaluation]
+) -> None:
+    job, pair = (out_of_fold_errors(dataset, each, 0) for each in errors)
+    dataset = replace(dataset, families=tuple(f"family {k % 4}" for k in range(len(dataset.workloads))))
+    (family,) = evaluate_models(dataset, [MODELS["gbdt"]], splits=("family",))
+    of_families = out_of_fold_errors(dataset, family, 0)
+    assert of_families.new_victim.any()
+    prior = fit_residual_prior(dataset, job, pair, of_families)
+    assert prior.families == frozenset(dataset.families)
+    effects = Effects(prior, BeliefState())
+    where = dataset.domains[0].device_type, dataset.domains[0].mode
+    known_family = sorted(prior.families)[0]
+    for family_name, covariance in (
+        ("none of these", prior.as_victim.new_family),
+        (known_family, prior.as_victim.unseen),
+        ("", prior.as_victim.unseen),
+    ):
+        assert effects.prior_covariance(("new", *where), prior.as_victim, family_name) is covariance
+    assert not np.allclose(prior.as_victim.new_family, prior.as_victim.unseen)
