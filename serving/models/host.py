@@ -1,10 +1,11 @@
 """Changes the model of a running server: serves published models, goes back to earlier models, pins a model.
 
 Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present model goes on.
-Every new model must predict known jobs before it is served. Law 2: calls never wait for a change of models. A new model
-is copied, checked, and taught the observations while the present model answers, and then replaces the present model as
-a whole. A thread looks for newly published models every few seconds, and at once on request (SIGHUP). Law 3: a folder
-of the archive of served models is complete or absent, and never changes: workers and rollbacks load from it.
+Every new model must answer the golden requests of its folder, and predict known jobs, before it is served. Law 2: calls
+never wait for a change of models. A new model is copied, checked, and taught the observations while the present model
+answers, and then replaces the present model as a whole. A thread looks for newly published models every few seconds,
+and at once on request (SIGHUP). Law 3: a folder of the archive of served models is complete or absent, and never
+changes: workers and rollbacks load from it.
 """
 
 import json
@@ -45,7 +46,7 @@ LEAST, MOST = 0.01, 1e4
 class ServingState:
     """The state of the served models that a server keeps over a restart."""
 
-    served: tuple[str, ...] = ()  # versions in the order in which they were served, the present one last
+    served: tuple[str, ...] = ()  # versions in the order in which they were taken, the present one last
     pinned: bool = False
     taken_s: dict[str, float] = field(default_factory=dict)  # by version, unix seconds
 
@@ -54,10 +55,15 @@ class ServingState:
         served = self.served if self.served[-1:] == (version,) else (*self.served, version)
         return ServingState(served=served[-100:], pinned=pinned, taken_s={version: time.time(), **self.taken_s})
 
-    @property
-    def previous(self) -> str:
-        """The version that was served before the present one; empty without any."""
-        return next((version for version in reversed(self.served) if version != self.served[-1]), "")
+    def back_at(self, version: str) -> "ServingState":
+        """Return the state after a rollback to a version: what was served after it is forgotten, so that the next
+        rollback goes further back."""
+        last = max((k for k, served in enumerate(self.served) if served == version), default=-1)
+        return replace(self, served=self.served[: last + 1], pinned=True)
+
+    def previous(self, kept: Collection[str]) -> str:
+        """Return the version of those `kept` that was served last before the present one; empty without any."""
+        return next((v for v in reversed(self.served) if v != self.served[-1] and v in kept), "")
 
 
 class ModelArchive:
@@ -128,7 +134,15 @@ class ModelArchive:
     def serving(self, version: str, *, pinned: bool) -> None:
         """Record that a version is served now, and remove the copies of models that were served longest ago."""
         self._write_state(self.state.serving(version, pinned=pinned))
-        self._prune({version, self.state.previous})
+        self._prune({version, self.previous()})
+
+    def back_at(self, version: str) -> None:
+        """Record that a version is served again after a rollback."""
+        self._write_state(self.state.back_at(version))
+
+    def previous(self) -> str:
+        """Return the kept version that was served before the present one; empty without any."""
+        return self.state.previous(self.versions())
 
     def pin(self, *, pinned: bool) -> None:
         """Record whether publications may replace the served model."""
@@ -212,8 +226,9 @@ def _refusal(value: str) -> ModelError:
 
 
 MAX_LEARNED_HERE = 5_000  # entries of the log: half a second of this process; a longer log is learned by another one
-Signature = tuple[int, int, int]
-"""Inode, time of modification and size of a manifest: they differ between any two publications."""
+Signature = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, time of modification and size of every file: they differ between any two publications, and change until
+the last file of a folder that is copied has arrived."""
 
 
 class ModelHost:
@@ -268,16 +283,23 @@ class ModelHost:
         """Serve a model of the archive and pin it. Raises NotFoundError for an unknown version, ModelError for a
         broken one."""
         with self._changing:
-            folder = self._archive.find(version)
-            return self._serve(self._checked(folder), pinned=True)
+            model = self._checked_of_archive(version)
+            change = self._serve(model)
+            self._archive.serving(version, pinned=True)
+            return change
 
     def rollback(self) -> ModelChange:
-        """Serve the model that was served before this one, and pin it. Raises NotFoundError where there was none."""
+        """Serve the model that was served before this one, and pin it; each rollback goes one version further back.
+
+        Raises NotFoundError where there was none, ModelError for a broken one.
+        """
         with self._changing:
-            previous = self._archive.state.previous
+            previous = self._archive.previous()
             if not previous:
                 raise NotFoundError("no other model was served before", remedy="interfere models list")
-            return self._serve(self._checked(self._archive.find(previous)), pinned=True)
+            change = self._serve(self._checked_of_archive(previous))
+            self._archive.back_at(previous)
+            return change
 
     def pin(self, *, release: bool) -> bool:
         """Pin the present model, so that publications do not replace it, or release it. Returns whether it is pinned
@@ -318,16 +340,29 @@ class ModelHost:
             scratch = self._archive.copy(self._watched)
             model = self._checked(scratch)
             folder = self._archive.keep(scratch, model.predictor.version)
-            change = self._serve(load_served_model(folder), pinned=False)
+            change = self._serve(load_served_model(folder))
+            self._archive.serving(change.version, pinned=False)
         except InterfereError as error:
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
             self._refused = f"{published_version(self._watched) or 'unknown'}: {' '.join(str(error).split())}"
-            self._metrics.add("interfere_model_changes", 1, "refused")
-            _log.error("the published model is refused, %s goes on: %s", self._core.state.version, self._refused)
+            self._tell_refusal("the published model", self._refused)
             raise
         self._refused = ""
         return change
+
+    def _checked_of_archive(self, version: str) -> ServedModel:
+        """Load a kept model and probe it. Raises NotFoundError for an unknown version, ModelError for a broken one."""
+        folder = self._archive.find(version)
+        try:
+            return self._checked(folder)
+        except InterfereError as error:
+            self._tell_refusal(f"model {version}", error.one_line)
+            raise
+
+    def _tell_refusal(self, which: str, why: str) -> None:
+        self._metrics.add("interfere_model_changes", 1, "refused")
+        _log.error("%s is refused, %s goes on: %s", which, self._core.state.version, why)
 
     def _checked(self, folder: Path) -> ServedModel:
         """Load the model of a folder and probe it. Raises ModelError where it must not be served."""
@@ -335,7 +370,7 @@ class ModelHost:
         probe(model, self._core.state.profiles.registered().values())
         return model
 
-    def _serve(self, model: ServedModel, *, pinned: bool) -> ModelChange:
+    def _serve(self, model: ServedModel) -> ModelChange:
         before = self._core.state.version
         version = model.predictor.version
         if version != before:
@@ -345,17 +380,18 @@ class ModelHost:
             self._core.store_state()  # for workers and for the next start
             self._metrics.add("interfere_model_changes", 1, "taken")
             _log.info("model %s is served now, %s before", version, before)
-        self._archive.serving(version, pinned=pinned)
         return ModelChange(version=version, previous_version=before)
 
 
 def signature_of(folder: Path) -> Signature | None:
     """Return a signature of the folder that changes with every publication; None where nothing is published."""
     try:
-        status = (folder / "manifest.json").stat()
-    except OSError:
+        files = [(entry.name, entry.stat()) for entry in os.scandir(folder) if entry.is_file()]
+    except OSError:  # also a file that went meanwhile: the next look sees the rest
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    if not any(name == "manifest.json" for name, _ in files):
+        return None
+    return tuple(sorted((name, status.st_ino, status.st_mtime_ns, status.st_size) for name, status in files))
 
 
 class ModelWatch:
