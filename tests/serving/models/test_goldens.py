@@ -125,12 +125,14 @@ def test_random_edits_reach_a_server_under_load_and_every_answer_is_of_one_model
             if k % 2:  # by call; the watch may have been faster
                 with suppress(ModelError):
                     client.load_model()
-            wait_until(lambda v=version: client.model().version == v or v in client.list_models().refused, f"edit {k}")
-            if client.model().version == version:
+            try:
                 load_served_model(published)  # all golden requests agree
-            else:
+            except ModelError:
+                wait_until(lambda v=version: v in client.list_models().refused, f"edit {k} is refused")
                 assert client.model().version == before
                 refused += 1
+            else:
+                wait_until(lambda v=version: client.model().version == v, f"edit {k} is served")
         answered = load.answered
         wait_until(lambda: load.answered > answered + 1, "the load goes on")
     load.over.set()
