@@ -28,7 +28,8 @@ from interfere.serving.calls.listening import (
 )
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
-from interfere.serving.models.host import ModelArchive, ModelHost, ModelWatch
+from interfere.serving.models.archive import ModelArchive
+from interfere.serving.models.host import ModelHost, ModelWatch
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
