@@ -4,7 +4,7 @@ Law 1: a model that must not be served changes nothing: it is refused with one l
 Every new model must answer the golden requests of its folder, and predict known jobs, before it is served. Law 2: calls
 never wait for a change of models. A new model is copied, checked, and taught the observations while the present model
 answers, and then replaces the present model as a whole. A thread looks for newly published models every few seconds,
-and at once on request (SIGHUP).
+and at once on request (SIGHUP). The same thread goes back where the error that is observed jumps after a change.
 """
 
 import logging
@@ -19,9 +19,18 @@ import numpy as np
 
 from interfere.errors import InterfereError, ModelError, NotFoundError
 from interfere.predict.manifest import published_version
-from interfere.records import JobProfile, MatrixBatch, ModelChange, PairBatch, ServedModels, ServedModelSummary
+from interfere.records import (
+    JobProfile,
+    MatrixBatch,
+    ModelChange,
+    PairBatch,
+    PairQuery,
+    ServedModels,
+    ServedModelSummary,
+)
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
+from interfere.serving.models.shadow import RecentCalls, Trial, check_shadow
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.sharing_modes import SharingMode
@@ -85,6 +94,7 @@ def _refusal(value: str) -> ModelError:
     )
 
 
+TRIAL_ENTRIES = 1_000  # newest of the log that a trial looks through for the observations that it counts
 MAX_LEARNED_HERE = 5_000  # entries of the log: half a second of this process; a longer log is learned by another one
 Signature = tuple[tuple[str, int, int, int], ...]
 """Name, inode, time of modification and size of every file: they differ between any two publications, and change until
@@ -100,22 +110,59 @@ class ModelHost:
         archive: ModelArchive,
         watched: Path,
         metrics: Metrics,
+        calls: RecentCalls,
         learn_beside: Callable[[Path], None] = lambda _: None,
     ) -> None:
-        """Serve models. `watched`: the folder into which training publishes. `learn_beside`: lets another process learn
-        the log with the model of a folder."""
+        """Serve models. `watched`: the folder into which training publishes. `calls`: those that a new model answers
+        before it is taken. `learn_beside`: lets another process learn the log with the model of a folder."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()
+        self._calls = calls
+        self._trial: Trial | None = None
         self._refused = ""
         self._seen: Signature | None = None
         archive.serving(core.state.version, pinned=archive.state.pinned)
 
-    def take_published(self) -> ModelChange:
-        """Serve the published model, even where the present one is pinned. Raises ModelError where it must not be
-        served."""
+    def remember_call(self, query: PairQuery) -> None:
+        """Keep an answered query: a new model answers it too before it is taken. Calls never wait here."""
+        self._calls.remember(query)
+
+    def take_published(self, *, shadow: bool = True) -> ModelChange:
+        """Serve the published model, even where the present one is pinned.
+
+        Without `shadow` it is not compared with the present model on recent calls. Raises ModelError where it must not
+        be served.
+        """
         with self._changing:
-            return self._take_published()
+            return self._take_published(shadow=shadow)
+
+    def end_bad_trial(self) -> None:
+        """Go back to the model before, where the error that is observed jumped after a published model was taken."""
+        with self._changing:
+            trial, state = self._trial, self._core.state
+            if trial is None or state.learned.last_sequence == trial.after_sequence:
+                return
+            if state.version != trial.new.version:  # an operator changed the model meanwhile
+                self._trial = None
+                return
+            verdict = trial.verdict(trial.observed(self._core.log(None, TRIAL_ENTRIES).entries, state))
+            if not verdict.jumped:
+                if verdict.is_over:
+                    _log.info("model %s stays: %s", state.version, verdict.text())
+                    self._trial = None
+                return
+            self._trial = None
+            previous = trial.before.version
+            try:
+                self._serve(self._checked_of_archive(previous))
+            except InterfereError as error:
+                _log.error("model %s cannot be taken back: %s", trial.new.version, error.one_line)
+                return
+            self._refused = f"{trial.new.version}: rolled back, {verdict.text()}"
+            self._archive.back_at(previous)
+            _log.error("model %s is rolled back to %s: %s", trial.new.version, previous, verdict.text())
+            self._metrics.add("interfere_model_changes", 1, "rolled_back")
 
     def take_newly_published(self, *, again: bool = False) -> None:
         """Serve the model that was published since the last call, unless the present model is pinned.
@@ -192,15 +239,21 @@ class ModelHost:
             refused=self._refused,
         )
 
-    def _take_published(self) -> ModelChange:
+    def _take_published(self, *, shadow: bool = True) -> ModelChange:
+        before = self._core.state.model.predictor
         scratch: Path | None = None
         try:
             if not (self._watched / "manifest.json").is_file():
                 raise ModelError("no model is published", value=self._watched, remedy="interfere train")
             scratch = self._archive.copy(self._watched)
             model = self._checked(scratch)
+            if shadow:
+                asked = self._calls.pairs(self._core.state)
+                _log.info("model %s, %s", model.predictor.version, check_shadow(before, model.predictor, asked))
             folder = self._archive.keep(scratch, model.predictor.version)
-            change = self._serve(load_served_model(folder))
+            model = load_served_model(folder)
+            last_sequence = self._core.state.learned.last_sequence
+            change = self._serve(model)
             self._archive.serving(change.version, pinned=False)
         except InterfereError as error:
             if scratch is not None:
@@ -209,6 +262,7 @@ class ModelHost:
             self._tell_refusal("the published model", self._refused)
             raise
         self._refused = ""
+        self._trial = Trial(before=before, new=model.predictor, after_sequence=last_sequence)
         return change
 
     def _checked_of_archive(self, version: str) -> ServedModel:
@@ -282,5 +336,6 @@ class ModelWatch:
                 return
             try:
                 self._host.take_newly_published(again=asked)
+                self._host.end_bad_trial()
             except Exception:  # the watch goes on, whatever one look meets
                 _log.exception("the published model could not be looked at")
