@@ -28,7 +28,9 @@ from interfere.serving.calls.listening import (
 )
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
-from interfere.serving.models.host import ModelArchive, ModelHost, ModelWatch
+from interfere.serving.models.archive import ModelArchive
+from interfere.serving.models.host import ModelHost, ModelWatch
+from interfere.serving.models.shadow import RecentCalls
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
@@ -116,7 +118,8 @@ def start_server(settings: Settings) -> RunningServer:
         resources.callback(core.close)
         core.store_state(if_due=True)
         learn = partial(learn_in_process, settings.store_path)
-        models = ModelHost(core, archive, settings.model_folder or settings.champion_path, metrics, learn)
+        watched = settings.model_folder or settings.champion_path
+        models = ModelHost(core, archive, watched, metrics, RecentCalls(), learn)
         workers = _start_workers(settings, core, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
         # 3. Calls.

@@ -42,8 +42,13 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
         """Predict the slowdowns of ordered pairs."""
-        answer = predict_pairs(self._core.state, from_proto(PairQuery, request))
+        query = from_proto(PairQuery, request)
+        answer = predict_pairs(self._core.state, query)
+        self.remember_call(query)
         return pair_answer_to_proto(answer, columnar=request.columnar)
+
+    def remember_call(self, query: PairQuery) -> None:
+        """Do nothing with an answered query; the server keeps it for the next model."""
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
         """Predict the slowdowns of all victims beside all neighbours."""
@@ -133,6 +138,10 @@ class RoutedServicer(PolicyServicer):
         """Answer from this core from now on. Without workers the server process computes everything."""
         self._core, self._models, self._workers = core, models, workers
 
+    def remember_call(self, query: PairQuery) -> None:
+        """Keep an answered query: a new model answers it too before it is taken."""
+        self._models.remember_call(query)
+
     def Match(self, request: pb.MatchRequest, context: Context) -> Any:
         """Return one decision."""
         if request.validate_only:
@@ -163,7 +172,11 @@ class RoutedServicer(PolicyServicer):
 
     def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """Serve another model."""
-        change = self._models.load(request.version) if request.version else self._models.take_published()
+        change = (
+            self._models.load(request.version)
+            if request.version
+            else self._models.take_published(shadow=not request.no_shadow)
+        )
         return to_proto(change, pb.LoadModelResponse)
 
     def RollbackModel(self, request: pb.RollbackModelRequest, context: Context) -> pb.RollbackModelResponse:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.errors import InvalidInputError
+from interfere.errors import InterfereError, InvalidInputError, ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.policy.context import ProfileLookup
+from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
 from interfere.predict.encoded_jobs import EncodedJobs
-from interfere.predict.manifest import Manifest
+from interfere.predict.manifest import REMEDY, Manifest
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import read_prior
@@ -68,8 +69,21 @@ class ServedModel:
 
 
 def load_served_model(folder: Path) -> ServedModel:
-    """Return the model of a published folder. Raises ModelError where the folder must not be served."""
+    """Return the model of a published folder, after its graphs have answered the golden requests of the folder.
+
+    Raises ModelError where the folder must not be served.
+    """
+    try:
+        return _load(folder)
+    except InterfereError:
+        raise
+    except Exception as error:  # whatever an edited file with a right hash makes numpy or ONNX Runtime raise
+        raise ModelError(f"the model folder cannot be read ({error!r})"[:300], value=folder, remedy=REMEDY) from None
+
+
+def _load(folder: Path) -> ServedModel:
     model = load_model(folder, FeatureEncoder())
+    replay_goldens(*read_goldens(folder), model, model.profiles)
     measured = read_measured_table(folder, model.manifest)
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
     predictor = MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility)

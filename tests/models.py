@@ -6,15 +6,19 @@ log slowdown = 0.10 + VICTIM[i] + NEIGHBOUR[j] + SLOPE · (victim's log step tim
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.goldens import Golden, GoldenRequest, RequestKind, SlowdownRange, goldens_content
+from interfere.predict.manifest import FORMAT, GOLDENS_FILE, content_version
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
+from interfere.sharing_modes import parse_sharing_mode
 
 WORKLOADS = ("train", "infer", "gemm", "stream")
 VICTIM = np.array([0.0, 0.30, 0.10, 0.20, 0.05])  # by identity; 0 is an unknown workload
@@ -40,6 +44,34 @@ def expected(victim: str, neighbour: str, step_time_s: float | None = None) -> f
     return float(np.exp(BASE + VICTIM[i] + NEIGHBOUR[j] + SLOPE * np.log(step)))
 
 
+UNKNOWN = "unknown-to-training"
+
+
+def goldens() -> bytes:
+    """The file of golden requests, with the answers of the formula above: a list and a matrix."""
+    names = (*WORKLOADS, UNKNOWN)
+    jobs = (*WORKLOADS, profile(UNKNOWN))
+    every = tuple(range(len(names)))
+    place: dict[str, Any] = {"device_type": DEVICE_TYPE, "mode": parse_sharing_mode(MODE), "jobs": jobs}
+    victims, neighbours = (tuple(side) for side in zip(*[(i, j) for i in every for j in every], strict=True))
+    median = np.array([expected(names[i], names[j]) for i, j in zip(victims, neighbours, strict=True)])
+    width = np.array([2.0 if len(WORKLOADS) in pair else 1.0 for pair in zip(victims, neighbours, strict=True)])
+    of_list = {
+        "median": median,
+        "lower": median * np.exp(-0.2 * width),
+        "upper": median * np.exp(0.2 * width),
+        "feasibility": np.ones(len(median)),
+        "abstains": np.zeros(len(median)),
+    }
+    listed = GoldenRequest(name="list", kind=RequestKind.PAIRS, victims=victims, neighbours=neighbours, **place)
+    rows, columns = every[-3:], every[-4:]  # 16 distinct pairs: below every matrix limit of the tests
+    matrix = GoldenRequest(name="matrix", kind=RequestKind.MATRIX, victims=rows, neighbours=columns, **place)
+    square = median.reshape(len(names), -1)
+    of_matrix = {"victim_slowdown": square[-3:, -4:].ravel(), "neighbour_slowdown": square.T[-3:, -4:].ravel()}
+    made = (Golden(request=listed, expected=of_list), Golden(request=matrix, expected=of_matrix))
+    return goldens_content(made, SlowdownRange(least=0.05, most=100.0))
+
+
 def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = "0123456789ab") -> Path:
     """Write the folder, in format 2."""
     encoder = encoder or FeatureEncoder()
@@ -51,6 +83,7 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
     profiles = [profile(name) for name in WORKLOADS]
     (folder / "profiles.json").write_text(json.dumps([to_document(profile) for profile in profiles]))
     (folder / "card.md").write_text("# A tiny model for tests\n")
+    (folder / GOLDENS_FILE).write_bytes(goldens())
     names = [(WORKLOADS.index(v), WORKLOADS.index(n)) for v, n in MEASURED]
     slowdown = np.array(list(MEASURED.values()))
     np.savez(
@@ -64,7 +97,7 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
         measured_lower=slowdown * 0.9,
         measured_upper=slowdown * 1.1,
     )
-    files = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md")
+    files = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md", GOLDENS_FILE)
     manifest = {
         "format": 2,
         "model": "additive",
@@ -96,6 +129,17 @@ def add_file(folder: Path, name: str, content: bytes) -> None:
     (folder / name).write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def reseal(folder: Path) -> None:
+    """Make the hashes of all files of an edited folder right, and the version of a folder of the present format."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in manifest["files"]:
+        if (folder / name).is_file():
+            manifest["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    if manifest["format"] == FORMAT:
+        manifest["version"] = content_version(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.training.dataset import MAX_SPEED, MIN_SPEED, Dataset, PairRows, speed
+from interfere.predict.acceptance.score import MAX_SPEED, MIN_SPEED, speed
+from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.additive import AdditiveModel, FittedAdditive, MeanModel
 from interfere.training.models.protocols import ModelSettings
 

@@ -28,7 +28,6 @@ from interfere.records import JobProfile, PairMeasurement, PairStatus
 from interfere.store.observed_table import SOURCE as OBSERVED
 from interfere.store.observed_table import UNNAMED_CAMPAIGN
 
-MIN_SPEED, MAX_SPEED = 0.05, 1.6
 METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
 MIN_PAIRS = 10  # unordered pairs that a training needs
 Z95 = 1.959964  # half-width of a 95 % interval in standard deviations
@@ -37,11 +36,6 @@ Z95 = 1.959964  # half-width of a 95 % interval in standard deviations
 NOISE_FLOOR = 0.05
 
 Pair = tuple[str, str]
-
-
-def speed(log_slowdown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return y = 1/s of log slowdowns, clipped to [`MIN_SPEED`, `MAX_SPEED`] as in the published figures."""
-    return np.clip(np.exp(-log_slowdown), MIN_SPEED, MAX_SPEED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -309,9 +309,12 @@ class PolicyClient:
         """Return the models that the server can serve, and why it refused the newest publication, if it did."""
         return self._ask("ListModels", pb.ListModelsRequest(), ServedModels)
 
-    def load_model(self, version: str = "") -> ModelChange:
-        """Serve a model that was served before, or the published one where no version is given."""
-        return self._ask("LoadModel", pb.LoadModelRequest(version=version), ModelChange)
+    def load_model(self, version: str = "", *, shadow: bool = True) -> ModelChange:
+        """Serve a model that was served before, or the published one where no version is given.
+
+        Without `shadow` the published model is not compared with the present one on recent calls.
+        """
+        return self._ask("LoadModel", pb.LoadModelRequest(version=version, no_shadow=not shadow), ModelChange)
 
     def rollback_model(self) -> ModelChange:
         """Serve the model that was served before the present one, and pin it."""

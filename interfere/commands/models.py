@@ -52,12 +52,16 @@ def show(target: Target = None, as_json: JsonFlag = False) -> None:
 @app.command()
 def load(
     version: Annotated[str, typer.Argument(help="A version of the list; the published model when left out.")] = "",
+    no_shadow: Annotated[
+        bool,
+        typer.Option("--no-shadow", help="Take it without comparing it with the present model on recent calls."),
+    ] = False,
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve the published model, or an earlier one by its version, which is then pinned."""
     with connect(target, timeout_s=TIMEOUT_S) as client:
-        change = client.load_model(version)
+        change = client.load_model(version, shadow=not no_shadow)
     emit(asdict(change), f"{change.version} is served, {change.previous_version} before", as_json=as_json)
 
 

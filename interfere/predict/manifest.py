@@ -17,11 +17,13 @@ from interfere.predict.groups.composition import GroupComposition, composition_f
 from interfere.predict.intervals import Intervals
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
-FORMAT = 3
+FORMAT = 4
 # In format 2 a second model predicted the large matrices of a model without a factorised form; it is not used.
-READABLE_FORMATS = (2, FORMAT)
+# From format 4 on the version is checked, and the folder holds golden requests.
+READABLE_FORMATS = (2, 3, FORMAT)
 FILES = ("pair.onnx", "arrays.npz", "card.md")
 PROFILES_FILES = ("profiles.json.gz", "profiles.json")  # one of them; folders of older versions have the second
+GOLDENS_FILE = "goldens.json.gz"  # requests with the answers of the fitted model; the server demands them
 MATRIX_GRAPH = "matrix.onnx"  # of a model that factorises over jobs
 REMEDY = "publish it again with: interfere train --publish DIR"
 
@@ -58,8 +60,9 @@ class Manifest:
 def read_manifest(folder: Path, fingerprint: str) -> Manifest:
     """Return the manifest of a model folder after checking all its files.
 
-    Raises ModelError when a file is missing or differs from its sha256, when the format version is another one, or when
-    the model was trained with an encoder of another `fingerprint`.
+    Raises ModelError when a file is missing or differs from its sha256, when the format version is another one, when
+    the model's version is not the digest of the folder, or when the model was trained with an encoder of another
+    `fingerprint`.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -83,6 +86,12 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
             value=f"{manifest.fingerprint}, this program encodes {fingerprint}",
             remedy="retrain with this version: interfere train",
         )
+    if document["format"] == FORMAT and manifest.version != content_version(document):
+        raise ModelError(
+            "the version of the model is not the digest of its folder (edited after training)",
+            value=f"{manifest.version[:64]}, the digest is {content_version(document)}",
+            remedy=REMEDY,
+        )
     if unlisted := sorted(path.name for path in folder.glob("*.npz") if path.name not in hashes):
         raise ModelError(
             "the model folder holds arrays that its manifest does not list", value=", ".join(unlisted), remedy=REMEDY
@@ -96,6 +105,16 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
                 "a file of the model folder differs from its manifest (truncated or edited)", value=file, remedy=REMEDY
             )
     return manifest
+
+
+def content_version(document: Mapping[str, Any]) -> str:
+    """Return the version of a model folder: a digest of its manifest, which lists the digests of all other files.
+
+    The version itself and the time of publication are left out, so that equal models have equal versions.
+    """
+    content = {name: value for name, value in document.items() if name not in ("version", "created_at")}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def published_version(folder: Path) -> str:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.errors import ModelError
 from interfere.predict.groups.composition import GroupComposition, composition_of
-from interfere.predict.manifest import Manifest
+from interfere.predict.manifest import REMEDY, Manifest
 from interfere.protocols import Predictor
 from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.sharing_modes import SharingMode
@@ -23,6 +24,7 @@ MAX_STEP_TIME_RATIO = 1.25  # above, the profile is of another job: repeated pro
 StepTimes = Mapping[tuple[str, str], float]
 """Step time, s, with which each (workload, device type) was measured."""
 
+ROUNDING = 1.0 + 1e-9  # a logarithm and its exponential differ by 1e-16 from the number
 INTERVAL_LEVELS = (0.025, 0.5, 0.975)  # quantiles that lower, slowdown and upper of a measurement stand for
 
 
@@ -50,7 +52,10 @@ class MeasuredSlowdown:
 
 
 def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, MeasuredSlowdown]:
-    """Return the measured pairs that a published model folder contains in `arrays.npz`."""
+    """Return the measured pairs that a published model folder contains in `arrays.npz`.
+
+    Raises ModelError where a measurement is not finite, outside its interval, or of no workload or domain of the model.
+    """
     with np.load(folder / "arrays.npz") as arrays:
         rows = zip(
             arrays["measured_victim"],
@@ -63,6 +68,14 @@ def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measu
         )
         table = {}
         for victim, neighbour, domain_index, slowdown, lower, upper in rows:
+            places = ((victim, manifest.workloads), (neighbour, manifest.workloads), (domain_index, manifest.domains))
+            in_order = 0.0 < lower <= slowdown * ROUNDING and slowdown <= upper * ROUNDING < np.inf
+            if not (in_order and all(0 <= place < len(known) for place, known in places)):
+                raise ModelError(
+                    "a measured pair of the model folder is no measurement",
+                    value=f"{slowdown:.4g} in [{lower:.4g}, {upper:.4g}], workloads {victim}, {neighbour}",
+                    remedy=REMEDY,
+                )
             domain = manifest.domains[int(domain_index)]
             key = PairKey(
                 manifest.workloads[int(victim)], manifest.workloads[int(neighbour)], domain.device_type, domain.mode

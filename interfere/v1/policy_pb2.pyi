@@ -1553,10 +1553,12 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ..., pinned: _Optional[bool] = ..., watched_folder: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
 
 class LoadModelRequest(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "no_shadow")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    NO_SHADOW_FIELD_NUMBER: _ClassVar[int]
     version: str
-    def __init__(self, version: _Optional[str] = ...) -> None: ...
+    no_shadow: bool
+    def __init__(self, version: _Optional[str] = ..., no_shadow: _Optional[bool] = ...) -> None: ...
 
 class LoadModelResponse(_message.Message):
     __slots__ = ("version", "previous_version")

@@ -1,161 +1,44 @@
 """Changes the model of a running server: serves published models, goes back to earlier models, pins a model.
 
 Law 1: a model that must not be served changes nothing: it is refused with one log line, and the present model goes on.
-Every new model must predict known jobs before it is served. Law 2: calls never wait for a change of models. A new model
-is copied, checked, and taught the observations while the present model answers, and then replaces the present model as
-a whole. A thread looks for newly published models every few seconds, and at once on request (SIGHUP). Law 3: a folder
-of the archive of served models is complete or absent, and never changes: workers and rollbacks load from it.
+Every new model must answer the golden requests of its folder, and predict known jobs, before it is served. Law 2: calls
+never wait for a change of models. A new model is copied, checked, and taught the observations while the present model
+answers, and then replaces the present model as a whole. A thread looks for newly published models every few seconds,
+and at once on request (SIGHUP). The same thread goes back where the error that is observed jumps after a change.
 """
 
-import json
 import logging
 import os
-import re
 import shutil
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from interfere.errors import InterfereError, ModelError, NotFoundError, UnfitError
+from interfere.errors import InterfereError, ModelError, NotFoundError
 from interfere.predict.manifest import published_version
-from interfere.records import JobProfile, MatrixBatch, ModelChange, PairBatch, ServedModels, ServedModelSummary
+from interfere.records import (
+    JobProfile,
+    MatrixBatch,
+    ModelChange,
+    PairBatch,
+    PairQuery,
+    ServedModels,
+    ServedModelSummary,
+)
 from interfere.serving.metrics import Metrics
+from interfere.serving.models.archive import ModelArchive
+from interfere.serving.models.shadow import RecentCalls, Trial, check_shadow
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.sharing_modes import SharingMode
-from interfere.store.sqlite_file import EvictionListener
 
 _log = logging.getLogger(__name__)
-KEPT = 5  # models, besides the served one and the one before it: some megabytes each
-STATE_FILE = "serving.json"
-_VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # names a folder
 MAX_PROBES = 12  # jobs of a domain: 132 pairs take milliseconds
 # Slowdowns beyond these say that a graph is broken, not that jobs interfere: measurements lie in [0.2, 100].
 LEAST, MOST = 0.01, 1e4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingState:
-    """The state of the served models that a server keeps over a restart."""
-
-    served: tuple[str, ...] = ()  # versions in the order in which they were served, the present one last
-    pinned: bool = False
-    taken_s: dict[str, float] = field(default_factory=dict)  # by version, unix seconds
-
-    def serving(self, version: str, *, pinned: bool) -> "ServingState":
-        """Return the state after a version was taken."""
-        served = self.served if self.served[-1:] == (version,) else (*self.served, version)
-        return ServingState(served=served[-100:], pinned=pinned, taken_s={version: time.time(), **self.taken_s})
-
-    @property
-    def previous(self) -> str:
-        """The version that was served before the present one; empty without any."""
-        return next((version for version in reversed(self.served) if version != self.served[-1]), "")
-
-
-class ModelArchive:
-    """Copies of served models: one folder a version, below one folder. One process writes them."""
-
-    def __init__(self, folder: Path, *, on_eviction: EvictionListener = lambda *_: None) -> None:
-        self._folder, self._on_eviction = folder, on_eviction
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnfitError(
-                f"the models that are served cannot be kept ({error.strerror})",
-                value=folder,
-                remedy="give a workspace you may write to: --work DIR",
-            ) from None
-        self.state = self._read_state()
-
-    def copy(self, source: Path) -> Path:
-        """Copy a published folder into the archive, under a temporary name, and return the copy."""
-        scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
-        try:
-            shutil.copytree(source, scratch, dirs_exist_ok=True, symlinks=False)
-        except (OSError, shutil.Error):
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise ModelError(
-                "the published model folder cannot be copied", value=source, remedy="publish it again"
-            ) from None
-        return scratch
-
-    def keep(self, scratch: Path, version: str) -> Path:
-        """Move a copy that was checked to the folder of its version, and return this folder."""
-        if not _VERSION.fullmatch(version):
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise ModelError("not a version of a model", value=version[:64], remedy="publish it with: interfere train")
-        target = self.path(version)
-        if target.exists():
-            shutil.rmtree(scratch, ignore_errors=True)
-        else:
-            scratch.rename(target)
-        return target
-
-    def path(self, version: str) -> Path:
-        """Return the path where a version is kept."""
-        return self._folder / version
-
-    def find(self, version: str) -> Path:
-        """Return the folder of a version that was served. Raises NotFoundError."""
-        if version not in self.versions():
-            kept = ", ".join(self.versions()) or "none"
-            raise NotFoundError("no model of this version is kept", value=version[:64], remedy=f"one of {kept}")
-        return self.path(version)
-
-    def description(self, version: str) -> tuple[str, str]:
-        """Return the kind of a kept model and the time of its publication; empty where its manifest cannot be read."""
-        try:
-            manifest = json.loads((self.path(version) / "manifest.json").read_text(encoding="utf-8"))
-            return str(manifest["model"]), str(manifest["created_at"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "", ""
-
-    def versions(self) -> tuple[str, ...]:
-        """Return the versions that are kept, the one that was served last first."""
-        with suppress(OSError):
-            names = [entry.name for entry in os.scandir(self._folder) if entry.is_dir() and entry.name[0] != "."]
-            return tuple(sorted(names, key=lambda name: -self.state.taken_s.get(name, 0.0)))
-        return ()
-
-    def serving(self, version: str, *, pinned: bool) -> None:
-        """Record that a version is served now, and remove the copies of models that were served longest ago."""
-        self._write_state(self.state.serving(version, pinned=pinned))
-        self._prune({version, self.state.previous})
-
-    def pin(self, *, pinned: bool) -> None:
-        """Record whether publications may replace the served model."""
-        self._write_state(replace(self.state, pinned=pinned))
-
-    def _prune(self, needed: Collection[str]) -> None:
-        for version in [version for version in self.versions() if version not in needed][KEPT:]:
-            shutil.rmtree(self.path(version), ignore_errors=True)
-            self._on_eviction("served_model", 1)
-
-    def _read_state(self) -> ServingState:
-        try:
-            document = json.loads((self._folder / STATE_FILE).read_text(encoding="utf-8"))
-            return ServingState(
-                served=tuple(map(str, document["served"])),
-                pinned=bool(document["pinned"]),
-                taken_s={str(version): float(at) for version, at in document["taken_s"].items()},
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return ServingState()
-
-    def _write_state(self, state: ServingState) -> None:
-        self.state = state
-        scratch = self._folder / f".{STATE_FILE}"
-        with suppress(OSError):  # on a full disk only the next start knows less
-            scratch.write_text(json.dumps(asdict(state)), encoding="utf-8")
-            scratch.replace(self._folder / STATE_FILE)
 
 
 def probe(model: ServedModel, registered: Iterable[JobProfile]) -> None:
@@ -211,9 +94,11 @@ def _refusal(value: str) -> ModelError:
     )
 
 
+TRIAL_ENTRIES = 1_000  # newest of the log that a trial looks through for the observations that it counts
 MAX_LEARNED_HERE = 5_000  # entries of the log: half a second of this process; a longer log is learned by another one
-Signature = tuple[int, int, int]
-"""Inode, time of modification and size of a manifest: they differ between any two publications."""
+Signature = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, time of modification and size of every file: they differ between any two publications, and change until
+the last file of a folder that is copied has arrived."""
 
 
 class ModelHost:
@@ -225,22 +110,59 @@ class ModelHost:
         archive: ModelArchive,
         watched: Path,
         metrics: Metrics,
+        calls: RecentCalls,
         learn_beside: Callable[[Path], None] = lambda _: None,
     ) -> None:
-        """Serve models. `watched`: the folder into which training publishes. `learn_beside`: lets another process learn
-        the log with the model of a folder."""
+        """Serve models. `watched`: the folder into which training publishes. `calls`: those that a new model answers
+        before it is taken. `learn_beside`: lets another process learn the log with the model of a folder."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()
+        self._calls = calls
+        self._trial: Trial | None = None
         self._refused = ""
         self._seen: Signature | None = None
         archive.serving(core.state.version, pinned=archive.state.pinned)
 
-    def take_published(self) -> ModelChange:
-        """Serve the published model, even where the present one is pinned. Raises ModelError where it must not be
-        served."""
+    def remember_call(self, query: PairQuery) -> None:
+        """Keep an answered query: a new model answers it too before it is taken. Calls never wait here."""
+        self._calls.remember(query)
+
+    def take_published(self, *, shadow: bool = True) -> ModelChange:
+        """Serve the published model, even where the present one is pinned.
+
+        Without `shadow` it is not compared with the present model on recent calls. Raises ModelError where it must not
+        be served.
+        """
         with self._changing:
-            return self._take_published()
+            return self._take_published(shadow=shadow)
+
+    def end_bad_trial(self) -> None:
+        """Go back to the model before, where the error that is observed jumped after a published model was taken."""
+        with self._changing:
+            trial, state = self._trial, self._core.state
+            if trial is None or state.learned.last_sequence == trial.after_sequence:
+                return
+            if state.version != trial.new.version:  # an operator changed the model meanwhile
+                self._trial = None
+                return
+            verdict = trial.verdict(trial.observed(self._core.log(None, TRIAL_ENTRIES).entries, state))
+            if not verdict.jumped:
+                if verdict.is_over:
+                    _log.info("model %s stays: %s", state.version, verdict.text())
+                    self._trial = None
+                return
+            self._trial = None
+            previous = trial.before.version
+            try:
+                self._serve(self._checked_of_archive(previous))
+            except InterfereError as error:
+                _log.error("model %s cannot be taken back: %s", trial.new.version, error.one_line)
+                return
+            self._refused = f"{trial.new.version}: rolled back, {verdict.text()}"
+            self._archive.back_at(previous)
+            _log.error("model %s is rolled back to %s: %s", trial.new.version, previous, verdict.text())
+            self._metrics.add("interfere_model_changes", 1, "rolled_back")
 
     def take_newly_published(self, *, again: bool = False) -> None:
         """Serve the model that was published since the last call, unless the present model is pinned.
@@ -268,16 +190,23 @@ class ModelHost:
         """Serve a model of the archive and pin it. Raises NotFoundError for an unknown version, ModelError for a
         broken one."""
         with self._changing:
-            folder = self._archive.find(version)
-            return self._serve(self._checked(folder), pinned=True)
+            model = self._checked_of_archive(version)
+            change = self._serve(model)
+            self._archive.serving(version, pinned=True)
+            return change
 
     def rollback(self) -> ModelChange:
-        """Serve the model that was served before this one, and pin it. Raises NotFoundError where there was none."""
+        """Serve the model that was served before this one, and pin it; each rollback goes one version further back.
+
+        Raises NotFoundError where there was none, ModelError for a broken one.
+        """
         with self._changing:
-            previous = self._archive.state.previous
+            previous = self._archive.previous()
             if not previous:
                 raise NotFoundError("no other model was served before", remedy="interfere models list")
-            return self._serve(self._checked(self._archive.find(previous)), pinned=True)
+            change = self._serve(self._checked_of_archive(previous))
+            self._archive.back_at(previous)
+            return change
 
     def pin(self, *, release: bool) -> bool:
         """Pin the present model, so that publications do not replace it, or release it. Returns whether it is pinned
@@ -310,24 +239,44 @@ class ModelHost:
             refused=self._refused,
         )
 
-    def _take_published(self) -> ModelChange:
+    def _take_published(self, *, shadow: bool = True) -> ModelChange:
+        before = self._core.state.model.predictor
         scratch: Path | None = None
         try:
             if not (self._watched / "manifest.json").is_file():
                 raise ModelError("no model is published", value=self._watched, remedy="interfere train")
             scratch = self._archive.copy(self._watched)
             model = self._checked(scratch)
+            if shadow:
+                asked = self._calls.pairs(self._core.state)
+                _log.info("model %s, %s", model.predictor.version, check_shadow(before, model.predictor, asked))
             folder = self._archive.keep(scratch, model.predictor.version)
-            change = self._serve(load_served_model(folder), pinned=False)
+            model = load_served_model(folder)
+            last_sequence = self._core.state.learned.last_sequence
+            change = self._serve(model)
+            self._archive.serving(change.version, pinned=False)
         except InterfereError as error:
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
             self._refused = f"{published_version(self._watched) or 'unknown'}: {' '.join(str(error).split())}"
-            self._metrics.add("interfere_model_changes", 1, "refused")
-            _log.error("the published model is refused, %s goes on: %s", self._core.state.version, self._refused)
+            self._tell_refusal("the published model", self._refused)
             raise
         self._refused = ""
+        self._trial = Trial(before=before, new=model.predictor, after_sequence=last_sequence)
         return change
+
+    def _checked_of_archive(self, version: str) -> ServedModel:
+        """Load a kept model and probe it. Raises NotFoundError for an unknown version, ModelError for a broken one."""
+        folder = self._archive.find(version)
+        try:
+            return self._checked(folder)
+        except InterfereError as error:
+            self._tell_refusal(f"model {version}", error.one_line)
+            raise
+
+    def _tell_refusal(self, which: str, why: str) -> None:
+        self._metrics.add("interfere_model_changes", 1, "refused")
+        _log.error("%s is refused, %s goes on: %s", which, self._core.state.version, why)
 
     def _checked(self, folder: Path) -> ServedModel:
         """Load the model of a folder and probe it. Raises ModelError where it must not be served."""
@@ -335,7 +284,7 @@ class ModelHost:
         probe(model, self._core.state.profiles.registered().values())
         return model
 
-    def _serve(self, model: ServedModel, *, pinned: bool) -> ModelChange:
+    def _serve(self, model: ServedModel) -> ModelChange:
         before = self._core.state.version
         version = model.predictor.version
         if version != before:
@@ -345,17 +294,18 @@ class ModelHost:
             self._core.store_state()  # for workers and for the next start
             self._metrics.add("interfere_model_changes", 1, "taken")
             _log.info("model %s is served now, %s before", version, before)
-        self._archive.serving(version, pinned=pinned)
         return ModelChange(version=version, previous_version=before)
 
 
 def signature_of(folder: Path) -> Signature | None:
     """Return a signature of the folder that changes with every publication; None where nothing is published."""
     try:
-        status = (folder / "manifest.json").stat()
-    except OSError:
+        files = [(entry.name, entry.stat()) for entry in os.scandir(folder) if entry.is_file()]
+    except OSError:  # also a file that went meanwhile: the next look sees the rest
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    if not any(name == "manifest.json" for name, _ in files):
+        return None
+    return tuple(sorted((name, status.st_ino, status.st_mtime_ns, status.st_size) for name, status in files))
 
 
 class ModelWatch:
@@ -386,5 +336,6 @@ class ModelWatch:
                 return
             try:
                 self._host.take_newly_published(again=asked)
+                self._host.end_bad_trial()
             except Exception:  # the watch goes on, whatever one look meets
                 _log.exception("the published model could not be looked at")

@@ -9,9 +9,10 @@ import pytest
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.profiling.static.profiles import attach_static
 from interfere.training.campaigns import align_campaigns
-from interfere.training.dataset import Dataset, build_dataset, speed, unordered_pair
+from interfere.training.dataset import Dataset, build_dataset, unordered_pair
 from interfere.training.models.gbdt import GbdtModel
 from tests.bench.history import record
 from tests.data.importers.public_files import public

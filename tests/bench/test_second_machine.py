@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from interfere.config import SHIPPED_MODEL
 from interfere.data.loading import load_table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.groups import DEFAULT_COMPOSITION
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch, PairMeasurement, Progress, Source
 from interfere.serving.state import load_served_model
-from interfere.training.dataset import build_dataset, speed
+from interfere.training.dataset import build_dataset
 from interfere.training.groups.fit import (
     FindPair,
     PairSlowdown,

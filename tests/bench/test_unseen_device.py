@@ -9,10 +9,11 @@ import pytest
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.residual import OnlineModel
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import JobProfile, PairBatch, Progress
-from interfere.training.dataset import Dataset, build_dataset, speed
+from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.catalogue import MODELS
 from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors

@@ -29,6 +29,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from tests.models import reseal
 from tests.tables import context, matrix_batch
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
@@ -95,6 +96,7 @@ def limited(model: OnnxPredictor, folder: Path) -> OnnxPredictor:
     manifest = json.loads((folder / "manifest.json").read_text()) | {"matrix_limit": {"pairs": 200, "seconds": 0.5}}
     manifest["files"].pop("matrix.onnx", None)
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    reseal(folder)
     return load_model(folder, FeatureEncoder())
 
 
@@ -182,6 +184,7 @@ def test_an_edited_prior_of_the_online_correction_is_refused_though_it_can_be_re
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]["residual.npz"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    reseal(folder)
     with pytest.raises(ModelError, match=r"does not list(.|\n)*residual\.npz"):
         load_model(folder, FeatureEncoder())
 
@@ -189,9 +192,7 @@ def test_an_edited_prior_of_the_online_correction_is_refused_though_it_can_be_re
 def test_a_truncated_graph_with_a_matching_manifest_is_refused_too(folder: Path) -> None:
     data = (folder / "pair.onnx").read_bytes()[:-2000]
     (folder / "pair.onnx").write_bytes(data)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["pair.onnx"] = hashlib.sha256(data).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    reseal(folder)
     with pytest.raises(ModelError, match="pair"):
         load_model(folder, FeatureEncoder())
 

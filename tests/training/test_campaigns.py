@@ -11,10 +11,11 @@ import pytest
 
 from interfere.data.tables import Table, write_table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.measured import read_measured_table
 from interfere.records import PairMeasurement
 from interfere.training.campaigns import Relation, align_campaigns
-from interfere.training.dataset import Dataset, build_dataset, speed
+from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.candidates import table_contributions
 from interfere.training.evaluation.champion import read_champion
 from interfere.training.evaluation.splits import folds

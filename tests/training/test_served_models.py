@@ -17,11 +17,12 @@ from interfere.config import Settings
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.novelty import pair_novelty
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile, ModelInfo
 from interfere.serving.server import start_server
-from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, speed, unordered_pair
+from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, unordered_pair
 from interfere.training.evaluation.candidates import HELD_OUT
 from interfere.training.models.catalogue import FEATURE_MODELS, MODELS
 from interfere.training.models.completed import CompletedModel, FittedCompleted

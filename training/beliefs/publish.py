@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.pair_intervals import PairIntervals
 from interfere.predict.transfer.pair_belief import LOWER, UPPER
 from interfere.training.beliefs.table_belief import TableBelief, job_places
-from interfere.training.dataset import Dataset, PairRows, speed
+from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import HELD_OUT, TRAINING_SPLITS, Candidates, held_out_scores
 from interfere.training.evaluation.cross_validation import LEVELS, Evaluation, FoldTests, scored_evaluation
 from interfere.training.evaluation.splits import folds

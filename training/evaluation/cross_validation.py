@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from interfere import __version__
 from interfere.errors import UnfitError
+from interfere.predict.acceptance.score import speed
 from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
 from interfere.study.engine import Document, Runner
 from interfere.training.baselines import Baseline, FittedRule
-from interfere.training.dataset import Dataset, PairRows, RowColumns, speed
+from interfere.training.dataset import Dataset, PairRows, RowColumns
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset

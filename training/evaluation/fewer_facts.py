@@ -23,11 +23,12 @@ from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.features.job import COLUMNS, FACT_GROUPS, UTILISATION_COLUMNS
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.intervals import Intervals
 from interfere.reports.document import Column, Section
 from interfere.reports.document import Table as Grid
 from interfere.reports.numbers import fixed, percent
-from interfere.training.dataset import Dataset, PairRows, speed
+from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
 from interfere.training.evaluation.cross_validation import (
     abstention_threshold,

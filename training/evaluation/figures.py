@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.acceptance.score import speed
 from interfere.reports.document import (
     Absence,
     Axis,
@@ -27,7 +28,7 @@ from interfere.reports.document import (
     Series,
 )
 from interfere.reports.numbers import TIMES, fixed, format_times
-from interfere.training.dataset import Dataset, speed
+from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.models.believed import FittedBelieved
 from interfere.training.models.completed import FittedCompleted

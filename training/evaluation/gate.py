@@ -36,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.pairs import match_pairs
-from interfere.training.dataset import Dataset, RowColumns, speed
+from interfere.predict.acceptance.score import speed, speed_error
+from interfere.training.dataset import Dataset, RowColumns
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.scores import Side, choice_costs, rows_of_side
 
@@ -123,8 +124,7 @@ class PairedPredictions(RowColumns):
     @property
     def speed_errors(self) -> tuple[Floats, Floats, Floats]:
         """Return the absolute errors of speed of challenger and champion, and ones to count the tests."""
-        measured = speed(self.measured)
-        errors = (np.abs(measured - speed(predicted)) for predicted in (self.challenger, self.champion))
+        errors = (speed_error(self.measured, predicted) for predicted in (self.challenger, self.champion))
         return (*errors, np.ones(len(self)))  # type: ignore[return-value]  # a generator of two
 
 

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.acceptance.score import speed
 from interfere.reports.document import Cell, Column, Table
 from interfere.reports.numbers import COUNT, fixed
-from interfere.training.dataset import RowColumns, speed
+from interfere.training.dataset import RowColumns
 
 MIN_PARTNERS = 3  # a choice among two partners is right by chance half of the time
 

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table
+from interfere.predict.acceptance.score import speed
 from interfere.predict.groups import DEFAULT_COMPOSITION, CopyShares, GroupComposition, pair_excess
 from interfere.predict.groups.composition import MAX_FURTHER
 from interfere.predict.groups.device_shares import copy_shares
 from interfere.records import GroupMeasurement
 from interfere.sharing_modes import SharingMode
 from interfere.store.observed_table import SOURCE as OBSERVED
-from interfere.training.dataset import METRIC, Dataset, RowColumns, known_profiles, speed
+from interfere.training.dataset import METRIC, Dataset, RowColumns, known_profiles
 from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
 from interfere.training.evaluation.gate import ERROR_TOLERANCE
 

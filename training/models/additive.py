@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.training.dataset import MAX_SPEED, MIN_SPEED, Dataset, PairRows, speed
+from interfere.predict.acceptance.score import MAX_SPEED, MIN_SPEED, speed
+from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.onnx_graph import matrix_inputs, pair_inputs, serialise_graph
 
 Floats = NDArray[np.float64]

@@ -12,6 +12,7 @@ from interfere.training.dataset import Dataset
 from interfere.training.evaluation.candidates import GATE, REQUEST, Candidates
 from interfere.training.evaluation.scores import LEGEND, scores_by_model
 from interfere.training.groups.evaluation import DomainComposition
+from interfere.training.publishing.goldens import stated_range
 
 DESCRIPTIONS = {
     "mean": "one number for all pairs",
@@ -56,9 +57,13 @@ def model_card(
     """
     dataset, champion = candidates.dataset, candidates.champion
     cautions = [Sentence("", lead=warning, tone=Tone.BAD) for warning in warnings]
+    stated = stated_range(dataset)
     exactness = (
         f"Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds "
         "(gate 1e-5).",
+        f"Golden requests: the folder holds requests with the answers of the fitted model. A server asks them before "
+        f"it serves the model, and refuses it where an answer differs by more than 1e-5 in log slowdown or a median is "
+        f"outside {stated.least:.2g} to {stated.most:.2g}.",
         f"Seed {candidates.seed}; the same tables and seed give the same model.",
     )
     return Document(

@@ -28,13 +28,22 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.errors import ModelError, UnfitError
+from interfere.predict.acceptance.goldens import (
+    PARITY_BUDGET,
+    Golden,
+    SlowdownRange,
+    goldens_content,
+    read_goldens,
+    replay_goldens,
+)
 from interfere.predict.completion import ARRAYS, FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
-from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
+from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, content_version
 from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
+from interfere.predict.onnx import load_model
 from interfere.predict.pair_intervals import PairIntervals, pair_interval_arrays
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
@@ -59,10 +68,10 @@ from interfere.training.models.feasibility import feasibility_rows, fit_feasibil
 from interfere.training.models.onnx_graph import share_equal_constants, stamp_fingerprint
 from interfere.training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
 from interfere.training.models.protocols import FittedModel
+from interfere.training.publishing.goldens import FittedParts, stated_range
 from interfere.training.publishing.model_card import TrainingTable, model_card
 from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors, residual_prior_file
 
-PARITY_BUDGET = 1e-5  # log slowdown; float32 sums of 300 trees or 32 products differ by under 1e-6
 RANDOM_JOBS = 32
 MATRIX_TIME_S = 5.0  # half the time that clients wait by default
 ENCODING_US, TREE_US = 1.0, 0.03  # of a pair: 400 trees take 7 to 13 µs on one core
@@ -185,6 +194,7 @@ class Publication:
 
     candidates: Candidates
     source: SourceTables
+    encoder: PairEncoder
     pair_graph: bytes
     matrix_graph: bytes | None  # None for a model that does not factorise over jobs
     matrix_limit: MatrixLimit | None  # of such a model
@@ -199,6 +209,8 @@ class Publication:
     pair_intervals: PairIntervals | None  # that the graphs predict as a belief does, with its intervals
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
+    goldens: Sequence[Golden]  # requests with the answers of the fitted model
+    slowdown_range: SlowdownRange  # in which their medians lie
 
 
 def build_publication(
@@ -230,7 +242,23 @@ def build_publication(
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"], errors.get("family"))
-    # 4. Write the model card.
+    # 4. Ask the fitted model the golden requests.
+    intervals = calibrate_intervals(dataset, candidates.champion_evaluations)
+    feasibility = fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC))
+    fitted = FittedParts(
+        model=champion,
+        dataset=dataset,
+        encoder=encoder,
+        completion=completion,
+        intervals=intervals,
+        pair_intervals=pair_intervals,
+        feasibility=feasibility,
+        compositions={(each.device_type, each.mode): each.composition for each in compositions},
+        profiles={(job.workload, job.device_type): job for job in known_profiles(source.tables).jobs},
+        matrix_limit=limit,
+    )
+    goldens = fitted.goldens()
+    # 5. Write the model card.
     trained_on = tuple(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
@@ -248,13 +276,14 @@ def build_publication(
     return Publication(
         candidates=candidates,
         source=source,
+        encoder=encoder,
         pair_graph=pair.content,
         matrix_graph=matrix.content if matrix else None,
         matrix_limit=limit,
         worst_parity=worst_parity,
         card=markdown(document),
-        intervals=calibrate_intervals(dataset, candidates.champion_evaluations),
-        feasibility=fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC)),
+        intervals=intervals,
+        feasibility=feasibility,
         completion=completion,
         encoded_workloads=tuple(encoded),
         trained_on=trained_on,
@@ -262,6 +291,8 @@ def build_publication(
         pair_intervals=pair_intervals,
         measured_pairs=measured_pairs,
         compositions=compositions,
+        goldens=goldens,
+        slowdown_range=stated_range(dataset),
     )
 
 
@@ -269,8 +300,9 @@ def publish(target: Path, publication: Publication) -> str:
     """Write the model folder and return its version.
 
     A reader sees the old folder or the new one, never parts of both. Equal models give equal bytes and an equal
-    version; only `created_at` differs (`SOURCE_DATE_EPOCH` fixes it). Raises UnfitError where the folder cannot be
-    written, or where `target` holds something that is not a model folder.
+    version; only `created_at` differs (`SOURCE_DATE_EPOCH` fixes it). Before the folder is moved into place its graphs
+    must answer the golden requests as the fitted model does. Raises ModelError where they do not, UnfitError where the
+    folder cannot be written, or where `target` holds something that is not a model folder.
     """
     # 1. Render the files.
     files = {
@@ -280,18 +312,21 @@ def publish(target: Path, publication: Publication) -> str:
         PROFILES_FILE: profiles_content(_profiles_by_job(publication.source.tables)),
         "card.md": publication.card.encode(),
         prior.PRIOR_FILE: publication.residual_prior,
+        GOLDENS_FILE: goldens_content(publication.goldens, publication.slowdown_range),
     }
     # 2. Describe them in the manifest; the version is a digest of its content.
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    content = _manifest_content(publication, digests)
-    version = hashlib.sha256(_json(content)).hexdigest()[:12]
+    content = json_value({"format": FORMAT, **_manifest_content(publication, digests)})
+    version = content_version(content)
     header = {"format": FORMAT, "version": version, "created_at": _creation_time()}
     files["manifest.json"] = _json({**header, **content}, indent=1)
 
-    # 3. Write them into a new folder, and move it into place.
+    # 3. Write them into a new folder, ask what was written, and move it into place.
     def write(folder: Path) -> None:
         for name, data in files.items():
             (folder / name).write_bytes(data)
+        predictor = load_model(folder, publication.encoder)
+        replay_goldens(*read_goldens(folder), predictor, predictor.profiles)
 
     replace_folder(target, write)
     return version

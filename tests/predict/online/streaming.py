@@ -10,10 +10,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from interfere.predict.acceptance.score import speed
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
 from interfere.records import PairBatch, Prediction, Progress
-from interfere.training.dataset import Dataset, speed
+from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
 from interfere.training.evaluation.splits import folds
 from interfere.training.publishing.residual_prior import OutOfFoldErrors, fit_residual_prior, out_of_fold_errors

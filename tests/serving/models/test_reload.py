@@ -24,14 +24,15 @@ from interfere.errors import ModelError, NotFoundError
 from interfere.records import Device, Job, Snapshot
 from interfere.serving.server import RunningServer
 from interfere.training.publishing.publication import replace_folder
-from tests.models import DEVICE_TYPE, publish
+from tests.models import DEVICE_TYPE, publish, reseal
+from tests.serving.models.edits import BAD_MODELS
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape
 from tests.serving.workers.test_pool import wait_ready
 from tests.waiting import PATIENCE_S, wait_until
 
 LONG = "SOAK_ROUNDS" in os.environ  # make soak
-SWAPS, BAD, ROLLBACKS = (20, 5, 3) if LONG else (4, 2, 1)
+SWAPS, BAD, ROLLBACKS = (20, 9, 3) if LONG else (4, 2, 2)
 
 
 @contextmanager
@@ -124,7 +125,22 @@ def outside(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest | {"version": "../../outside"}))
 
 
-DAMAGES = (truncate, absurd, unlisted_arrays, other_encoder, outside)
+def sealed(edit: Callable[[Path], None]) -> Callable[[Path], None]:
+    """An edit whose hashes are made right afterwards."""
+
+    def edited(folder: Path) -> None:
+        edit(folder)
+        reseal(folder)
+
+    return edited
+
+
+nan_weights, times_e50 = (
+    sealed(BAD_MODELS["NaN weights, pairs"]),
+    sealed(BAD_MODELS["e^50, pairs"]),
+)
+wider, swapped = (sealed(BAD_MODELS[name]) for name in ("wider intervals", "swapped sides, matrix"))
+DAMAGES = (nan_weights, times_e50, wider, swapped, truncate, absurd, unlisted_arrays, other_encoder, outside)
 
 
 @pytest.fixture
@@ -215,6 +231,69 @@ def test_pinned_models_stay_also_over_a_restart(
             client.load_model("../../etc")
         client.pin_model(release=True)
         wait_served(client, "version002")
+
+
+def test_each_rollback_goes_one_version_further_back(
+    serve: Callable[..., RunningServer], settings: Settings, published: Path
+) -> None:
+    given = replace(settings, model=published, model_poll_s=0.05)
+    server = serve(given)
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        for k in (1, 2, 3):
+            wait_served(client, put(published, k))
+        assert client.rollback_model().version == "version002"
+        assert client.rollback_model().version == "version001"
+    server.stop()
+    with PolicyClient(serve(given).address, timeout_s=PATIENCE_S) as client:  # it is known over a restart
+        assert client.rollback_model().version == "version000"
+        with pytest.raises(NotFoundError, match="no other model"):
+            client.rollback_model()
+        assert client.load_model("version003").previous_version == "version000"
+        assert client.rollback_model().version == "version000"
+
+
+def test_a_folder_that_arrives_file_by_file_is_taken_when_it_is_whole(
+    serve: Callable[..., RunningServer], settings: Settings, published: Path, tmp_path: Path
+) -> None:
+    server = serve(replace(settings, model=published, model_poll_s=0.05))
+    version = put(tmp_path / "elsewhere", 1)
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        names = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
+        for name in sorted(names, key=lambda name: name != "manifest.json"):
+            content = (tmp_path / "elsewhere" / name).read_bytes()
+            (published / name).write_bytes(content[: len(content) // 2])
+            wait_until(lambda: client.list_models().refused, "half a folder is refused")
+            assert client.model().version == "version000"
+            (published / name).write_bytes(content)
+            if name == "manifest.json":
+                wait_until(lambda: "truncated or edited" in client.list_models().refused, "the rest is missed")
+        wait_served(client, version)
+        assert not client.list_models().refused
+
+
+@pytest.mark.parametrize("damage", [nan_weights, times_e50])
+def test_a_bad_model_is_refused_at_start(
+    serve: Callable[..., RunningServer], settings: Settings, published: Path, damage: Callable[[Path], None]
+) -> None:
+    put(published, 1, damage=damage)
+    with pytest.raises(ModelError, match=r"golden request(.|\n)*publish it again"):
+        serve(replace(settings, model=published))
+
+
+def test_a_kept_model_that_was_damaged_is_refused_and_told(
+    serve: Callable[..., RunningServer], settings: Settings, published: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = replace(settings, model=published, model_poll_s=0.05, metrics_port=0)
+    server = serve(given)
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        wait_served(client, put(published, 1))
+        nan_weights(given.served_models_path / "version000")
+        for change in (client.rollback_model, partial(client.load_model, "version000")):
+            with pytest.raises(ModelError, match="golden request"):
+                change()
+        assert client.model().version == "version001"
+    assert caplog.text.count("version000 is refused, version001 goes on") == 2
+    assert 'interfere_model_changes_total{result="refused"} 2.0' in scrape(server)
 
 
 def test_a_new_model_learns_what_was_observed(

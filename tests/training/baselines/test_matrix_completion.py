@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.predict.acceptance.score import speed
 from interfere.training.baselines import factorise, nearest_rows, soft_impute
-from interfere.training.dataset import speed
 from interfere.training.models.additive import AdditiveModel
 from tests.training.baselines.stated_datasets import named, row_of, stated
 from tests.training.worlds import crossed, summed, world

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from interfere.predict.acceptance.score import speed
 from interfere.training.baselines import MIN_SLOWDOWN
-from interfere.training.dataset import speed
 from tests.training.baselines.stated_datasets import named, row_of, stated
 from tests.training.worlds import table_of, world
 

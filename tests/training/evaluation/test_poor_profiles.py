@@ -5,8 +5,9 @@ import pytest
 
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.reports import document
-from interfere.training.dataset import Dataset, build_dataset, speed
+from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.fewer_facts import (
     PROFILES,
     PoorProfileScore,

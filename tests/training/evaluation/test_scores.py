@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.training.dataset import speed
+from interfere.predict.acceptance.score import speed
 from interfere.training.evaluation.scores import (
     PredictionInterval,
     ScoredRows,

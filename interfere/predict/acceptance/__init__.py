@@ -1,0 +1,1 @@
+"""Whether a published model may be served: its golden requests."""

@@ -1,0 +1,1 @@
+"""Whether a model may be served."""
