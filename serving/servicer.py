@@ -140,14 +140,16 @@ class RoutedServicer(PolicyServicer):
 
     def remember_call(self, query: PairQuery) -> None:
         """Keep an answered query: a new model answers it too before it is taken."""
-        self._models.remember_call(query)
+        self._models.calls.remember(query)
 
     def Match(self, request: pb.MatchRequest, context: Context) -> Any:
         """Return one decision."""
         if request.validate_only:
             return super().Match(request, context)
         with self._turns.of_scope(request.scope or "default"):
-            return self._by_worker("Match", request) or super().Match(request, context)
+            answer = self._by_worker("Match", request) or super().Match(request, context)
+            self._models.calls.remember_decision(request)
+            return answer
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> Any:
         """Explain one job's action."""

@@ -24,7 +24,6 @@ from interfere.records import (
     MatrixBatch,
     ModelChange,
     PairBatch,
-    PairQuery,
     ServedModels,
     ServedModelSummary,
 )
@@ -118,15 +117,11 @@ class ModelHost:
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
         self._learn_beside = learn_beside
         self._changing = threading.Lock()
-        self._calls = calls
+        self.calls = calls
         self._trial: Trial | None = None
         self._refused = ""
         self._seen: Signature | None = None
         archive.serving(core.state.version, pinned=archive.state.pinned)
-
-    def remember_call(self, query: PairQuery) -> None:
-        """Keep an answered query: a new model answers it too before it is taken. Calls never wait here."""
-        self._calls.remember(query)
 
     def take_published(self, *, shadow: bool = True) -> ModelChange:
         """Serve the published model, even where the present one is pinned.
@@ -248,7 +243,7 @@ class ModelHost:
             scratch = self._archive.copy(self._watched)
             model = self._checked(scratch)
             if shadow:
-                asked = self._calls.pairs(self._core.state)
+                asked = self.calls.pairs(self._core.state)
                 _log.info("model %s, %s", model.predictor.version, check_shadow(before, model.predictor, asked))
             folder = self._archive.keep(scratch, model.predictor.version)
             model = load_served_model(folder)

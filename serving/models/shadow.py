@@ -13,19 +13,24 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, permutations
 
 import numpy as np
 
 from interfere.errors import InterfereError, ModelError
+from interfere.policy.context import assumed_mode
 from interfere.predict.acceptance.score import LoggedPair, WindowScore, score
 from interfere.protocols import Predictor
-from interfere.records import PairQuery
+from interfere.records import PairQuery, Snapshot
 from interfere.records.observations import LogEntry, Progress
 from interfere.serving.state import ServedState
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.converter import from_proto
 
-CALLS = 100  # the newest, that a new model answers again
-MAX_SHADOW_PAIRS = 2_000  # in all, and at most this share of them a call: tens of milliseconds
+CALLS, DECISIONS = 100, 20  # the newest, that a new model answers again
+MAX_SHADOW_PAIRS = 4_000  # in all: tens of milliseconds; half of them of decisions
 MAX_PAIRS_A_CALL = 200
+MAX_SNAPSHOT = 2_000  # jobs and devices of a decision that is kept: about 100 KB
 MIN_SHADOW_PAIRS = 20  # with fewer, shares say nothing: only unusable answers refuse a model
 MAX_NEWLY_SILENT = 0.1  # share; a model abstains from the tenth of pairs of unseen families with the largest scores
 MAX_DISAGREEING = 0.2  # share of pairs whose two 90 % intervals have no common slowdown
@@ -36,24 +41,28 @@ ERROR_JUMP = 0.02  # of speed: about the difference between two measurements of 
 
 
 class RecentCalls:
-    """The newest queries for pairs. Thread-safe: a call appends, a change of models reads a copy."""
+    """The newest queries for pairs and decisions. Thread-safe: a call appends, a change of models reads a copy."""
 
     def __init__(self) -> None:
         self._queries: deque[PairQuery] = deque(maxlen=CALLS)
+        self._decisions: deque[pb.MatchRequest] = deque(maxlen=DECISIONS)
 
     def remember(self, query: PairQuery) -> None:
         """Keep a query that was answered, unless it is large."""
         if len(query.jobs) <= MAX_PAIRS_A_CALL and len(query.pairs) <= MAX_PAIRS_A_CALL:
             self._queries.append(query)
 
+    def remember_decision(self, request: pb.MatchRequest) -> None:
+        """Keep a snapshot that was decided, unless it is large."""
+        if len(request.pending) + len(request.devices) <= MAX_SNAPSHOT:
+            self._decisions.append(request)
+
     def pairs(self, state: ServedState) -> list[LoggedPair]:
-        """Return the pairs of the newest queries whose jobs have profiles, the newest queries first, bounded."""
-        pairs: list[LoggedPair] = []
-        for query in reversed(self._queries.copy()):
-            if len(pairs) >= MAX_SHADOW_PAIRS:
-                break
-            pairs.extend(_pairs_of_query(query, state))
-        return pairs[:MAX_SHADOW_PAIRS]
+        """Return the pairs of the newest calls whose jobs have profiles, the newest calls first, bounded."""
+        asked = (_pairs_of_query(query, state) for query in reversed(self._queries.copy()))
+        decided = (_pairs_of_decision(request, state) for request in reversed(self._decisions.copy()))
+        halves = (list(islice(chain.from_iterable(calls), MAX_SHADOW_PAIRS // 2)) for calls in (decided, asked))
+        return list(chain.from_iterable(halves))
 
 
 def _pairs_of_query(query: PairQuery, state: ServedState) -> Iterator[LoggedPair]:
@@ -70,6 +79,21 @@ def _pairs_of_query(query: PairQuery, state: ServedState) -> Iterator[LoggedPair
         victim, neighbour = profiles[i], profiles[j]
         if victim is not None and neighbour is not None:
             yield LoggedPair(victim=victim, neighbour=neighbour, device_type=device_type, mode=query.mode)
+
+
+def _pairs_of_decision(request: pb.MatchRequest, state: ServedState) -> Iterator[LoggedPair]:
+    """Yield the pairs of the jobs of a snapshot on each of its device types and modes, a bounded number of each."""
+    snapshot = from_proto(Snapshot, request)
+    jobs = [*snapshot.pending, *(job for device in snapshot.devices for job in device.residents)]
+    for device_type, mode in dict.fromkeys((device.type, device.mode) for device in snapshot.devices):
+        profiles = {id(found): found for job in jobs if (found := state.profile_of_job(job, device_type)) is not None}
+        for victim, neighbour in islice(permutations(profiles.values(), 2), MAX_PAIRS_A_CALL):
+            yield LoggedPair(
+                victim=victim,
+                neighbour=neighbour,
+                device_type=device_type,
+                mode=mode or assumed_mode(device_type, state.predictor),
+            )
 
 
 def check_shadow(present: Predictor, new: Predictor, asked: Sequence[LoggedPair]) -> str:

@@ -11,6 +11,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import ModelError
 from interfere.predict.acceptance.score import LoggedPair, score
+from interfere.records import Device, Job, Snapshot
 from interfere.serving.models.shadow import MAX_OBSERVED, TrialVerdict, check_shadow
 from interfere.serving.server import RunningServer
 from interfere.serving.state import load_served_model
@@ -69,6 +70,22 @@ def test_a_model_that_disagrees_about_recent_calls_is_refused_unless_the_change_
         assert client.model().version == "version000"
         assert client.load_model(shadow=False).version == version
     assert 'interfere_model_changes_total{result="refused"}' in scrape(server)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_decisions_are_recent_calls_too(
+    serve: Callable[..., RunningServer], settings: Settings, published: Path, workers: int
+) -> None:
+    server = serve(replace(settings, model=published, model_poll_s=3600.0, decision_workers=workers))
+    jobs = tuple(Job(id=name, workload=name) for name in (*WORKLOADS, "unheard-of"))
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        for _ in range(3):
+            client.match(Snapshot(pending=jobs, devices=(Device(id="d", type=DEVICE_TYPE),)))
+        put(published, FAR)
+        with pytest.raises(ModelError, match="36 recent pairs"):
+            client.load_model()
+        put(published, 1)
+        assert client.load_model().version == "version001"
 
 
 def test_a_model_that_agrees_is_taken(server: RunningServer, published: Path) -> None:
