@@ -8,6 +8,7 @@ still waited for.
 """
 
 import logging
+import resource
 import secrets
 import threading
 import time
@@ -52,6 +53,9 @@ START_S = 1.0  # hint to callers while the server starts
 LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 
 MAX_STREAMS_OF_CONNECTION = 100
+MAX_CONNECTIONS = 4_000  # a silent one takes 15 kB
+HANDSHAKE_S = 10  # until a client has sent the first frame of HTTP/2
+IDLE_S = 60  # without a call; clients of gRPC connect again by themselves
 # Each open stream holds a thread. A client that resolves names by reflection has one for some milliseconds.
 MAX_STREAMS_OF_CALLER, MAX_STREAMS = 4, 64
 MAX_WATCHES_OF_CALLER, MAX_WATCHES = 64, 256
@@ -342,6 +346,9 @@ def listen(
             ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.max_concurrent_streams", MAX_STREAMS_OF_CONNECTION),  # a client holds back what is beyond
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
+            ("grpc.max_allowed_incoming_connections", _max_connections()),
+            ("grpc.server_handshake_timeout_ms", 1_000 * HANDSHAKE_S),
+            ("grpc.max_connection_idle_ms", 1_000 * IDLE_S),
             # A client that has gone without closing its connection is noticed; one that pings itself is let do so.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
@@ -359,6 +366,11 @@ def listen(
     resources.callback(listening.end)
     server.start()
     return listening
+
+
+def _max_connections() -> int:
+    """Return how many connections the server takes: at most half of the files that the process may have open."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def target(host: str, port: int) -> str:
