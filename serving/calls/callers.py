@@ -1,6 +1,7 @@
 """Who calls: the caller that a call is charged to, and how many calls and connections one caller may have at once."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,29 @@ class CallLimits:
                 _decrement(connections, peer)
                 if not connections:
                     self._connections.pop(address, None)
+
+
+class RateLimit:
+    """Lets each caller do something so many times at once, and then once in a time (a token bucket). Thread-safe."""
+
+    def __init__(self, *, burst: int, each_s: float) -> None:
+        self._burst_s, self._each_s, self._mutex = burst * each_s, each_s, threading.Lock()
+        self._paid_until_s: dict[str, float] = {}  # by caller, of the monotonic clock; below now for nothing owed
+
+    def take(self, caller: str) -> None:
+        """Count one. Raises LimitError where the caller has done too many."""
+        with self._mutex:
+            now_s = time.monotonic()
+            self._paid_until_s = {who: until_s for who, until_s in self._paid_until_s.items() if until_s > now_s}
+            paid_until_s = self._paid_until_s.get(caller, now_s) + self._each_s
+            if paid_until_s - now_s > self._burst_s:
+                raise LimitError(
+                    "too many calls of this method in a short time",
+                    value=f"{self._burst_s / self._each_s:.0f}",
+                    remedy=f"one every {self._each_s:g} s",
+                    retry_after_s=paid_until_s - now_s - self._burst_s,
+                )
+            self._paid_until_s[caller] = paid_until_s
 
 
 class StreamLimit:

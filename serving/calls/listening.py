@@ -31,9 +31,10 @@ from interfere.errors import (
     UnavailableError,
     UnfitError,
 )
-from interfere.serving.calls.callers import MAX_CALLS, CallerOf, CallLimits, StreamLimit, address_of
+from interfere.serving.calls.callers import MAX_CALLS, CallerOf, CallLimits, RateLimit, StreamLimit, address_of
 from interfere.serving.calls.fair_queue import calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
+from interfere.serving.calls.host_paths import error_without_paths
 from interfere.serving.calls.queues import CallQueues
 from interfere.serving.calls.transfers import LargeRequests, Transfers
 from interfere.serving.metrics import Metrics
@@ -59,6 +60,8 @@ IDLE_S = 60  # without a call; clients of gRPC connect again by themselves
 # Each open stream holds a thread. A client that resolves names by reflection has one for some milliseconds.
 MAX_STREAMS_OF_CALLER, MAX_STREAMS = 4, 64
 MAX_WATCHES_OF_CALLER, MAX_WATCHES = 64, 256
+CHANGES_OF_MODEL = frozenset({"LoadModel", "RollbackModel"})  # each copies, checks and teaches a model
+MODEL_CHANGES, MODEL_CHANGE_EVERY_S = 10, 6.0  # of one caller at once; then one in this time
 
 Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
 
@@ -107,6 +110,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         self._large_requests = LargeRequests(settings.message_mib * 2**20)
         self._limits = CallLimits()
         self._queues = CallQueues(settings, self._transfers)
+        self._model_changes = RateLimit(burst=MODEL_CHANGES, each_s=MODEL_CHANGE_EVERY_S)
         self._watches = StreamLimit(MAX_WATCHES_OF_CALLER, MAX_WATCHES)
         self._streams = StreamLimit(MAX_STREAMS_OF_CALLER, MAX_STREAMS)
         metrics.watch("interfere_large_request_bytes", lambda: self._large_requests.bytes)
@@ -148,6 +152,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 with calling(caller), self._limits.count(caller, context):
                     if policy and not self._is_open:
                         raise _is_starting()
+                    if method in CHANGES_OF_MODEL:
+                        self._model_changes.take(caller)
                     content = self._transfers.receive(requests, context, caller)
                     with (
                         self._large_requests.count(len(content)),
@@ -281,7 +287,7 @@ def _ended_early(context: grpc.ServicerContext) -> str:
 
 
 def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
-    status = status_of(error)
+    status = status_of(error_without_paths(error))
     metadata = [("grpc-status-details-bin", status.SerializeToString())]
     if isinstance(error, LimitError | UnavailableError) and error.retry_after_s is not None:
         metadata.append(("grpc-retry-pushback-ms", str(round(1e3 * error.retry_after_s))))

@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
+import pytest
 
+from interfere.client import PolicyClient
 from interfere.config import Settings
+from interfere.errors import LimitError
+from interfere.serving.calls.listening import MODEL_CHANGE_EVERY_S, MODEL_CHANGES
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from tests.models import WORKLOADS
@@ -43,6 +47,18 @@ def greedy(address: str, in_flight: int) -> Iterator[list[int]]:
             yield answered
         finally:
             over.set()
+
+
+def test_changes_of_the_model_are_few_in_a_short_time(server: RunningServer, client: PolicyClient) -> None:
+    """Each copies a model, checks it and teaches it what was observed."""
+    version = client.model().version
+    for _ in range(MODEL_CHANGES):
+        client.load_model(version)
+    with pytest.raises(LimitError) as caught:
+        client.load_model(version)
+    assert caught.value.retry_after_s is not None
+    assert 0 < caught.value.retry_after_s <= MODEL_CHANGE_EVERY_S
+    assert client.model().version == version
 
 
 def test_a_polite_client_waits_for_few_calls_of_a_greedy_one(
