@@ -54,7 +54,7 @@ class Settings:
     )
     max_concurrent_rpcs: int = field(
         default=64,
-        metadata=_about("requests of a kind (reads, writes, decisions) at once; more are refused", 1, 100_000),
+        metadata=_about("requests of a kind (reads, writes, decisions) of one caller; more are refused", 1, 100_000),
     )
     message_mib: int = field(default=64, metadata=_about("largest request and answer, MiB", 1, 1024))
     grace_s: float = field(

@@ -85,6 +85,7 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, labels
     ),
     ("interfere_large_request_bytes", "Large requests that run or wait.", ()),
     ("interfere_receiving_requests", "Requests of which a part is still to come.", ()),
+    ("interfere_unsent_answer_bytes", "Answers that their callers have not read yet.", ()),
     ("interfere_model_info", "1 for the model that is served.", ("version",)),
 )
 

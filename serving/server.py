@@ -16,16 +16,8 @@ from prometheus_client import start_http_server
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
-from interfere.serving.calls.listening import (
-    HEALTH_NAMES,
-    INTERRUPTION_S,
-    NOT_SERVING,
-    SERVICE,
-    SERVING,
-    Listening,
-    listen,
-    target,
-)
+from interfere.serving.calls.health import NOT_SERVING, SERVING
+from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive

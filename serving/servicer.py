@@ -4,6 +4,7 @@ Decisions are computed in a worker process, where there is one, and everything e
 give the same answer, because a worker is a replica of the core on the same store.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from interfere.records import (
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
+from interfere.serving.calls.host_paths import without_paths
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.models.host import ModelHost
 from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes
@@ -170,7 +172,8 @@ class RoutedServicer(PolicyServicer):
 
     def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         """Return the models that can be served."""
-        return to_proto(self._models.models(), pb.ListModelsResponse)
+        models = self._models.models()
+        return to_proto(replace(models, refused=without_paths(models.refused)), pb.ListModelsResponse)
 
     def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """Serve another model."""

@@ -8,18 +8,18 @@ still waited for.
 """
 
 import logging
+import resource
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from interfere.config import Settings
@@ -31,10 +31,14 @@ from interfere.errors import (
     UnavailableError,
     UnfitError,
 )
-from interfere.serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors, busy
-from interfere.serving.calls.receiving import SUPPORTED
+from interfere.serving.calls.callers import MAX_CALLS, CallerOf, CallLimits, RateLimit, StreamLimit, address_of
+from interfere.serving.calls.fair_queue import calling
+from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
+from interfere.serving.calls.host_paths import error_without_paths
+from interfere.serving.calls.queues import CallQueues
+from interfere.serving.calls.transfers import LargeRequests, Transfers
 from interfere.serving.metrics import Metrics
-from interfere.time_budget import interruptible
+from interfere.time_budget import check_interruption, interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.bounds import check_bounds
@@ -42,7 +46,6 @@ from interfere.wire.errors import status_of
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 HEALTH_NAMES = ("", SERVICE)  # alive, ready
 INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
 POLL_S = 0.005  # asking gRPC takes a microsecond, and searches ask in their innermost loops
@@ -50,12 +53,17 @@ HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 START_S = 1.0  # hint to callers while the server starts
 LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 
-Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
+MAX_STREAMS_OF_CONNECTION = 100
+MAX_CONNECTIONS = 4_000  # a silent one takes 15 kB
+HANDSHAKE_S = 10  # until a client has sent the first frame of HTTP/2
+IDLE_S = 60  # without a call; clients of gRPC connect again by themselves
+# Each open stream holds a thread. A client that resolves names by reflection has one for some milliseconds.
+MAX_STREAMS_OF_CALLER, MAX_STREAMS = 4, 64
+MAX_WATCHES_OF_CALLER, MAX_WATCHES = 64, 256
+CHANGES_OF_MODEL = frozenset({"LoadModel", "RollbackModel"})  # each copies, checks and teaches a model
+MODEL_CHANGES, MODEL_CHANGE_EVERY_S = 10, 6.0  # of one caller at once; then one in this time
 
-Send = Callable[[Any], None]
-Context = grpc.ServicerContext
-SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
-SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
+Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
 
 
 class CallInterruption:
@@ -78,41 +86,38 @@ class CallInterruption:
             raise UnavailableError("the server is stopping", remedy="ask again when it is back")
 
 
-class _UnaryMethod(NamedTuple):
-    """The gRPC handlers of one unary method: a handler that runs calls, and handlers that refuse calls."""
-
-    executor: BoundedExecutor
-    admitted: Handler
-    refused: Handler  # where the executor is full
-    before: Handler  # the interceptor is open
-
-    def admit(self, *, is_open: bool) -> Handler:
-        """Return the handler that runs a call, or a handler that refuses it."""
-        if not is_open:
-            return self.before
-        return self.refused if self.executor.full else self.admitted
-
-
 class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Wraps every method of the server. It runs in the thread that takes calls from the network, and therefore never
-    waits."""
+    """Wraps every method of the server.
+
+    A unary method is registered as one that reads a stream of requests, of which there is one: only then does gRPC for
+    Python hand the call over before its request has arrived, so that a slow sender can be cancelled. On the wire there
+    is no difference.
+    """
 
     def __init__(
         self,
         metrics: Metrics,
-        executors: Executors,
+        settings: Settings,
         stopping: threading.Event,
         *,
-        slow_call_s: float,
+        caller_of: CallerOf = address_of,
     ) -> None:
-        self._metrics, self._executors, self._stopping = metrics, executors, stopping
-        self._slow_call_s = slow_call_s
-        admission = executors.admission
-        metrics.watch("interfere_large_request_bytes", lambda: admission.large_bytes)
-        metrics.watch("interfere_receiving_requests", lambda: len(admission.receiver))
+        """`caller_of`: names the caller that a call is charged to. It may raise an InterfereError, which refuses the
+        call."""
+        self._metrics, self._stopping, self._caller_of = metrics, stopping, caller_of
+        self._slow_call_s = settings.slow_call_s
+        self._transfers = Transfers(stopping)
+        self._large_requests = LargeRequests(settings.message_mib * 2**20)
+        self._limits = CallLimits()
+        self._queues = CallQueues(settings, self._transfers)
+        self._model_changes = RateLimit(burst=MODEL_CHANGES, each_s=MODEL_CHANGE_EVERY_S)
+        self._watches = StreamLimit(MAX_WATCHES_OF_CALLER, MAX_WATCHES)
+        self._streams = StreamLimit(MAX_STREAMS_OF_CALLER, MAX_STREAMS)
+        metrics.watch("interfere_large_request_bytes", lambda: self._large_requests.bytes)
+        metrics.watch("interfere_receiving_requests", lambda: self._transfers.arriving)
+        metrics.watch("interfere_unsent_answer_bytes", lambda: self._transfers.unsent_bytes)
         self._is_open = False
-        self._watches, self._mutex = 0, threading.Lock()
-        self._unary_methods: dict[str, _UnaryMethod] = {}  # by full name, as they are first called
+        self._handlers: dict[str, Handler] = {}  # by full name, as they are first called
         self._refusals, self._malformed = _OccasionalLog("refused"), _OccasionalLog("not the bytes of a request")
 
     def open(self) -> None:
@@ -122,51 +127,60 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """Return a handler on the executor for this kind of work, or a refusing handler where the executor is full."""
+        """Return the handler that admits, runs and answers calls of a method."""
         name = handler_call_details.method
-        if name in self._unary_methods:
-            return self._unary_methods[name].admit(is_open=self._is_open)
-        handler: Handler = continuation(handler_call_details)
-        if handler is None:
-            self._metrics.count_refused_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
-            return None
-        _, service, method = name.split("/")
-        if handler.unary_unary is not None:
-            self._unary_methods[name] = self._unary_method(handler, service, method)
-            return self._unary_methods[name].admit(is_open=self._is_open)
-        if name == HEALTH_WATCH:
-            return self._watch(handler, service, method)
-        return self._stream(handler, service, method)
+        if name not in self._handlers:
+            handler: Handler = continuation(handler_call_details)
+            if handler is None:
+                self._metrics.count_refused_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
+                return None
+            _, service, method = name.split("/")
+            wrap = self._unary_method if handler.unary_unary is not None else self._stream_method
+            self._handlers[name] = wrap(handler, service, method)
+        return self._handlers[name]
 
     # --- unary calls ------------------------------------------------------------------------------------------------
 
-    def _unary_method(self, handler: Handler, service: str, method: str) -> "_UnaryMethod":
+    def _unary_method(self, handler: Handler, service: str, method: str) -> Handler:
         policy = service == SERVICE
-        executor = self._executors.of_method(method) if policy else self._executors.control
-        call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
-        refuse_with = partial(self._refusing, "unary", service, method)
-        call.refuse_with = refuse_with  # type: ignore[attr-defined]
-        admitted = grpc.unary_unary_rpc_method_handler(
-            _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
-        )
-        refused = self._refusal(refuse_with(busy()))
-        before = self._refusal(refuse_with(_is_starting())) if policy else admitted
-        return _UnaryMethod(executor=executor, admitted=admitted, refused=refused, before=before)
+        queue = self._queues.of_method(method) if policy else None
+        run = self._unary(handler, service, method)
+
+        def call(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+            with self._refusing("unary", service, method, context):
+                caller = self._caller_of(context)
+                with calling(caller), self._limits.count(caller, context):
+                    if policy and not self._is_open:
+                        raise _is_starting()
+                    if method in CHANGES_OF_MODEL:
+                        self._model_changes.take(caller)
+                    content = self._transfers.receive(requests, context, caller)
+                    with (
+                        self._large_requests.count(len(content)),
+                        interruptible(CallInterruption(context, self._stopping)),
+                        queue.turn(caller) if queue else nullcontext(),
+                    ):
+                        answer = run(content, context)
+                if answer is not None:
+                    self._transfers.send(answer, context, caller)
+                return answer
+
+        return grpc.stream_unary_rpc_method_handler(call)
 
     def _unary(
-        self, handler: Handler, service: str, method: str, *, deserialize: Callable[[bytes], Any] | None
-    ) -> Callable[[bytes, grpc.ServicerContext], Any]:
-        metrics = self._metrics.unary_method(service, method)
+        self, handler: Handler, service: str, method: str
+    ) -> Callable[[bytes, grpc.ServicerContext], bytes | None]:
+        """Return the function that runs a call whose turn it is: from the bytes of its request to those of its
+        answer."""
+        metrics, serialize = self._metrics.unary_method(service, method), _serializer(handler)
 
-        def call(content: bytes, context: grpc.ServicerContext) -> Any:
+        def run(content: bytes, context: grpc.ServicerContext) -> bytes | None:
             metrics.call_started()
             start_s, code, answer = time.perf_counter(), "OK", None
             try:
-                interruption = CallInterruption(context, self._stopping)
-                interruption()
-                request = self._parse(content, deserialize, method)
-                with interruptible(interruption):
-                    answer = handler.unary_unary(request, context)
+                check_interruption()
+                request = self._parse(content, handler.request_deserializer, method)
+                answer = serialize(handler.unary_unary(request, context))
                 code = "OK" if context.is_active() else _ended_early(context)
             except CancelledError:
                 code = _ended_early(context)
@@ -185,7 +199,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                     _log_slow_call(method, code, seconds, answer)
             return answer
 
-        return call
+        return run
 
     def _parse(self, content: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
         """Return the parsed request. Raises InvalidInputError for bytes that are not such a message, or that exceed its
@@ -204,80 +218,51 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         check_bounds(request)
         return request
 
-    def _refusal(self, refuse: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
-        """Return a handler that answers each call with `refuse`, without reading its request."""
-        return grpc.unary_unary_rpc_method_handler(_on(self._executors.admission.refusals, refuse))
-
-    def _refusing(
-        self, kind: str, service: str, method: str, error: InterfereError
-    ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        """Return a behaviour that answers a call with the status of an error, and counts and logs the refusal."""
-
-        def refuse(_: Any, context: grpc.ServicerContext) -> Any:
+    @contextmanager
+    def _refusing(self, kind: str, service: str, method: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """Answer a call with the status of an error that is raised before it runs, and count and log the refusal."""
+        try:
+            yield
+        except CancelledError:
+            code = _ended_early(context)
+            self._metrics.count_refused_call(kind, service, method, code)
+            context.abort(grpc.StatusCode[code], "nobody waits for this answer any longer")
+        except InterfereError as error:
             self._refusals.note(method)
             self._metrics.count_refused_call(kind, service, method, error.code)
             _abort_with(error, context)
-
-        return refuse
+        except grpc.RpcError:  # the call ended before its request had arrived, or was cancelled for its slowness
+            self._metrics.count_refused_call(kind, service, method, _ended_early(context))
+            raise
 
     # --- streams ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, handler: Handler, service: str, method: str) -> Any:
-        """Return the handler of health watches, which hold no thread between two changes of the status."""
+    def _stream_method(self, handler: Handler, service: str, method: str) -> Handler:
+        """Return the handler of a stream of answers: a health watch, or a reflection. Each holds a thread."""
+        limit = self._watches if f"/{service}/{method}" == HEALTH_WATCH else self._streams
 
-        def ended() -> None:
-            with self._mutex:
-                self._watches -= 1
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._refusing("stream", service, method, context):
+                caller = self._caller_of(context)
+                with self._limits.count(caller, context), limit.count(caller):
+                    if handler.unary_stream is not None:
+                        yield from handler.unary_stream(self._transfers.receive(requests, context, caller), context)
+                    else:
+                        yield from handler.stream_stream(requests, context)
 
-        def watch(request: Any, context: Any, send: Callable[[Any], None]) -> Any:
-            with self._mutex:
-                refused = self._watches >= MAX_WATCHES
-                self._watches += not refused
-            if refused:
-                self._metrics.count_refused_call("stream", service, method, "RESOURCE_EXHAUSTED")
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open health watches: use Check")
-            context.add_callback(ended)
-            return handler.unary_stream(request, context, send)
-
-        behaviour: Any = _on(self._executors.watches, watch)
-        behaviour.experimental_non_blocking = True
-        behaviour.refuse_with = partial(self._refusing, "stream", service, method)
-        return _stream_handler(handler, behaviour)
-
-    def _stream(self, handler: Handler, service: str, method: str) -> Any:
-        if self._executors.streams.full:
-            refuse = self._refusing("stream", service, method, busy())
-            return _stream_handler(handler, _on(self._executors.admission.refusals, refuse))
-        behaviour = partial(handler.unary_stream or handler.stream_stream)  # a method takes no attributes
-        return _stream_handler(handler, _on(self._executors.streams, behaviour))
+        return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
 
 
-def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:
-    """Return a copy of a streaming handler that runs another behaviour."""
-    is_unary = handler.unary_stream is not None
-    make = grpc.unary_stream_rpc_method_handler if is_unary else grpc.stream_stream_rpc_method_handler
-    return make(
-        behaviour,
-        request_deserializer=handler.request_deserializer,
-        response_serializer=handler.response_serializer,
-    )
-
-
-def _serializer(handler: Handler) -> Callable[[Any], Any]:
+def _serializer(handler: Handler) -> Callable[[Any], bytes]:
     """Return the serializer of a method. An answer that is bytes already, as a worker process sends it, is left as
     it is."""
     serialize = handler.response_serializer
 
-    def serialized(answer: Any) -> Any:
-        return answer if isinstance(answer, bytes) or serialize is None else serialize(answer)
+    def serialized(answer: Any) -> bytes:
+        content: bytes = answer if isinstance(answer, bytes) or serialize is None else serialize(answer)
+        return content
 
     return serialized
-
-
-def _on(executor: BoundedExecutor, behaviour: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a behaviour to be run by an executor, and return it. grpcio reads the attribute that is set here."""
-    behaviour.experimental_thread_pool = executor  # type: ignore[attr-defined]
-    return behaviour
 
 
 def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
@@ -302,7 +287,7 @@ def _ended_early(context: grpc.ServicerContext) -> str:
 
 
 def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
-    status = status_of(error)
+    status = status_of(error_without_paths(error))
     metadata = [("grpc-status-details-bin", status.SerializeToString())]
     if isinstance(error, LimitError | UnavailableError) and error.retry_after_s is not None:
         metadata.append(("grpc-retry-pushback-ms", str(round(1e3 * error.retry_after_s))))
@@ -324,52 +309,6 @@ class _OccasionalLog:
                 return
             count, self._count, self._next_s = self._count, 0, now_s + LOG_EVERY_S
         _log.warning("calls %s: %d since the last line, the newest to %s", self._what, count, method)
-
-
-class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # protoc writes no types for services
-    """grpc.health.v1: whether the server lives (the empty name) and whether it is ready (the policy service's name).
-
-    Law: no lock is held while a status is sent, and no thread between two changes of a status. (The servicer of
-    grpcio-health-checking 1.81 sends under its lock, and the thread that completes sends takes the same lock.)
-    """
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._statuses: dict[str, int] = {}
-        self._watchers: dict[Send, str] = {}
-
-    def set(self, name: str, status: int) -> None:
-        """Change the status of a name and notify the clients that watch it.
-
-        A separate thread notifies them, because a watcher that does not read would block the caller.
-        """
-        with self._mutex:
-            self._statuses[name] = status
-            watchers = [send for send, watched in self._watchers.items() if watched == name]
-        answer = HealthCheckResponse(status=status)
-        for send in watchers:
-            threading.Thread(target=send, args=(answer,), name="health-watch", daemon=True).start()
-
-    def Check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:  # noqa: N802
-        """Return the status of a name. Answers NOT_FOUND for an unknown name."""
-        status = self._statuses.get(request.service)
-        if status is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"no service of this name: {request.service[:100]!r}")
-        return HealthCheckResponse(status=status)
-
-    def Watch(self, request: HealthCheckRequest, context: Context, send: Send) -> None:  # noqa: N802
-        """Send the status now and at every change. Returns at once: `send` is called until the stream is closed."""
-        with self._mutex:
-            status = self._statuses.get(request.service, SERVICE_UNKNOWN)
-            self._watchers[send] = request.service
-        if not context.add_callback(lambda: self._forget(send)):
-            self._forget(send)
-            return
-        send(HealthCheckResponse(status=status))
-
-    def _forget(self, send: Send) -> None:
-        with self._mutex:
-            self._watchers.pop(send, None)
 
 
 class Listening(NamedTuple):
@@ -394,24 +333,28 @@ def listen(
     metrics: Metrics,
     stopping: threading.Event,
     resources: ExitStack,
+    *,
+    caller_of: CallerOf = address_of,
 ) -> Listening:
     """Start a gRPC server that answers health checks, and that refuses all other calls until its interceptor is
-    opened."""
+    opened. `caller_of`: names the caller that a call is charged to."""
     max_message_bytes = settings.message_mib * 2**20
-    if not SUPPORTED:
-        _log.warning(
-            "this release of grpcio is not known: slow senders hold threads, and large requests are not counted"
-        )
     resources.callback(stopping.set)
-    executors = Executors(settings, stopping)
-    interceptor = CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)
+    interceptor = CallInterceptor(metrics, settings, stopping, caller_of=caller_of)
+    threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
+    resources.callback(threads.shutdown, wait=False)
     server = grpc.server(
-        executors.control,
+        threads,
         interceptors=[interceptor],
+        maximum_concurrent_rpcs=MAX_CALLS,
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.max_concurrent_streams", MAX_STREAMS_OF_CONNECTION),  # a client holds back what is beyond
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
+            ("grpc.max_allowed_incoming_connections", _max_connections()),
+            ("grpc.server_handshake_timeout_ms", 1_000 * HANDSHAKE_S),
+            ("grpc.max_connection_idle_ms", 1_000 * IDLE_S),
             # A client that has gone without closing its connection is noticed; one that pings itself is let do so.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
@@ -429,6 +372,11 @@ def listen(
     resources.callback(listening.end)
     server.start()
     return listening
+
+
+def _max_connections() -> int:
+    """Return how many connections the server takes: at most half of the files that the process may have open."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def target(host: str, port: int) -> str:

@@ -1,16 +1,17 @@
-"""The order in which decisions are computed: one at a time in a scope, and few at once in total.
+"""The order in which decisions are computed: one at a time in a scope, few at once in total, callers in turn.
 
 Law 1: decisions of one scope are made one after another, so that no decision is computed in vain. Law 2: a scope never
-takes all places of the queue, and has at most one decision among those that wait for a processor. So scopes are served
-in turn, however many requests one of them sends. Law 3: a request that is interrupted while it waits leaves the queue
-within `POLL_S`.
+takes all places of the queue, and has at most one decision among those that wait for a processor. These are served in
+turn by caller, so that neither a scope nor a caller gains by many requests. Law 3: a request that is interrupted while
+it waits leaves the queue within `POLL_S`, here and in `fair_queue`.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from interfere.errors import LimitError
+from interfere.serving.calls.fair_queue import FairQueue, current_caller
 from interfere.time_budget import check_interruption
 
 POLL_S = 0.02
@@ -32,7 +33,7 @@ class DecisionTurns:
     def __init__(self, *, at_once: int = 2, max_waiting: int = 48) -> None:
         """Limit decisions. `at_once`: decisions computed at the same time. `max_waiting`: requests of one scope,
         running requests included."""
-        self._slots, self._max_waiting = threading.Semaphore(at_once), max_waiting
+        self._slots, self._max_waiting = FairQueue(at_once), max_waiting
         self._mutex = threading.Lock()
         self._scopes: dict[str, _Scope] = {}
 
@@ -63,14 +64,9 @@ class DecisionTurns:
                 if not entry.requests:
                     del self._scopes[scope]
 
-    @contextmanager
-    def of_anybody(self) -> Iterator[None]:
+    def of_anybody(self) -> AbstractContextManager[None]:
         """Wait for the turn of a computation that changes nothing, regardless of its scope."""
-        _wait(self._slots.acquire)
-        try:
-            yield
-        finally:
-            self._slots.release()
+        return self._slots.turn(current_caller())
 
 
 def _wait(acquire: Callable[..., bool]) -> None:

@@ -23,7 +23,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import LimitError
 from interfere.records import Device, Job, ObjectiveKind, Snapshot
-from interfere.serving.calls.executors import STREAM_THREADS
+from interfere.serving.calls.listening import MAX_STREAMS_OF_CALLER
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
@@ -90,8 +90,8 @@ def test_open_streams_hold_no_thread_of_calls_or_health(server: RunningServer, c
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         streams = stack.enter_context(open_reflections(server.address, 8))
         firsts = [_first(stream) for stream in streams]
-        assert firsts.count("answered") == STREAM_THREADS
-        assert firsts.count("RESOURCE_EXHAUSTED") == len(streams) - STREAM_THREADS
+        assert firsts.count("answered") == MAX_STREAMS_OF_CALLER
+        assert firsts.count("RESOURCE_EXHAUSTED") == len(streams) - MAX_STREAMS_OF_CALLER
         assert health.Check(HEALTH, timeout=PATIENCE_S).status == health_pb2.HealthCheckResponse.SERVING
         assert client.predict(["gemm", "infer"]).prediction.median.size == 2
         client.match(Snapshot(pending=(Job(id="a", workload="gemm"),), devices=(Device(id="d", type=DEVICE_TYPE),)))

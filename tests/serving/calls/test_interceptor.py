@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import generate_latest
 
 from interfere.config import Settings
-from interfere.serving.calls.executors import Executors
 from interfere.serving.calls.listening import CallInterceptor
 from interfere.serving.metrics import Metrics
 
@@ -36,7 +35,7 @@ def channel(metrics: Metrics) -> Iterator[grpc.Channel]:
         "Count": grpc.unary_stream_rpc_method_handler(count),
     }
     stopping = threading.Event()
-    interceptor = CallInterceptor(metrics, Executors(Settings(), stopping), stopping, slow_call_s=1.0)
+    interceptor = CallInterceptor(metrics, Settings(), stopping)
     server = grpc.server(ThreadPoolExecutor(2), interceptors=[interceptor])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,6 +1,10 @@
-"""A small HTTP server with routes, plain or over TLS. Handshakes and requests are answered in threads of their own.
+"""A small HTTP server with routes, plain or over TLS. Each connection has a thread, and their number is bounded.
 
 Where no address is named it listens on all of them, IPv4 and IPv6.
+
+Law 1: there are never more connections than `MAX_CONNECTIONS`. A new one beyond takes the place of another: of the
+address that has most connections, the one that has waited longest for a handshake, a request or the rest of a body.
+Law 2: a connection whose request is being answered is never closed for that. Where all are, the new one is refused.
 """
 
 import errno
@@ -9,7 +13,10 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,6 +26,7 @@ from interfere.serving.adapters.kubernetes.objects.values import plain_address
 
 _log = logging.getLogger("interfere.kubernetes")
 MAX_BODY = 8 * 2**20  # an AdmissionReview carries a pod (1.5 MiB at most), a filter request the names of all nodes
+MAX_CONNECTIONS = 256  # the API server and the scheduler keep a handful open each
 TIMEOUT_S = 10.0  # of a handshake, and of a body
 # Between two requests of one connection: longer than Go's clients keep an idle one (net/http, 90 s). Else a connection
 # may be closed at the moment at which the API server sends a review, which it sends once: the pod would not be gated.
@@ -87,20 +95,105 @@ def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> "
         return _Server((host, port), handler)  # a machine without IPv6
 
 
+class _Connection:
+    """An open connection."""
+
+    __slots__ = ("address", "is_answered", "since_s")
+
+    def __init__(self, address: str) -> None:
+        self.address, self.is_answered, self.since_s = address, False, time.monotonic()
+
+
+class Connections:
+    """The open connections of a server. Thread-safe."""
+
+    def __init__(self, most: int = MAX_CONNECTIONS) -> None:
+        """`most`: number of connections that may be open at once."""
+        self._most, self._mutex = most, threading.Lock()
+        self._by_socket: dict[socket.socket, _Connection] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_socket)
+
+    def admit(self, accepted: socket.socket, address: str) -> bool:
+        """Add a connection, and close another one where there are too many. Returns False where it cannot be added."""
+        with self._mutex:
+            if len(self._by_socket) >= self._most and not self._close_one():
+                return False
+            self._by_socket[accepted] = _Connection(address)
+            return True
+
+    def replace(self, accepted: socket.socket, over_tls: socket.socket) -> None:
+        """Know a connection by its socket over TLS from now on. Raises OSError where it was closed meanwhile."""
+        with self._mutex:
+            if accepted not in self._by_socket:
+                raise OSError("closed to make room for another connection")
+            self._by_socket[over_tls] = self._by_socket.pop(accepted)
+
+    @contextmanager
+    def answering(self, current: socket.socket) -> Iterator[None]:
+        """Keep a connection open while its request is answered."""
+        with self._mutex:
+            connection = self._by_socket.get(current)
+            if connection:
+                connection.is_answered = True
+        try:
+            yield
+        finally:
+            with self._mutex:
+                if connection:
+                    connection.is_answered, connection.since_s = False, time.monotonic()
+
+    def remove(self, current: socket.socket) -> None:
+        """Remove a connection that has ended."""
+        with self._mutex:
+            self._by_socket.pop(current, None)
+
+    def _close_one(self) -> bool:
+        """Close the connection that has waited longest, of the address with most connections. Its thread then ends.
+
+        Returns False where every connection has a request that is being answered. The lock must be held.
+        """
+        waiting = [(key, each) for key, each in self._by_socket.items() if not each.is_answered]
+        if not waiting:
+            return False
+        of_address = Counter(each.address for each in self._by_socket.values())
+        oldest, _ = min(waiting, key=lambda entry: (-of_address[entry[1].address], entry[1].since_s))
+        del self._by_socket[oldest]
+        with suppress(OSError):
+            socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # below TLS, whose state belongs to the other thread
+        return True
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 4_096  # beyond it a new connection is tried again after a second
     tls: ssl.SSLContext | None = None
+    connections: Connections
+
+    def server_activate(self) -> None:
+        self.connections = Connections()
+        super().server_activate()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.connections.admit(request, str(client_address[0])):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         request.settimeout(TIMEOUT_S)
         try:
             if self.tls is not None:  # in the thread of the request: a slow handshake holds up no other
-                request = self.tls.wrap_socket(request, server_side=True)
+                accepted = request
+                request = self.tls.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
+                self.connections.replace(accepted, request)
+                request.do_handshake()
             super().finish_request(request, client_address)
         except (OSError, ssl.SSLError) as error:
             _log.debug("a connection from %s ended: %s", client_address, error)
         finally:
+            self.connections.remove(request)
             if isinstance(request, ssl.SSLSocket):
                 request.close()
 
@@ -118,6 +211,7 @@ class _DualStackServer(_Server):
 
 def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        server: _Server
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
@@ -147,7 +241,8 @@ def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHan
                 answer = Answer(text="no such path\n", status=404)
                 if route is not None:
                     address = plain_address(str(self.client_address[0]))
-                    answer = _call(route, Request(body=body, address=address))
+                    with self.server.connections.answering(self.connection):
+                        answer = _call(route, Request(body=body, address=address))
             content = json.dumps(answer.document).encode() if answer.document is not None else answer.text.encode()
             self.send_response(answer.status)
             kind = "application/json" if answer.document is not None else "text/plain; charset=utf-8"

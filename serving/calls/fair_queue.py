@@ -1,0 +1,173 @@
+"""Turns of callers: whoever has used least gets the next free place, however many calls another caller has waiting.
+
+This is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with one flow per caller. What a call costs is
+measured, because it is not known before: the time that it held its place is charged to its caller when it ends. Until
+then its caller is charged what its last call cost.
+
+Law 1: a caller whose calls are few waits for at most one call of each place, whatever others have waiting. Law 2: a
+place is never free while a call waits that may take it. Law 3: a caller that was idle is owed nothing for that time.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from interfere.errors import LimitError
+from interfere.time_budget import check_interruption
+
+POLL_S = 0.05  # between two questions whether the caller still waits
+RETRY_S = 0.2  # hint to callers refused because they have too many calls: most calls take milliseconds
+FIRST_COST_S = 0.001  # charged for the first call of a caller
+
+_caller: ContextVar[str] = ContextVar("caller", default="")
+
+
+@contextmanager
+def calling(caller: str) -> Iterator[None]:
+    """Let `current_caller` return this caller inside the block."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def current_caller() -> str:
+    """Return the caller whose call this thread answers; empty outside of a call."""
+    return _caller.get()
+
+
+def busy(value: object = None) -> LimitError:
+    """Return the error for a caller that has too many calls running or waiting."""
+    return LimitError(
+        "the server is busy", value=value, remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S
+    )
+
+
+class _Turn(threading.Event):
+    """Is set when a call may begin."""
+
+    charged_s = 0.0  # what the caller was charged for the call when it began
+
+
+class _Flow:
+    """The calls of one caller."""
+
+    __slots__ = ("cost_s", "finish_s", "running", "waiting")
+
+    def __init__(self, finish_s: float) -> None:
+        self.waiting: deque[_Turn] = deque()
+        self.running, self.cost_s, self.finish_s = 0, FIRST_COST_S, finish_s
+
+
+class FairQueue:
+    """Places in which calls run, given to callers in turn. Thread-safe."""
+
+    def __init__(
+        self,
+        at_once: int,
+        *,
+        reserved: int = 0,
+        most_of_caller: int | None = None,
+        may_begin: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Make a queue of `at_once` places.
+
+        `reserved`: places that no single caller takes, unless there is but one. `most_of_caller`: calls of one caller
+        that may run or wait; None for any number. `may_begin`: whether a call of this caller may begin now;
+        `look_again` asks again.
+        """
+        self._at_once, self._most, self._may_begin = at_once, most_of_caller, may_begin or (lambda _: True)
+        self._of_caller = max(1, at_once - reserved)
+        self._flows: dict[str, _Flow] = {}
+        self._running, self._clock_s, self._mutex = 0, 0.0, threading.Lock()
+
+    @contextmanager
+    def turn(self, caller: str) -> Iterator[None]:
+        """Wait for the turn of a call, and hold a place inside the block.
+
+        Raises LimitError where the caller has too many calls already, after a moment, so that a caller that sends its
+        call again at once keeps nobody else waiting. Raises what `check_interruption` raises.
+        """
+        turn = self._enter(caller)
+        if turn is None:
+            time.sleep(RETRY_S)
+            raise busy(f"{self._most} calls of one caller")
+        try:
+            while not turn.wait(POLL_S):
+                check_interruption()
+        except BaseException:
+            self._give_up(caller, turn)
+            raise
+        start_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._leave(caller, turn, time.perf_counter() - start_s)
+
+    def look_again(self) -> None:
+        """Begin calls whose callers may begin them now."""
+        with self._mutex:
+            self._begin_next()
+
+    def _enter(self, caller: str) -> _Turn | None:
+        """Add a call to the waiting ones and return the event of its turn; None where its caller has too many."""
+        with self._mutex:
+            flow = self._flows.get(caller)
+            if flow is None:
+                flow = self._flows[caller] = _Flow(self._clock_s)
+            if self._most is not None and flow.running + len(flow.waiting) >= self._most:
+                return None
+            if not flow.waiting and not flow.running:
+                flow.finish_s = max(flow.finish_s, self._clock_s)
+            turn = _Turn()
+            flow.waiting.append(turn)
+            self._begin_next()
+            return turn
+
+    def _begin_next(self) -> None:
+        """Give free places to the callers that have used least. The lock must be held."""
+        while self._running < self._at_once:
+            ready = [
+                (flow.finish_s, caller)
+                for caller, flow in self._flows.items()
+                if flow.waiting and flow.running < self._of_caller and self._may_begin(caller)
+            ]
+            if not ready:
+                return
+            self._clock_s, caller = min(ready)
+            flow = self._flows[caller]
+            flow.finish_s += flow.cost_s
+            flow.running += 1
+            self._running += 1
+            turn = flow.waiting.popleft()
+            turn.charged_s = flow.cost_s
+            turn.set()
+
+    def _leave(self, caller: str, turn: _Turn, cost_s: float) -> None:
+        with self._mutex:
+            flow = self._flows[caller]
+            flow.finish_s += cost_s - turn.charged_s
+            flow.cost_s = cost_s
+            flow.running -= 1
+            self._running -= 1
+            self._begin_next()
+            self._forget_if_idle(caller, flow)
+
+    def _give_up(self, caller: str, turn: _Turn) -> None:
+        """Take a call out of the queue, or free the place that it got meanwhile."""
+        with self._mutex:
+            flow = self._flows[caller]
+            if turn in flow.waiting:
+                flow.waiting.remove(turn)
+                self._forget_if_idle(caller, flow)
+                return
+        self._leave(caller, turn, 0.0)
+
+    def _forget_if_idle(self, caller: str, flow: _Flow) -> None:
+        """Forget a caller without calls, and with it what its last calls cost. The lock must be held."""
+        if not flow.running and not flow.waiting:
+            del self._flows[caller]
