@@ -20,10 +20,10 @@ from interfere.predict.online.base_predictions import BasePredictions, ResolvePr
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.prior import ResidualPrior, default_prior
-from interfere.predict.online.probes import ProbeChoice, choose_probes
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere, StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.online.window_learning import LearningResult, WindowLearner
+from interfere.predict.teaching.probes import ProbeChoice, choose_probes
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
 from interfere.sharing_modes import SharingMode

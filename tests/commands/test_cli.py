@@ -26,6 +26,7 @@ NAMES = (
     "observe",
     "onboard",
     "predict",
+    "probe",
     "profile",
     "profiles",
     "promote",

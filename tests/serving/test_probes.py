@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.commands.probe import app
+from interfere.commands.profile.probe import app
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile, Progress
 from interfere.serving.server import RunningServer

@@ -12,6 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from interfere.predict.teaching.unknown_pairs import MEAN_OF_ABSOLUTE
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_excess_scale, to_slowdown
 from interfere.predict.transfer.pair_sources import PairSource
 from interfere.predict.transfer.process import (
@@ -24,7 +25,6 @@ from interfere.predict.transfer.process import (
     pair_space,
 )
 from interfere.predict.transfer.suggestions import Suggestion, suggest
-from interfere.predict.unknown_pairs import MEAN_OF_ABSOLUTE
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 
 LOWER, UPPER = 0.05, 0.95  # ends of the 90 % interval

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.pairs import match_pairs
+from interfere.predict.teaching.unknown_pairs import UnknownPairs
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
 from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
-from interfere.predict.unknown_pairs import UnknownPairs
 
 MAX_TARGETS = 2_500  # ordered pairs whose variance counts, drawn at random where there are more: 50 jobs
 DRAWS = 48  # of all slowdowns from the posterior, each with its best matching

@@ -16,7 +16,7 @@ from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import PairObservation
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import Floats
-from interfere.predict.unknown_pairs import MEAN_OF_ABSOLUTE, UnknownPairs
+from interfere.predict.teaching.unknown_pairs import MEAN_OF_ABSOLUTE, UnknownPairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Which measurements would teach most about pairs that are not known yet."""
