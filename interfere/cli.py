@@ -195,4 +195,4 @@ def report_error(error: InterfereError, *, as_json: bool) -> int:
                 {"field": v.field, "what": v.what, "value": v.value, "remedy": v.remedy} for v in error.violations
             ]
         typer.echo(json.dumps({"error": document}, indent=2))
-    return 1
+    return error.exit_status

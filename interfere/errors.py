@@ -46,6 +46,7 @@ class InterfereError(Exception):
     """
 
     code = "UNKNOWN"
+    exit_status = 1  # of a command that ends with it
 
     def __init__(self, what: str, *, value: object = None, remedy: str = "") -> None:
         self.what, self.value, self.remedy = what, value, remedy

@@ -63,6 +63,7 @@ def _read(
     from interfere.installation import install_line
     from interfere.monitoring.audit.advice import can_match
     from interfere.monitoring.audit.audit import audit as run_audit
+    from interfere.monitoring.progress_check import ProgressError
     from interfere.monitoring.prometheus import PrometheusSource
 
     end_s = _time_s(until) if until else source.now_s()
@@ -71,14 +72,30 @@ def _read(
         start_s = max(start_s, source.first_s())
     if not can_match():
         progress_note(f"highspy is missing: no other pairing is worked out ({install_line('serve')})")
-    with Bar(console=err, transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        report = run_audit(
-            source, settings, start_s, end_s, on_cell=lambda done, cells: bar.update(task, completed=done, total=cells)
-        )
-    if not settings.progress and isinstance(source, PrometheusSource):
-        progress_note(f"counters of jobs that may count steps: {', '.join(source.possible_counters(end_s)) or 'none'}")
+    try:
+        with Bar(console=err, transient=True) as bar:
+            task = bar.add_task("reading", total=None)
+            report = run_audit(
+                source,
+                settings,
+                start_s,
+                end_s,
+                on_cell=lambda done, cells: bar.update(task, completed=done, total=cells),
+            )
+    except ProgressError:
+        progress_note(_candidates(source, start_s, end_s))
+        raise
+    if not settings.progress:
+        progress_note(_candidates(source, start_s, end_s))
     return report
+
+
+def _candidates(source: "PrometheusSource | SavedAnswers", start_s: float, end_s: float) -> str:
+    """Return a line that names what may count the jobs' steps, the counters of most jobs first."""
+    found = source.possible_counters(start_s, end_s)
+    if not found:
+        return "no counter of a job on a device was found that may count steps"
+    return f"counters of jobs that may count steps: {', '.join(found)}; the first: --progress {found[0]}"
 
 
 def _source(

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ MAX_ANSWER_BYTES = 256 * 2**20  # of one request: nine million samples
 MAX_POINTS = 10_000  # of one series in one range query; Prometheus refuses more than 11,000
 DEVICE_METRICS = '{__name__=~"' + "|".join(METRICS) + '"}'
 COUNTER_NAMES = ".+_(total|count|steps|step)"
+MOMENTS = 8
 NO_STEPS = "(DCGM|container|kube|process|go|python|scrape|promhttp|node)_.*"  # what every exporter tells
 CHECK = "check the address, and that the server runs"
 RETRIED = (429, 500, 502, 503, 504)  # HTTP statuses after which the same request may succeed
@@ -87,12 +89,19 @@ class PrometheusSource:
             found = self._evaluated(progress, start_s, end_s)
         return SampleBlock(progress=tuple(found)).between(start_s, end_s).progress
 
-    def possible_counters(self, at_s: float) -> tuple[str, ...]:
-        """Return names of counters that jobs on devices expose at a time, and that may count steps."""
+    def possible_counters(self, start_s: float, end_s: float) -> tuple[str, ...]:
+        """Return names of counters that jobs on devices expose in a span of time, and that may count steps.
+
+        Those of most jobs come first, over `MOMENTS` moments of the span.
+        """
         jobs = "on (pod) group by (pod) (DCGM_FI_DEV_GPU_UTIL)"
-        query = f'group by (__name__) ({{__name__=~"{COUNTER_NAMES}",__name__!~"{NO_STEPS}",pod!=""}} and {jobs})'
-        result = self._query("query", {"query": query, "time": f"{at_s:.3f}"})["result"]
-        return tuple(sorted(each["metric"]["__name__"] for each in result))
+        series = f'{{__name__=~"{COUNTER_NAMES}",__name__!~"{NO_STEPS}",pod!=""}} and {jobs}'
+        query = f"count by (__name__) (group by (__name__, pod) ({series}))"
+        found: Counter[str] = Counter()
+        for time_s in np.linspace(start_s, end_s, MOMENTS + 1)[1:]:
+            for each in self._query("query", {"query": query, "time": f"{time_s:.3f}"})["result"]:
+                found[each["metric"]["__name__"]] += int(float(each["value"][1]))
+        return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _samples(self, selector: str, start_s: float, end_s: float) -> list[SampleSeries]:
         milliseconds = math.ceil((end_s - start_s) * 1000) + 1

@@ -19,6 +19,7 @@ import numpy as np
 from interfere.monitoring.company_windows import Stretch, cut_at_cells, stretches
 from interfere.monitoring.dcgm import BLANK_RANGES, METRICS
 from interfere.monitoring.job_progress import Interval, JobProgress, MeasuredSteps, intersect, progress_of_job
+from interfere.monitoring.progress_check import ProgressCounts, count_progress
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import DeviceIdentity, JobIdentity, SiteLabels, matching_jobs, recurring_labels
@@ -131,6 +132,7 @@ class SiteReading:
     workload_of: Mapping[str, str]  # by job id
     recurring_labels: tuple[tuple[str, int], ...]  # labels whose values recur over jobs, and how many values they have
     series: int
+    progress: ProgressCounts
     left_out: Counter[str]  # what was not used, and how much of it
 
 
@@ -162,7 +164,7 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
     # 1. Sort device series by device and job.
     devices, job_of_series = samples_by_device(block.device, labels, left_out)
     # 2. Join progress series to jobs.
-    counters = _counters_by_job(block, labels, settings, job_of_series, left_out)
+    counters, progress = _counters_by_job(block, labels, settings, job_of_series, left_out)
     # 3. Stretches of constant company, and the jobs that are on several devices at once.
     for device in devices:
         device.stretches = stretches(device.times_s, device.idle_times_s)
@@ -186,6 +188,7 @@ def read_cell(block: SampleBlock, labels: SiteLabels, settings: MonitoringSettin
         workload_of={job_id: job.workload for job_id, job in jobs.identity.items()},
         recurring_labels=recurring_labels(block.device, job_of_series),
         series=len(block.device) + len(block.progress),
+        progress=progress,
         left_out=left_out,
     )
 
@@ -223,24 +226,30 @@ def _counters_by_job(
     settings: MonitoringSettings,
     job_of_series: Mapping[int, JobIdentity],
     left_out: Counter[str],
-) -> dict[str, JobProgress]:
-    """Return the progress of each job by the job's id. Series that match no job or several are counted in
-    `left_out`."""
+) -> tuple[dict[str, JobProgress], ProgressCounts]:
+    """Return the progress of each job by the job's id, and what was seen of all progress series.
+
+    Series that match no job or several are counted in `left_out`.
+    """
     job_ids_by_key: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for k, job in job_of_series.items():
         job_ids_by_key[labels.progress_keys(block.device[k])].add(job.id)
     series_of: dict[str, list[SampleSeries]] = defaultdict(list)
+    unjoined = []
     for each in block.progress:
         matched = matching_jobs(labels.progress_labels(each), job_ids_by_key)
         if len(matched) == 1:
             series_of[next(iter(matched))].append(each)
         else:
+            unjoined.append(each)
             left_out["progress series of several jobs" if matched else "progress series of no job on a device"] += 1
     found = {
         job_id: progress_of_job(series, is_counter=settings.progress_is_counter, lag_s=settings.progress_range_s)
         for job_id, series in series_of.items()
     }
-    return {job_id: progress for job_id, progress in found.items() if progress is not None}
+    joined = [each for series in series_of.values() for each in series]
+    counters = {job_id: progress for job_id, progress in found.items() if progress is not None}
+    return counters, count_progress(joined, unjoined)
 
 
 def jobs_on_several_devices(devices: Sequence[DeviceSamples]) -> frozenset[str]:

@@ -5,7 +5,7 @@ and its NaN samples stay NaN.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from interfere.data.importers.strict_reading import (
 )
 from interfere.errors import InvalidInputError, TableError
 from interfere.monitoring.dcgm import METRICS
+from interfere.monitoring.progress_check import ProgressError
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 
@@ -135,9 +136,11 @@ class SavedAnswers:
                 value=f"{len(every)} series",
                 remedy=f"save a query of {next(iter(METRICS))} and other DCGM_FI_* metrics",
             )
+        self._others = merged_series([series for series in every if series.name not in METRICS])
         if settings.progress and not progress:
-            remedy = "save its answer into the same folder"
-            raise InvalidInputError("no series of the job counter", value=settings.progress, remedy=remedy)
+            names = ", ".join(sorted({series.name for series in self._others if series.name})) or "nothing else"
+            remedy = f"save its answer into the same folder, which holds {names}"
+            raise ProgressError("no series of the job counter", value=settings.progress, remedy=remedy)
         self._block = SampleBlock(device=merged_series(device), progress=merged_series(progress))
 
     def now_s(self) -> float:
@@ -151,6 +154,11 @@ class SavedAnswers:
     def read(self, start_s: float, end_s: float) -> SampleBlock:
         """Return all samples of devices and jobs from `start_s` to `end_s`."""
         return self._block.between(start_s, end_s)
+
+    def possible_counters(self, start_s: float, end_s: float) -> tuple[str, ...]:
+        """Return the names of all series besides those of devices, those with most series first."""
+        found = Counter(each.name for each in self._others if each.name and len(each.between(start_s, end_s).times_s))
+        return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def device_label_names(self) -> frozenset[str]:
         """Return the names of all labels on device series."""

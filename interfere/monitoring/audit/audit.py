@@ -16,6 +16,7 @@ from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairin
 from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
+from interfere.monitoring.progress_check import ProgressCounts, check_progress
 from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
@@ -95,6 +96,7 @@ class AuditSums:
         self._devices: set[str] = set()
         self._recurring: dict[str, int] = {}
         self._left_out: Counter[str] = Counter()
+        self._progress = ProgressCounts()
         self._series = 0
 
     def add(self, reading: SiteReading) -> None:
@@ -106,16 +108,22 @@ class AuditSums:
         self._workload_of |= reading.workload_of
         self._recurring |= dict(reading.recurring_labels)
         self._left_out += reading.left_out
+        self._progress += reading.progress
         self._series = max(self._series, reading.series)
 
     def report(self, start_s: float, end_s: float, settings: MonitoringSettings) -> AuditReport:
-        """Return the report of all cells that were added. Raises UnfitError where no job was seen on a device."""
+        """Return the report of all cells that were added.
+
+        Raises UnfitError where no job was seen on a device, ProgressError where what counts the jobs' steps is not
+        found, joins no job or is no counter.
+        """
         if not self._seconds:
             raise UnfitError(
                 "no job was seen on any device",
                 value=f"{(end_s - start_s) / 3600:.1f} h, {self._series} series",
                 remedy="dcgm-exporter must label pods (with shared GPUs: KUBERNETES_VIRTUAL_GPUS=true); else give --by",
             )
+        check_progress(self._progress, settings, f"such as {min(self._workload_of)}")
         estimates = estimate_slowdowns(self.episodes.episodes())
         known = KnownSlowdowns(estimates)
         sides = self._sides(known)

@@ -1,0 +1,95 @@
+"""Whether what was named as the jobs' progress is one: found at all, of jobs on devices, and a count that only rises.
+
+A wrong name, labels that join nothing, and a gauge in place of a counter all give an audit full of numbers; it would be
+about something else. Law: a counter whose jobs restart, are renamed or stand still is a counter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from interfere.errors import InvalidInputError
+from interfere.monitoring.samples import SampleSeries
+from interfere.monitoring.settings import MonitoringSettings
+
+# A counter falls when its process begins again. A gauge falls about as often as it rises.
+MAX_FALLING = 0.1  # share of falls in the changes of a counter
+MIN_CHANGES = 10  # below it a few restarts could be most of the changes
+SHOWN = 3  # series shown as examples of labels
+
+
+class ProgressError(InvalidInputError):
+    """What was named as progress cannot be used. The command is a wrong one: it ends with status 2."""
+
+    exit_status = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressCounts:
+    """What was seen of the progress series of a span of time; sums over spans."""
+
+    series: int = 0
+    joined: int = 0  # series of exactly one job on a device
+    rises: int = 0  # from one sample to the next
+    falls: int = 0
+    unjoined: tuple[str, ...] = ()  # labels of some series that belong to no job on a device
+
+    def __add__(self, other: "ProgressCounts") -> "ProgressCounts":
+        return ProgressCounts(
+            series=self.series + other.series,
+            joined=self.joined + other.joined,
+            rises=self.rises + other.rises,
+            falls=self.falls + other.falls,
+            unjoined=(*self.unjoined, *other.unjoined)[:SHOWN],
+        )
+
+    @property
+    def falling(self) -> float:
+        """The share of falls in all changes; 0 without any."""
+        return self.falls / (self.rises + self.falls) if self.falls else 0.0
+
+
+def count_progress(joined: Sequence[SampleSeries], unjoined: Sequence[SampleSeries]) -> ProgressCounts:
+    """Return the counts of the progress series of a span of time, by whether they belong to a job on a device."""
+    changes = [np.diff(each.values) for each in joined]
+    return ProgressCounts(
+        series=len(joined) + len(unjoined),
+        joined=len(joined),
+        rises=sum(int((change > 0).sum()) for change in changes),
+        falls=sum(int((change < 0).sum()) for change in changes),
+        unjoined=tuple(_labels(each) for each in unjoined[:SHOWN]),
+    )
+
+
+def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_labels: str) -> None:
+    """Raise ProgressError where the named progress cannot be what jobs did. `job_labels`: those of one job's device
+    series, for the text."""
+    if not settings.progress:
+        return
+    if not counts.series:
+        raise ProgressError(
+            "nothing was recorded under this name", value=settings.progress, remedy="name a counter of the jobs' steps"
+        )
+    if not counts.joined:
+        raise ProgressError(
+            f"none of its {counts.series} series belongs to a job on a device",
+            value=f"{settings.progress}{{{counts.unjoined[0] if counts.unjoined else ''}}}, jobs: {{{job_labels}}}",
+            remedy="say which labels name the same job: --same-label label-of-DCGM=label-of-the-counter",
+        )
+    if not counts.rises + counts.falls:
+        raise ProgressError(
+            "it never changes", value=settings.progress, remedy="name a counter that rises with every step"
+        )
+    enough = counts.rises + counts.falls >= MIN_CHANGES
+    if settings.progress_is_counter and enough and counts.falling > MAX_FALLING:
+        raise ProgressError(
+            f"this is no counter: it falls in {counts.falling:.0%} of its changes",
+            value=settings.progress,
+            remedy="name a counter of steps; a gauge of steps per second is an expression, such as 'avg by (namespace, "
+            "pod) (steps_per_second)'",
+        )
+
+
+def _labels(series: SampleSeries) -> str:
+    return ", ".join(f'{name}="{value}"' for name, value in sorted(series.labels.items()) if name != "__name__")
