@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from interfere.serving.workers.pool import Knowing, WorkerPool, learn_in_process
 from interfere.store.sqlite import SqliteStore
 
 _log = logging.getLogger(__name__)
+SWITCH_S = 0.0005  # after which a thread that computes lets the one that takes calls from the network go on
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -93,6 +95,7 @@ def start_server(settings: Settings) -> RunningServer:
     """Start a server and return it. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     start_s = time.perf_counter()
     metrics, stopping = Metrics(), threading.Event()
+    sys.setswitchinterval(SWITCH_S)
     with ExitStack() as resources:
         # 1. gRPC: from now on the server is alive, and not ready.
         max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes

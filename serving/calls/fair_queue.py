@@ -20,6 +20,8 @@ from interfere.time_budget import check_interruption
 
 POLL_S = 0.05  # between two questions whether the caller still waits
 RETRY_S = 0.2  # hint to callers refused because they have too many calls: most calls take milliseconds
+REFUSED_AFTER_S = 1.0  # so that refused calls that are sent again at once take a tenth of what calls do
+RECENT_S = 1.0  # a caller that had a call within it is still beside the others
 FIRST_COST_S = 0.001  # charged for the first call of a caller
 
 _caller: ContextVar[str] = ContextVar("caller", default="")
@@ -76,12 +78,14 @@ class FairQueue:
     ) -> None:
         """Make a queue of `at_once` places.
 
-        `reserved`: places that no single caller takes, unless there is but one. `most_of_caller`: calls of one caller
-        that may run or wait; None for any number. `may_begin`: whether a call of this caller may begin now;
-        `look_again` asks again.
+        `reserved`: places that no single caller takes, unless there is but one; where it is not 0, callers that come
+        beside each other have one place each. `most_of_caller`: calls of one caller that may run or wait; None
+        for any number. `may_begin`: whether a call of this caller may begin now; `look_again` asks again.
         """
         self._at_once, self._most, self._may_begin = at_once, most_of_caller, may_begin or (lambda _: True)
         self._of_caller = max(1, at_once - reserved)
+        self._shares = reserved > 0
+        self._seen_s: dict[str, float] = {}  # when callers last had a call, where that is less than RECENT_S ago
         self._flows: dict[str, _Flow] = {}
         self._running, self._clock_s, self._mutex = 0, 0.0, threading.Lock()
 
@@ -94,7 +98,7 @@ class FairQueue:
         """
         turn = self._enter(caller)
         if turn is None:
-            time.sleep(RETRY_S)
+            time.sleep(REFUSED_AFTER_S)
             raise busy(f"{self._most} calls of one caller")
         try:
             while not turn.wait(POLL_S):
@@ -116,6 +120,7 @@ class FairQueue:
     def _enter(self, caller: str) -> _Turn | None:
         """Add a call to the waiting ones and return the event of its turn; None where its caller has too many."""
         with self._mutex:
+            self._seen_s[caller] = time.monotonic()
             flow = self._flows.get(caller)
             if flow is None:
                 flow = self._flows[caller] = _Flow(self._clock_s)
@@ -129,12 +134,19 @@ class FairQueue:
             return turn
 
     def _begin_next(self) -> None:
-        """Give free places to the callers that have used least. The lock must be held."""
+        """Give free places to the callers that have used least. The lock must be held.
+
+        Beside other callers, each has one place: calls that wait here cost nothing, but calls that run contend for the
+        interpreter with the thread that takes all calls from the network, in the order in which they come.
+        """
+        now_s = time.monotonic()
+        self._seen_s = {caller: seen_s for caller, seen_s in self._seen_s.items() if now_s - seen_s < RECENT_S}
+        of_caller = 1 if self._shares and len(self._seen_s) > 1 else self._of_caller
         while self._running < self._at_once:
             ready = [
                 (flow.finish_s, caller)
                 for caller, flow in self._flows.items()
-                if flow.waiting and flow.running < self._of_caller and self._may_begin(caller)
+                if flow.waiting and flow.running < of_caller and self._may_begin(caller)
             ]
             if not ready:
                 return

@@ -126,8 +126,8 @@ def test_a_request_that_takes_too_long_is_cancelled(
     monkeypatch.setattr(transfers, "LIMIT_S", 0.5)
     assert {call.code() for call in stalled.calls} == {grpc.StatusCode.CANCELLED}
     counted = r'grpc_code="CANCELLED",grpc_method="Match",\S* 2.0'
-    assert re.search(counted, scrape(server))
-    assert "interfere_receiving_requests 0.0" in scrape(server)
+    wait_until(lambda: re.search(counted, scrape(server)))
+    wait_until(lambda: "interfere_receiving_requests 0.0" in scrape(server))
     with PolicyClient(server.address) as client:
         ask_everything(client, server.address)
     stalled.close()
