@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from interfere.errors import UnavailableError
 from interfere.records import ExplainQuery, JobProfile, MatrixQuery, ModeQuery, PairQuery, RankQuery, Snapshot
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
@@ -17,6 +18,7 @@ from interfere.serving.models.host import ModelHost
 from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs
 from interfere.serving.service import PolicyCore
 from interfere.serving.workers.pool import Late, WorkerPool
+from interfere.time_budget import check_interruption
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import from_proto, pair_answer_to_proto, report_from_proto, to_proto
@@ -135,10 +137,20 @@ class RoutedServicer(PolicyServicer):
         if request.validate_only:
             return super().Match(request, context)
         with self._turns.of_scope(request.scope or "default"):
-            answer = self._by_worker("Match", request, within_s=bounded_wait_s(request, context.time_remaining()))
-            if isinstance(answer, Late):
-                return self._decide(request, greedy_because=answer.text)
-            return answer or super().Match(request, context)
+            while True:
+                try:
+                    return self._plan(request, context)
+                except UnavailableError as error:  # a process without a processor may hold the lock of the store
+                    if error.retry_after_s is None:
+                        raise
+                check_interruption()
+
+    def _plan(self, request: pb.MatchRequest, context: Context) -> Any:
+        """Return the decision of a worker, or a greedy plan where no worker answers in time."""
+        answer = self._by_worker("Match", request, within_s=bounded_wait_s(request, context.time_remaining()))
+        if isinstance(answer, Late):
+            return self._decide(request, greedy_because=answer.text)
+        return answer or self._decide(request)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> Any:
         """Explain one job's action."""

@@ -6,6 +6,8 @@ A stopped process stands for one that gets no processor: it does nothing, howeve
 import math
 import os
 import signal
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +21,7 @@ from interfere.serving import servicer
 from interfere.serving.server import RunningServer
 from interfere.serving.servicer import bounded_wait_s
 from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite_file import LOCK_TIMEOUT_S
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE
 from tests.serving.workers.test_pool import wait_ready, workers_of
@@ -120,6 +123,20 @@ def test_a_request_that_the_pipe_cannot_hold_waits_no_longer(working: RunningSer
     large = snapshot(0.0, *names, devices=10)
     with stopped(working), PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
         assert TOLD in client.match(large).stopped_by
+
+
+def test_a_match_waits_while_another_process_holds_the_lock_of_the_store(working: RunningServer) -> None:
+    """A process that is stopped while it writes holds the lock until it goes on."""
+    connection = sqlite3.connect(working.settings.store_path, isolation_level=None, check_same_thread=False)
+    release = threading.Timer(1.5 * LOCK_TIMEOUT_S, lambda: connection.execute("ROLLBACK"))
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        release.start()
+        with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
+            assert starts(client.match(snapshot(0.0, "a", "b"))).keys() == {"a", "b"}
+    finally:
+        release.join()
+        connection.close()
 
 
 def test_the_wait_is_a_share_of_the_deadline_and_bounded_without_one() -> None:
