@@ -26,7 +26,7 @@ from interfere.wire.converter import from_proto, pair_answer_to_proto, report_fr
 Context = grpc.ServicerContext
 SHARE_OF_DEADLINE = 0.5  # of what a caller waits, for a worker; the rest is for the greedy plan on the same busy host
 NO_DEADLINE_WAIT_S = 60.0  # the same for a call without a deadline: twice the processor time of the longest decision
-MAX_GREEDY_CELLS = 1_000_000  # pending jobs times jobs and devices, of greedy plans of the server itself
+MAX_GREEDY_CELLS = 1_000_000  # pending jobs times jobs and devices; the greedy plan takes 0.6 CPU s for 850,000
 
 
 class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
