@@ -54,13 +54,14 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from interfere.records.limits import MIN_TIME_BUDGET_S
 from interfere.serving.metrics import Metrics
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import DEFAULT_MODE
 from interfere.store.decisions import SqliteDecisionAudits
 from interfere.store.rows import DecisionAudit, StoredDecision
 from interfere.store.sqlite import SqliteStore
-from interfere.time_budget import TimeBudget
+from interfere.time_budget import TimeBudget, check_interruption
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
 
@@ -91,16 +92,21 @@ class DecisionMaker:
         self._observations = store.observations
         self._time_budget_s = time_budget_s
 
-    def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
+    def decide(
+        self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue, *, greedy_because: str = ""
+    ) -> Plan:
         """Return the stored decision of the same snapshot, or make a new decision and store it under the snapshot's id,
         if any.
 
+        With `greedy_because` a new decision is the greedy plan, without a search, and the plan tells this reason.
         Raises ConflictError where the id was used for another snapshot, UnavailableError where other servers keep
         writing the ledger of the scope.
         """
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
         requested_s = snapshot.limits.timing.time_budget_s
         budget_s = self._time_budget_s if math.isnan(requested_s) else min(requested_s, MAX_TIME_BUDGET_S)
+        if greedy_because:
+            budget_s = MIN_TIME_BUDGET_S
         snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=budget_s))
         for _ in range(MAX_TRIES):
             if stored_plan := self._stored_plan(snapshot, digest):
@@ -112,13 +118,13 @@ class DecisionMaker:
                 decision_id=secrets.token_hex(8),
                 report_failed_checks=self._metrics.count_failed_checks,
             )
-            if plan := self._decide_and_store(context, digest):
+            if plan := self._decide_and_store(context, digest, greedy_because):
                 return plan
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )
 
-    def _decide_and_store(self, context: PlanningContext, digest: str) -> Plan | None:
+    def _decide_and_store(self, context: PlanningContext, digest: str, greedy_because: str) -> Plan | None:
         """Make and store a new decision, and return its plan; None where another server wrote the ledger in the
         meantime.
 
@@ -129,8 +135,10 @@ class DecisionMaker:
         ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
         decision = decide(context, ledger, self._usages)
         cpu_s, wall_s = time.thread_time() - start_cpu_s, time.perf_counter() - start_s
-        decision = replace(decision, plan=replace(decision.plan, cpu_s=cpu_s, wall_s=wall_s))
+        stopped_by = greedy_because or decision.plan.stopped_by
+        decision = replace(decision, plan=replace(decision.plan, cpu_s=cpu_s, wall_s=wall_s, stopped_by=stopped_by))
         stored = _stored_decision(context.snapshot, digest, decision.plan)
+        check_interruption()  # the ledger was read before the call was abandoned, or this raises
         if has_clock and not self._ledgers.commit(decision.ledger, stored):
             return None
         if not has_clock and stored:

@@ -86,11 +86,13 @@ class PolicyCore:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> tuple[Plan, ServedState] | None:
+    def match(
+        self, snapshot: Snapshot, *, validate_only: bool = False, greedy_because: str = ""
+    ) -> tuple[Plan, ServedState] | None:
         """Return the decision for a snapshot, and the state that the decision was made from.
 
-        A decision about a snapshot with an id is stored under this id. Returns None when the snapshot is only
-        validated.
+        A decision about a snapshot with an id is stored under this id. `greedy_because`: why the decision is to be the
+        greedy plan, without a search. Returns None when the snapshot is only validated.
         """
         state = self.state
         check_snapshot(snapshot, state.profiles)
@@ -99,7 +101,8 @@ class PolicyCore:
             if violations := validate_clock(snapshot, self._store.ledgers.read(snapshot.scope)):
                 raise InvalidInputError.from_violations(violations)
             return None
-        return self.decisions.decide(snapshot, state.predictor, state.catalogue()), state
+        plan = self.decisions.decide(snapshot, state.predictor, state.catalogue(), greedy_because=greedy_because)
+        return plan, state
 
     def remember(self, audit: DecisionAudit) -> None:
         """Store the audit of a decision. Where it cannot be stored, the decision stands and is not explained."""

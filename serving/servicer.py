@@ -4,11 +4,13 @@ Decisions are computed in a worker process, where there is one, and everything e
 give the same answer, because a worker is a replica of the core on the same store.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import grpc
 
+from interfere.errors import UnavailableError
 from interfere.records import (
     ExplainQuery,
     JobProfile,
@@ -26,12 +28,16 @@ from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.models.host import ModelHost
 from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes
 from interfere.serving.service import PolicyCore
-from interfere.serving.workers.pool import WorkerPool
+from interfere.serving.workers.pool import Late, WorkerPool
+from interfere.time_budget import check_interruption
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import from_proto, pair_answer_to_proto, report_from_proto, to_proto
 
 Context = grpc.ServicerContext
+SHARE_OF_DEADLINE = 0.5  # of what a caller waits, for a worker; the rest is for the greedy plan on the same busy host
+NO_DEADLINE_WAIT_S = 60.0  # the same for a call without a deadline: twice the processor time of the longest decision
+MAX_GREEDY_CELLS = 1_000_000  # pending jobs times jobs and devices; the greedy plan takes 0.6 CPU s for 850,000
 
 
 class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
@@ -58,7 +64,13 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """Return one decision."""
-        decided = self._core.match(from_proto(Snapshot, request), validate_only=request.validate_only)
+        return self._decide(request)
+
+    def _decide(self, request: pb.MatchRequest, *, greedy_because: str = "") -> pb.MatchResponse:
+        """Return one decision; the greedy plan without a search, where a reason for it is given."""
+        decided = self._core.match(
+            from_proto(Snapshot, request), validate_only=request.validate_only, greedy_because=greedy_because
+        )
         if decided is None:
             return pb.MatchResponse()
         plan, state = decided
@@ -149,9 +161,22 @@ class RoutedServicer(PolicyServicer):
         if request.validate_only:
             return super().Match(request, context)
         with self._turns.of_scope(request.scope or "default"):
-            answer = self._by_worker("Match", request) or super().Match(request, context)
-            self._models.calls.remember_decision(request)
-            return answer
+            while True:
+                try:
+                    answer = self._plan(request, context)
+                    self._models.calls.remember_decision(request)
+                    return answer
+                except UnavailableError as error:  # a process without a processor may hold the lock of the store
+                    if error.retry_after_s is None:
+                        raise
+                check_interruption()
+
+    def _plan(self, request: pb.MatchRequest, context: Context) -> Any:
+        """Return the decision of a worker, or a greedy plan where no worker answers in time."""
+        answer = self._by_worker("Match", request, within_s=bounded_wait_s(request, context.time_remaining()))
+        if isinstance(answer, Late):
+            return self._decide(request, greedy_because=answer.text)
+        return answer or self._decide(request)
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> Any:
         """Explain one job's action."""
@@ -193,6 +218,19 @@ class RoutedServicer(PolicyServicer):
         pinned = self._models.pin(release=request.release)
         return pb.PinModelResponse(version=self._core.state.version, pinned=pinned)
 
-    def _by_worker(self, method: str, request: Any, *, wait: bool = True) -> bytes | None:
-        """Return the bytes of a worker's answer; None where the server process has to compute the answer."""
-        return self._workers.ask(method, request.SerializeToString(), wait=wait) if self._workers else None
+    def _by_worker(
+        self, method: str, request: Any, *, wait: bool = True, within_s: float = math.inf
+    ) -> bytes | Late | None:
+        """Return the bytes of a worker's answer; None where the server process has to compute the answer; Late where
+        there is none within `within_s` seconds."""
+        if self._workers is None:
+            return None
+        return self._workers.ask(method, request.SerializeToString(), wait=wait, within_s=within_s)
+
+
+def bounded_wait_s(request: pb.MatchRequest, time_remaining_s: float | None) -> float:
+    """Return how long a worker may take to answer before the server answers with a greedy plan; infinity where that
+    plan would take the server too long. `time_remaining_s`: to the deadline of the call; None without one."""
+    if len(request.pending) * (len(request.pending) + len(request.devices)) > MAX_GREEDY_CELLS:
+        return math.inf
+    return NO_DEADLINE_WAIT_S if time_remaining_s is None else SHARE_OF_DEADLINE * time_remaining_s

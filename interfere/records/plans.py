@@ -161,7 +161,7 @@ class Plan:
     heuristic_values: tuple[HeuristicValue, ...] = ()  # the same for named heuristics; none is smaller
     chosen_because: str = ""  # which candidate became the plan over time
     work_units: float = NAN  # hosts and breakpoints that were visited to make it
-    stopped_by: str = ""  # what ended its search early; empty where the budget of work units did
+    stopped_by: str = ""  # what ended the search early: no time for a worker, too; empty where the work units did
 
 
 @record

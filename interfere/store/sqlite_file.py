@@ -18,6 +18,7 @@ FORMAT = 5  # the version of the schema, in PRAGMA user_version
 EvictionListener = Callable[[str, int], None]
 """Takes the kind and the number of the entries that were deleted to make room."""
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
+LOCKED_RETRY_S = 0.5  # hint to callers that find it locked still: whoever writes may have no processor
 _AUDITS = """
 CREATE TABLE account (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, request BLOB NOT NULL,
@@ -182,9 +183,12 @@ class SqliteFile:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
-                value = None if self._is_open else self._path
+                is_locked = error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
                 raise UnavailableError(
-                    f"the store cannot be written now ({error})", value=value, remedy="free the disk, then retry"
+                    f"the store cannot be written now ({error})",
+                    value=None if self._is_open else self._path,
+                    remedy="free the disk, then retry",
+                    retry_after_s=LOCKED_RETRY_S if is_locked else None,
                 ) from None
             raise self._unusable(error) from None
         except sqlite3.IntegrityError as error:

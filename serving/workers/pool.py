@@ -1,34 +1,35 @@
-"""The pool of worker processes: starts workers, sends a request to one, interrupts it, and replaces a worker that
-ended.
+"""The pool of worker processes: forks workers, sends a request to one, interrupts it, and replaces a worker that ended.
 
-Law 1: an answer is the answer of one worker, or an error; a request is never computed twice. Law 2: a caller is
-released when its call is over: a worker that does not obey an interruption is killed.
+Law 1: an answer is the answer of one worker, or an error; what a worker computes after its call was abandoned is
+discarded. Law 2: a caller is released when its call is over, whatever its worker does. Law 3: a worker is judged by its
+processor time, never by time on the wall: on a busy host its successor would be as slow.
 """
 
 import logging
 import math
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from interfere.errors import InterfereError, UnavailableError
 from interfere.serving.metrics import Metrics
+from interfere.serving.workers.fork_server import ForkServer
+from interfere.serving.workers.worker import WorkerProcess
 from interfere.time_budget import check_interruption
 from interfere.wire.errors import error_from_status
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.02
 WORKER_COMMAND = (sys.executable, "-P", "-m", "interfere.serving.workers.process")
-OBEY_S = 3.0  # until a worker that was interrupted and computes on is killed; it obeys in milliseconds of a processor
+OBEY_CPU_S = 3.0  # processor time of an interrupted worker until it is killed; it obeys in milliseconds
+SPARE_WORKERS = 1  # ready to take the place of a worker that ended, or that has no processor
 RESTART_S = 1.0  # after a worker ended before it was ready
 LEARNING_TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
 
@@ -51,6 +52,7 @@ class Ask:
     method: str
     request: bytes
     knowing: Knowing
+    number: int  # of the calls of this worker, from 1 on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,24 +72,24 @@ class Failed:
     traceback: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A call that was abandoned because no answer came in time."""
+
+    waited_s: float
+    cpu_s: float  # processor time that the worker got for the call
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return (
+            f"no processor time: the workers got {self.cpu_s:.1f} s of a processor in {self.waited_s:.1f} s for this "
+            "decision, so that the server answers with the greedy plan, without a search"
+        )
+
+
 class WorkerError(Exception):
     """An unexpected error of a worker; the text is the traceback of the worker."""
-
-
-class _Worker(NamedTuple):
-    """A worker process, and the server's end of the pipe to it.
-
-    The pipe carries pickled records: both ends are this program on this machine, and nobody else can write to it.
-    """
-
-    process: "subprocess.Popen[bytes]"
-    pipe: "Connection[Any, Any]"
-
-    def end(self) -> None:
-        """Kill the process, also in the middle of a computation."""
-        self.process.kill()
-        self.process.wait()
-        self.pipe.close()
 
 
 class WorkerPool:
@@ -96,34 +98,84 @@ class WorkerPool:
     def __init__(
         self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
     ) -> None:
-        """Start the workers, which are ready about a second later. `knowing`: the state that they must have now."""
-        self._arguments = str(store_path), str(time_budget_s)
-        self._knowing, self._metrics = knowing, metrics
+        """Start the workers, which are ready about a second later. `count`: of workers that compute at once; `knowing`:
+        the state that they must have now."""
+        self._fork_server = ForkServer((*WORKER_COMMAND, str(store_path), str(time_budget_s)))
+        self._knowing, self._metrics, self._count = knowing, metrics, count
         self._condition = threading.Condition()
-        self._idle: list[_Worker] = []
-        self._all: set[_Worker] = set()
+        self._idle: list[WorkerProcess] = []
+        self._computing = 0  # workers whose callers wait for them
+        self._all: set[WorkerProcess] = set()
         self._closed = False
         self._started = False  # has one ever become ready, and can more be started?
-        for _ in range(count):
-            threading.Thread(target=self._start, name="worker-start", daemon=True).start()
+        for _ in range(count + SPARE_WORKERS):
+            self._begin(self._start)
 
-    def ask(self, method: str, request: bytes, *, wait: bool = True) -> bytes | None:
+    def ask(self, method: str, request: bytes, *, wait: bool = True, within_s: float = math.inf) -> bytes | Late | None:
         """Let a worker compute the answer to a request, and return the bytes of the answer.
 
-        Returns None where no worker has become ready yet, or where none is free and `wait` is False. Raises the error
-        that the worker raised, UnavailableError where the worker process ended, and the error that interrupted the
-        wait.
+        Returns None where no worker has become ready yet, or where none is free and `wait` is False. Returns Late where
+        there is no answer within `within_s` seconds on the wall. Raises the error that the worker raised,
+        UnavailableError where the worker process ended, and the error that interrupted the wait.
         """
-        worker = self._take(wait=wait)
+        start_s = time.monotonic()
+        worker = self._take(wait=wait, end_s=start_s + within_s)
         if worker is None:
-            return None
-        result, interruption = _exchange(worker, Ask(method=method, request=request, knowing=self._knowing()))
-        if result is None:
-            self._replace(worker)
-        else:
-            self._give_back(worker)
-        if interruption is not None:
-            raise interruption
+            is_late = wait and time.monotonic() >= start_s + within_s
+            return Late(waited_s=time.monotonic() - start_s, cpu_s=0.0) if is_late else None
+        start_cpu_s = worker.cpu_s()
+        answer = self._submit(worker, method, request)
+        try:
+            while not _is_done(answer):
+                check_interruption()
+                if time.monotonic() >= start_s + within_s:
+                    cpu_s = max(0.0, worker.cpu_s() - start_cpu_s)
+                    self._abandon(worker, answer)
+                    return Late(waited_s=time.monotonic() - start_s, cpu_s=cpu_s)
+        except InterfereError:
+            self._abandon(worker, answer)
+            raise
+        self._release(worker, answer)
+        return self._answer(method, answer.result())
+
+    @property
+    def idle(self) -> int:
+        """How many workers wait to be asked."""
+        return len(self._idle)
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """The ids of the processes of the workers."""
+        with self._condition:
+            return tuple(worker.pid for worker in self._all)
+
+    @property
+    def fork_server_id(self) -> int:
+        """The id of the process that forks workers."""
+        return self._fork_server.pid
+
+    def close(self) -> None:
+        """Kill all workers, also in the middle of computations."""
+        with self._condition:
+            if self._closed:
+                return
+            self._closed = True
+            workers, self._idle, self._all = list(self._all), [], set()
+            self._condition.notify_all()
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.end()
+        self._fork_server.close()
+
+    # --- a call -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, worker: WorkerProcess, method: str, request: bytes) -> "Future[Any]":
+        worker.last_call += 1
+        return worker.submit(Ask(method=method, request=request, knowing=self._knowing(), number=worker.last_call))
+
+    def _answer(self, method: str, result: Any) -> bytes:
+        """Return the bytes of a worker's answer, and count what it counted. Raises as `ask`."""
         if isinstance(result, Answered):
             for name, arguments in result.counts:
                 getattr(self._metrics, name)(*arguments)
@@ -134,105 +186,103 @@ class WorkerPool:
             raise error_from_status(result.code, "", result.status, "decision worker")
         raise UnavailableError("the process that computed this answer has ended", value=method, remedy="retry")
 
-    @property
-    def ready(self) -> bool:
-        """Whether a worker waits to be asked."""
-        return bool(self._idle)
-
-    def close(self) -> None:
-        """Kill all workers, also in the middle of computations."""
+    def _abandon(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
+        """Interrupt a call that nobody waits for, and give its place to the next call."""
+        worker.abandon(worker.last_call)
         with self._condition:
-            self._closed = True
-            workers, self._idle = list(self._all), []
-            self._condition.notify_all()
-        for worker in workers:
-            worker.process.kill()
-        for worker in workers:
-            worker.process.wait()
+            self._computing -= 1
+            self._condition.notify()
+        self._begin(self._wait_until_obeyed, worker, answer)
+
+    def _wait_until_obeyed(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
+        """Wait until a worker has answered an abandoned call, and discard the answer. A worker that computes on is
+        replaced."""
+        start_cpu_s = worker.cpu_s()
+        while not _is_done(answer):
+            if worker.cpu_s() - start_cpu_s > OBEY_CPU_S:
+                worker.kill()
+        self._reuse(worker, answer)
 
     # --- the pool ---------------------------------------------------------------------------------------------------
 
-    def _take(self, *, wait: bool) -> _Worker | None:
+    def _take(self, *, wait: bool, end_s: float) -> WorkerProcess | None:
         """Return a worker that computes nothing; None as in `ask`. Raises where the wait is interrupted."""
         while True:
             with self._condition:
-                if self._idle:
-                    return self._idle.pop()
-                if not wait or not self._started or self._closed:
+                while self._idle and self._computing < self._count:
+                    worker = self._idle.pop()
+                    if not worker.has_ended:
+                        self._computing += 1
+                        return worker
+                    self._begin(self._replace, worker)
+                if not wait or not self._started or self._closed or time.monotonic() >= end_s:
                     return None
                 self._condition.wait(POLL_S)
             check_interruption()
 
-    def _give_back(self, worker: _Worker) -> None:
+    def _release(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
+        """Give back a worker that has answered, or that has ended."""
+        with self._condition:
+            self._computing -= 1
+        self._reuse(worker, answer)
+
+    def _reuse(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
+        if answer.result() is None:
+            self._begin(self._replace, worker)
+            return
         with self._condition:
             self._idle.append(worker)
             self._condition.notify()
 
-    def _replace(self, worker: _Worker) -> None:
+    def _replace(self, worker: WorkerProcess) -> None:
         """End a worker that does not answer, and start another."""
         self._end(worker)
         if not self._closed:
             _log.warning("the process of a decision worker ended, another one is started")
-            threading.Thread(target=self._start, name="worker-start", daemon=True).start()
+            self._start()
 
-    def _end(self, worker: _Worker) -> None:
-        worker.end()
+    def _end(self, worker: WorkerProcess) -> None:
         with self._condition:
+            if worker not in self._all:  # the pool was closed
+                return
             self._all.discard(worker)
+        worker.end()
 
     def _start(self) -> None:
         """Start a worker and wait until it is ready; where it ends before, try again."""
         for pause_s in (RESTART_S, 5 * RESTART_S, 25 * RESTART_S, None):
-            with self._condition:
-                if self._closed:
+            with suppress(OSError):
+                worker = WorkerProcess(self._fork_server)
+                with self._condition:
+                    is_closed = self._closed
+                    if not is_closed:
+                        self._all.add(worker)
+                if is_closed:
+                    worker.end()
                     return
-                worker = _start_worker(*self._arguments)
-                self._all.add(worker)
-            with suppress(OSError, EOFError):
-                worker.pipe.send(self._knowing())
-                worker.pipe.recv()  # says that the worker is ready
-                self._started = True
-                self._give_back(worker)
-                return
-            self._end(worker)
+                answer = worker.submit(self._knowing())
+                if answer.result() is not None:
+                    self._started = True
+                    self._reuse(worker, answer)
+                    return
+                self._end(worker)
             if pause_s is None or self._closed:
                 break
             time.sleep(pause_s)
         if not self._closed:
             _log.error("a decision worker does not start: its decisions are computed by the server itself")
-            self._started = False
+            self._started = bool(self._all)
+
+    def _begin(self, run: Callable[..., None], *arguments: Any) -> None:
+        """Run a function in a thread of its own: it waits for a process, however long that has no processor."""
+        threading.Thread(target=run, args=arguments, name="worker-keeper", daemon=True).start()
 
 
-def _start_worker(*arguments: str) -> _Worker:
-    """Start a worker process, with a pipe between it and the server. What it prints goes to standard error."""
-    ours, theirs = Pipe()
-    with theirs:
-        descriptor = theirs.fileno()
-        command = [*WORKER_COMMAND, *arguments, str(descriptor)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[descriptor])
-    return _Worker(process, ours)
-
-
-def _exchange(worker: _Worker, ask: Ask) -> tuple[Any, InterfereError | None]:
-    """Send a request to a worker. Returns its answer, and the error that interrupted the caller's wait, if any.
-
-    The answer is None where the worker ended or has to be ended.
-    """
-    interruption, kill_at_s = None, math.inf
-    try:
-        worker.pipe.send(ask)
-        while not worker.pipe.poll(POLL_S):
-            if time.monotonic() > kill_at_s:
-                return None, interruption
-            if interruption is None:
-                try:
-                    check_interruption()
-                except InterfereError as error:
-                    interruption, kill_at_s = error, time.monotonic() + OBEY_S
-                    worker.process.send_signal(signal.SIGUSR1)
-        return worker.pipe.recv(), interruption
-    except (OSError, EOFError):
-        return None, interruption
+def _is_done(answer: "Future[Any]") -> bool:
+    """Whether there is an answer, after a wait of at most `POLL_S`."""
+    with suppress(TimeoutError):
+        answer.result(POLL_S)
+    return answer.done()
 
 
 def learn_in_process(store_path: Path, model_folder: Path) -> None:

@@ -3,16 +3,17 @@
 The process learns by replaying the log that the server writes. It commits decisions to the same store by the revision
 of their ledger, as a second server would. It ends as soon as the server ends, also in the middle of a computation.
 
-With the arguments `learn STORE MODEL` the process learns the log with a model, stores the state under the model's
-version, and ends.
+The program imports everything and forks workers, see `interfere.serving.workers.fork_server`. With the arguments
+`learn STORE MODEL` it learns the log with a model instead, stores the state under the model's version, and ends.
 """
 
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,8 +25,10 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import PolicyServicer
 from interfere.serving.state import load_served_model
+from interfere.serving.workers.fork_server import fork_until_closed
 from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
 from interfere.serving.workers.pool import Answered, Ask, Failed, Knowing
+from interfere.serving.workers.worker import AbandonedCalls
 from interfere.store.sqlite import SqliteStore
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
@@ -84,7 +87,7 @@ class Worker:
     def answer(self, ask: Ask) -> Answered | Failed:
         """Return the answer to one request."""
         self._metrics.counts.clear()
-        self._computation.begin_request()
+        self._computation.begin_request(ask.number)
         try:
             self._catch_up(ask.knowing)
             request = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name[ask.method].input_type.name
@@ -104,24 +107,24 @@ class Worker:
 
 
 class _Computation:
-    """The computation of one answer, which the signal SIGUSR1 interrupts.
+    """The computation of one answer, which ends early once the server has abandoned its call.
 
-    The server sends the signal when the caller no longer waits. The signal handler raises an exception at once. A
-    solver callback may swallow the exception, because no exception may cross the solver; therefore every search also
-    checks for the interruption.
+    The server also sends the signal SIGUSR1, whose handler raises an exception at once. A solver callback may swallow
+    the exception, because no exception may cross the solver; therefore every search also checks for the interruption,
+    and so does a decision before it is stored.
     """
 
-    def __init__(self) -> None:
-        self._running = self._interrupted = False
+    def __init__(self, abandoned: AbandonedCalls) -> None:
+        self._abandoned, self._number, self._running = abandoned, 0, False
         signal.signal(signal.SIGUSR1, self._interrupt)
 
-    def begin_request(self) -> None:
-        """Forget signals that came after the last request was answered."""
-        self._interrupted = False
+    def begin_request(self, number: int) -> None:
+        """Begin the call of this number. A signal that comes for an earlier call interrupts nothing."""
+        self._number = number
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let the signal interrupt the block, at once where it came earlier in this request."""
+        """Let the server interrupt the block, at once where the call was abandoned before."""
         self._running = True
         try:
             self._check()
@@ -131,22 +134,23 @@ class _Computation:
             self._running = False
 
     def _interrupt(self, *_: object) -> None:
-        self._interrupted = True
         if self._running:
             self._check()
 
     def _check(self) -> None:
-        if self._interrupted:
+        if self._abandoned.includes(self._number):
             raise CancelledError("nobody waits for this answer any longer")
 
 
-def answer_until_closed(store_path: Path, time_budget_s: float, pipe: "Connection[Any, Any]") -> None:
+def answer_until_closed(
+    store_path: Path, time_budget_s: float, pipe: "Connection[Any, Any]", abandoned: AbandonedCalls
+) -> None:
     """Answer the requests that come through the pipe, until the server closes it or ends."""
-    computation, asks = _Computation(), SimpleQueue[Ask]()
+    computation, asks = _Computation(abandoned), SimpleQueue[Ask]()
     worker = Worker(store_path, time_budget_s, pipe.recv(), computation)
     leave_out_what_stays()
     threading.Thread(target=_read, args=(pipe, asks), daemon=True).start()
-    pipe.send(None)  # ready
+    pipe.send(True)  # ready
     while True:
         pipe.send(worker.answer(asks.get()))
 
@@ -167,19 +171,35 @@ def learn(store_path: Path, model_folder: Path) -> None:
     store.close()
 
 
+def fork_workers(store_path: Path, time_budget_s: float, descriptor: int) -> None:
+    """Fork workers on a store for the server at the other end of a socket, until the server ends."""
+
+    def run(descriptors: Sequence[int]) -> None:
+        os.nice(NICENESS)
+        with suppress(OSError, EOFError), Connection(descriptors[0]) as pipe:  # the server is gone
+            answer_until_closed(store_path, time_budget_s, pipe, AbandonedCalls(descriptors[1]))
+
+    leave_out_what_stays()
+    with socket.socket(fileno=descriptor) as channel:
+        fork_until_closed(channel, run)
+
+
 def main() -> None:
-    """Run a worker with the arguments STORE, TIME_BUDGET_S and the file descriptor of its pipe; or learn a log."""
+    """Fork workers with the arguments STORE, TIME_BUDGET_S and the file descriptor of the server's socket; or learn a
+    log.
+
+    The settings of the memory allocator and of signals hold for the forked processes too.
+    """
     return_freed_memory()
-    os.nice(NICENESS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a whole process group: the server alone looks for a model then
     if sys.argv[1] == "learn":
+        os.nice(NICENESS)
         learn(Path(sys.argv[2]), Path(sys.argv[3]))
         return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the server ends this process
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-    # Ctrl-C reaches the whole process group; the server ends this process.
-    with suppress(KeyboardInterrupt, EOFError), Connection(int(sys.argv[3])) as pipe:
-        answer_until_closed(Path(sys.argv[1]), float(sys.argv[2]), pipe)
+    fork_workers(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import math
 import sqlite3
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +17,7 @@ from interfere.records import Device, Job, ObservationResult, Prediction, Progre
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE, expected, profile
+from tests.waiting import PATIENCE_S
 
 APPLIED, DUPLICATE = ObservationResult.APPLIED, ObservationResult.DUPLICATE
 PENDING, REJECTED = ObservationResult.PENDING_SOLO, ObservationResult.REJECTED
@@ -229,3 +232,34 @@ def test_many_reporters_at_once_lose_nothing(client: PolicyClient) -> None:
         told = [answer.result for answers in pool.map(client.observe, batches) for answer in answers]
     assert (told.count(APPLIED), told.count(DUPLICATE)) == (160, 160)
     assert client.model().online.observations == 160
+
+
+def test_reporters_of_the_same_windows_at_once_teach_them_once(server: RunningServer) -> None:
+    """Several calls learn one after another: each window is applied for one caller, and a duplicate for the others."""
+    rounds, callers = 40, 4
+    together = threading.Barrier(callers)
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads take turns within a batch, not after it
+    try:
+        with PolicyClient(server.address, timeout_s=PATIENCE_S) as client, ThreadPoolExecutor(callers) as pool:
+
+            def report(_: int) -> list[list[ObservationResult]]:
+                answers = []
+                try:
+                    for number in range(rounds):
+                        together.wait(PATIENCE_S)
+                        windows = (window(f"{number}-{k}", "infer", "gemm", slowdown=2.0 + k / 10) for k in range(5))
+                        answers.append(results(client, *windows))
+                finally:
+                    if len(answers) < rounds:
+                        together.abort()  # nobody waits for a caller that failed
+                return answers
+
+            answers = list(pool.map(report, range(callers)))
+            assert client.model().online.observations == 5 * rounds
+    finally:
+        sys.setswitchinterval(before_s)
+    for number in range(rounds):
+        for k in range(5):
+            given = sorted((answer[number][k] for answer in answers), key=lambda result: result is not APPLIED)
+            assert given == [APPLIED] + [DUPLICATE] * (callers - 1)

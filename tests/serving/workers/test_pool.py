@@ -25,25 +25,25 @@ from tests.serving.test_observations import window
 from tests.waiting import PATIENCE_S, wait_until
 
 
-def workers_of(parent: int) -> list[int]:
-    """The worker processes of a process."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            command = (stat.parent / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and b"interfere.serving.workers.process" in command:
-            found.append(int(stat.parent.name))
-    return found
+def workers_of(server: RunningServer) -> set[int]:
+    """The processes of the workers of a server."""
+    assert server.workers is not None
+    return set(server.workers.process_ids)
 
 
-def wait_ready(server: RunningServer) -> None:
-    """Until the workers answer."""
+def is_running(process: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_ready(server: RunningServer, count: int = 1) -> None:
+    """Until so many workers answer."""
     assert server.workers is not None
     workers = server.workers
-    wait_until(lambda: workers.ready, "a worker answers")
+    wait_until(lambda: workers.idle >= count, f"{count} workers answer")
 
 
 def cpu_s(pid: int) -> float:
@@ -52,16 +52,26 @@ def cpu_s(pid: int) -> float:
     return sum(int(run.read_text().split()[0]) for run in runs) / 1e9
 
 
-def wait_deciding(worker: int, before_s: float, spent_s: float = 0.1) -> None:
-    """Until a worker has spent so many CPU seconds on a decision, however fast the machine is."""
-    wait_until(lambda: cpu_s(worker) - before_s >= spent_s, f"the worker decides for {spent_s:g} s")
+def all_cpu_s(server: RunningServer) -> dict[int, float]:
+    """Processor time of each worker so far."""
+    return {worker: cpu_s(worker) for worker in workers_of(server)}
+
+
+def wait_deciding(before_s: dict[int, float], spent_s: float = 0.1) -> int:
+    """The worker that decides, once it has spent so many CPU seconds, however fast the machine is."""
+
+    def deciding() -> list[int]:
+        return [worker for worker, cpu in before_s.items() if cpu_s(worker) - cpu >= spent_s]
+
+    wait_until(deciding, f"a worker decides for {spent_s:g} s")
+    return deciding()[0]
 
 
 @pytest.fixture
 def working(serve: Callable[..., RunningServer], settings: Settings) -> RunningServer:
-    """A server with one worker."""
+    """A server with one worker that decides, and a spare one."""
     server = serve(replace(settings, decision_workers=1, metrics_port=0))
-    wait_ready(server)
+    wait_ready(server, 2)
     return server
 
 
@@ -108,7 +118,6 @@ def test_a_worker_decides_as_the_server_and_knows_what_the_server_learned(
 
 
 def test_a_killed_worker_costs_one_answer_and_is_replaced(working: RunningServer) -> None:
-    (worker,) = workers_of(os.getpid())
     outcomes: list[object] = []
 
     def ask() -> None:
@@ -118,27 +127,27 @@ def test_a_killed_worker_costs_one_answer_and_is_replaced(working: RunningServer
             except UnavailableError as error:
                 outcomes.append(error)
 
-    before_s = cpu_s(worker)
+    before, before_s = workers_of(working), all_cpu_s(working)
     thread = threading.Thread(target=ask)
     thread.start()
-    wait_deciding(worker, before_s)
+    worker = wait_deciding(before_s)
     os.kill(worker, signal.SIGKILL)
     thread.join(PATIENCE_S)
     assert isinstance(outcomes[0], UnavailableError)
     assert "has ended" in str(outcomes[0])
     with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
         assert client.match(snapshot(0.0, "gemm1")).actions
-    assert workers_of(os.getpid()) not in ([], [worker])
+    wait_ready(working, 2)
+    assert len(workers_of(working) - before) == 1
 
 
 def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
-    (worker,) = workers_of(os.getpid())
-    before_s = cpu_s(worker)
+    before_s = all_cpu_s(working)
     with grpc.insecure_channel(working.address) as channel:
         call = rpc.PolicyServiceStub(channel).Match.future(
             to_proto(hard_snapshot(jobs=HARDEST, budget_s=1_000.0), pb.MatchRequest), timeout=PATIENCE_S
         )
-        wait_deciding(worker, before_s)
+        wait_deciding(before_s)
         call.cancel()
         start_s = time.perf_counter()
         with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
@@ -148,20 +157,20 @@ def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
 
 @pytest.mark.measuring
 def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None:
-    (worker,) = workers_of(os.getpid())
+    workers = workers_of(working)
     with grpc.insecure_channel(working.address) as channel:
         stub, wasted_s = rpc.PolicyServiceStub(channel), []
         for k in range(5):
             request = to_proto(hard_snapshot(scope=f"s{k}", jobs=HARDEST, budget_s=1_000.0), pb.MatchRequest)
-            before_s = cpu_s(worker)
+            before_s = all_cpu_s(working)
             call = stub.Match.future(request, timeout=PATIENCE_S)
-            wait_deciding(worker, before_s, 0.1 + 0.1 * k)  # in another part of the search each time
+            worker = wait_deciding(before_s, 0.1 + 0.1 * k)  # in another part of the search each time
             assert not call.done(), "the whole decision takes more than ten seconds"
-            before_s = cpu_s(worker)
+            start_s = cpu_s(worker)
             call.cancel()
-            wait_ready(working)
-            assert workers_of(os.getpid()) == [worker]  # it obeyed
-            wasted_s.append(cpu_s(worker) - before_s)
+            wait_ready(working, 2)
+            assert workers_of(working) == workers  # it obeyed
+            wasted_s.append(cpu_s(worker) - start_s)
     print(f"processor time after the caller gave up: {[f'{1e3 * each:.0f} ms' for each in wasted_s]}")
     # The worker computes on while the server, the caller and this test wait for a processor.
     assert sorted(wasted_s)[2] < 0.5, "of more than ten seconds"
@@ -169,16 +178,19 @@ def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None
 
 
 def test_a_hangup_of_the_whole_process_group_ends_no_worker(working: RunningServer) -> None:
-    (worker,) = workers_of(os.getpid())
-    os.kill(worker, signal.SIGHUP)
+    workers = workers_of(working)
+    for worker in workers:
+        os.kill(worker, signal.SIGHUP)
     with PolicyClient(working.address, timeout_s=PATIENCE_S) as client:
         assert client.match(snapshot(0.0, "gemm1")).actions
-    assert workers_of(os.getpid()) == [worker]
+    assert workers_of(working) == workers
 
 
 def test_workers_end_with_their_server(serve: Callable[..., RunningServer], settings: Settings) -> None:
     server = serve(replace(settings, decision_workers=2))
-    wait_ready(server)
-    assert workers_of(os.getpid())
+    wait_ready(server, 3)
+    assert server.workers is not None
+    processes = workers_of(server) | {server.workers.fork_server_id}
+    assert len(processes) == 4
     server.stop()
-    assert workers_of(os.getpid()) == []
+    assert not [process for process in processes if is_running(process)]

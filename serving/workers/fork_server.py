@@ -1,0 +1,127 @@
+"""A process that has imported all that a worker needs, and forks workers in milliseconds.
+
+The server starts it as a new program, so that it inherits neither threads nor gRPC objects, and it makes none.
+Law 1: it ends when the server ends, and kills its workers first. Law 2: the file descriptor of a worker (pidfd_open(2))
+is made before the worker can be reaped, so that it never names another process.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+_FORK = b"f"
+_PID_BYTES = 8
+_MAX_DESCRIPTORS = 4
+
+
+class Forked(NamedTuple):
+    """A process that was forked."""
+
+    pid: int
+    descriptor: int  # of pidfd_open(2); it becomes readable when the process has ended
+
+
+class ForkServer:
+    """The server's end: asks the process for workers, and replaces the process where it ended. Thread-safe."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start the process. `command` runs `fork_until_closed` on the file descriptor that is its last argument."""
+        self._command, self._mutex, self._closed = command, threading.Lock(), False
+        self._process, self._socket = self._start()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    def fork(self, descriptors: Sequence[int]) -> Forked:
+        """Return a new worker that has copies of some file descriptors. Raises OSError where none can be forked."""
+        with self._mutex:
+            for is_last in (False, True):
+                try:
+                    socket.send_fds(self._socket, [_FORK], descriptors)
+                    answer, received, _, _ = socket.recv_fds(self._socket, _PID_BYTES, 1)
+                    if received:
+                        return Forked(int.from_bytes(answer), received[0])
+                    raise ConnectionResetError("the process that forks workers has ended")
+                except OSError:
+                    if is_last or self._closed:
+                        raise
+                    self._end()
+                    self._process, self._socket = self._start()
+            raise AssertionError
+
+    def close(self) -> None:
+        """End the process and its workers."""
+        self._closed = True
+        self._process.kill()  # a thread that waits for a worker stops waiting
+        with self._mutex:
+            self._end()
+
+    def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
+        """Start the process. What it prints goes to standard error."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            descriptor = theirs.fileno()
+            command = [*self._command, str(descriptor)]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[descriptor])
+        if self._closed:
+            process.kill()
+        return process, ours
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+
+def fork_until_closed(channel: socket.socket, run: Callable[[Sequence[int]], None]) -> None:
+    """Fork a process that calls `run` for each request of the server, until the server closes the channel or ends.
+
+    `run` gets the file descriptors that came with the request.
+    """
+    workers: set[int] = set()
+
+    def reap(*_: object) -> None:
+        """Forget the workers that have ended."""
+        for pid in tuple(workers):
+            with suppress(ChildProcessError):  # this function interrupted itself
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    workers.discard(pid)
+
+    while True:
+        signal.signal(signal.SIGCHLD, reap)
+        message, descriptors, _, _ = socket.recv_fds(channel, len(_FORK), _MAX_DESCRIPTORS)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # law 2
+        if not message:
+            break
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            _run_and_exit(run, descriptors)
+        workers.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        handle = os.pidfd_open(pid)
+        with suppress(OSError):  # the server is gone
+            socket.send_fds(channel, [pid.to_bytes(_PID_BYTES)], [handle])
+        os.close(handle)
+        reap()
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _run_and_exit(run: Callable[[Sequence[int]], None], descriptors: Sequence[int]) -> None:
+    """Run a worker, and end its process without what the forked program does at its end."""
+    try:
+        run(descriptors)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
