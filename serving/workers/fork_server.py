@@ -1,6 +1,7 @@
 """A process that has imported all that a worker needs, and forks workers in milliseconds.
 
-The server starts it as a new program, so that it inherits neither threads nor gRPC objects, and it makes none.
+The server starts it as a new program, so that it inherits neither threads nor gRPC objects, and it makes none. The one
+other thread is of OpenBLAS, which stops it before a fork and starts it again when it is needed.
 Law 1: it ends when the server ends, and kills its workers first. Law 2: the file descriptor of a worker (pidfd_open(2))
 is made before the worker can be reaped, so that it never names another process.
 """
