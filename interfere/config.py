@@ -36,6 +36,17 @@ class Settings:
     store: Path | None = field(default=None, metadata=_about("SQLite file of the store; default: WORK/store.db"))
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on"))
     port: int = field(default=50051, metadata=_about("port to listen on; 0 takes a free one", 0, 65535))
+    callers: Path | None = field(
+        default=None, metadata=_about("TOML file of the callers that may ask, and their roles; default: everybody")
+    )
+    tls_certificate: Path | None = field(default=None, metadata=_about("PEM file of the server's certificate chain"))
+    tls_key: Path | None = field(default=None, metadata=_about("PEM file of the key of tls_certificate"))
+    tls_client_ca: Path | None = field(
+        default=None, metadata=_about("PEM file of the authorities of clients' certificates; every client needs one")
+    )
+    insecure: bool = field(
+        default=False, metadata=_about("serve beyond this machine without TLS or without a file of callers")
+    )
     metrics_port: int | None = field(
         default=None, metadata=_about("port of Prometheus /metrics; default: none", 0, 65535)
     )
@@ -73,6 +84,17 @@ class Settings:
     timeout_s: float = field(
         default=10.0, metadata=_about("time a client command waits for an answer, seconds", 0.001, 86_400)
     )
+
+    token_file: Path | None = field(
+        default=None, metadata=_about("file with the token that client commands send to the server")
+    )
+    tls_ca: Path | None = field(
+        default=None, metadata=_about("PEM file of the authority of the server's certificate; clients then use TLS")
+    )
+    tls_client_certificate: Path | None = field(
+        default=None, metadata=_about("PEM file of the certificate that client commands show")
+    )
+    tls_client_key: Path | None = field(default=None, metadata=_about("PEM file of the key of tls_client_certificate"))
 
     def __post_init__(self) -> None:
         violations = []
@@ -197,9 +219,21 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
 def _typed(name: str, value: object) -> object:
     """Return the value as the setting's type. Raises TypeError or ValueError for what it cannot hold."""
     setting_type = _TYPES[name]
+    if setting_type is bool:
+        return _truth(value)
     if isinstance(value, bool) or (isinstance(value, float) and setting_type is int):
         raise TypeError(name)
     return setting_type(value)
+
+
+def _truth(value: object) -> bool:
+    """Return a truth value, or the word for one. Raises ValueError."""
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in words:
+        raise ValueError(value)
+    return words[str(value).lower()]
 
 
 def read_toml(file: Path | None) -> dict[str, object]:

@@ -82,6 +82,18 @@ class TableError(InvalidInputError):
     """A table on disk breaks its schema; the message names file, row and column."""
 
 
+class UnauthenticatedError(InterfereError):
+    """The server answers known callers only, and does not know this one."""
+
+    code = "UNAUTHENTICATED"
+
+
+class ForbiddenError(InterfereError):
+    """The caller is known, and may not do this."""
+
+    code = "PERMISSION_DENIED"
+
+
 class NotFoundError(InterfereError):
     """The name is not registered."""
 

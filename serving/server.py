@@ -17,6 +17,7 @@ from prometheus_client import start_http_server
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
+from interfere.serving.calls.exposure import LOOPBACK
 from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
 from interfere.serving.calls.turns import DecisionTurns
@@ -33,7 +34,6 @@ from interfere.store.sqlite import SqliteStore
 _log = logging.getLogger(__name__)
 SWITCH_S = 0.0005  # after which a thread that computes lets the one that takes calls from the network go on
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
-_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +163,8 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
         "seconds": round(seconds, 3),
     }
     _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
-    if settings.host not in _LOOPBACK:
-        _log.warning(
-            "no TLS and no authentication: anybody who reaches %s may send requests", target(settings.host, port)
-        )
+    if settings.callers is None and settings.host not in LOOPBACK:
+        _log.warning("no known callers: anybody who reaches %s may send requests", target(settings.host, port))
 
 
 def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:

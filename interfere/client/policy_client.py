@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
+from interfere.client.credentials import Credentials
 from interfere.client.fallback import Fallback
 from interfere.errors import UnavailableError
 from interfere.records import (
@@ -74,8 +75,19 @@ class PolicyClient:
     'applied'
     """
 
-    def __init__(self, target: str = "127.0.0.1:50051", *, timeout_s: float = 10.0, fallback: Fallback | None = None):
-        """Prepare a client of the server at `target`. The connection is made when it is first used."""
+    def __init__(
+        self,
+        target: str = "127.0.0.1:50051",
+        *,
+        timeout_s: float = 10.0,
+        fallback: Fallback | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """Prepare a client of the server at `target`. The connection is made when it is first used.
+
+        `credentials`: the token to send and the certificates to use; None: those that the environment names. Raises
+        InvalidInputError where a file of theirs cannot be read.
+        """
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
         options = [
@@ -83,7 +95,7 @@ class PolicyClient:
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
         ]
-        self._channel = grpc.insecure_channel(target, options=options)
+        self._channel = (credentials or Credentials.of_environment()).channel(target, options)
         self._stub = rpc.PolicyServiceStub(self._channel)
 
     def __enter__(self) -> Self:

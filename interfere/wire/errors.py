@@ -21,6 +21,8 @@ _VIOLATION_FIELDS = tuple(each.name for each in fields(Violation))
 
 _BY_CODE: dict[str, type[InterfereError]] = {
     "INVALID_ARGUMENT": errors.InvalidInputError,
+    "UNAUTHENTICATED": errors.UnauthenticatedError,
+    "PERMISSION_DENIED": errors.ForbiddenError,
     "NOT_FOUND": errors.NotFoundError,
     "ALREADY_EXISTS": errors.ConflictError,
     "RESOURCE_EXHAUSTED": errors.LimitError,

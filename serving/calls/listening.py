@@ -7,6 +7,7 @@ Law 3: an expired call is dropped before any work is done for it; a search asks 
 still waited for.
 """
 
+import hashlib
 import logging
 import resource
 import secrets
@@ -31,7 +32,9 @@ from interfere.errors import (
     UnavailableError,
     UnfitError,
 )
-from interfere.serving.calls.callers import MAX_CALLS, CallerOf, CallLimits, RateLimit, StreamLimit, address_of
+from interfere.serving.calls.access import CHANGING, Access, Caller
+from interfere.serving.calls.callers import MAX_CALLS, CallLimits, RateLimit, StreamLimit, address_of
+from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.calls.fair_queue import calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
 from interfere.serving.calls.host_paths import error_without_paths
@@ -45,6 +48,7 @@ from interfere.wire.bounds import check_bounds
 from interfere.wire.errors import status_of
 
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger("interfere.audit")
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
 HEALTH_NAMES = ("", SERVICE)  # alive, ready
 INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
@@ -100,11 +104,10 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         settings: Settings,
         stopping: threading.Event,
         *,
-        caller_of: CallerOf = address_of,
+        access: Access,
     ) -> None:
-        """`caller_of`: names the caller that a call is charged to. It may raise an InterfereError, which refuses the
-        call."""
-        self._metrics, self._stopping, self._caller_of = metrics, stopping, caller_of
+        """`access`: who calls, and what the caller may do."""
+        self._metrics, self._stopping, self._access = metrics, stopping, access
         self._slow_call_s = settings.slow_call_s
         self._transfers = Transfers(stopping)
         self._large_requests = LargeRequests(settings.message_mib * 2**20)
@@ -148,7 +151,10 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
         def call(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
             with self._refusing("unary", service, method, context):
-                caller = self._caller_of(context)
+                identity = self._access.caller(context) if policy else _anybody(context)
+                if policy:
+                    self._access.check_method(identity, method)
+                caller = identity.name
                 with calling(caller), self._limits.count(caller, context):
                     if policy and not self._is_open:
                         raise _is_starting()
@@ -160,7 +166,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                         interruptible(CallInterruption(context, self._stopping)),
                         queue.turn(caller) if queue else nullcontext(),
                     ):
-                        answer = run(content, context)
+                        answer = run(content, context, identity)
                 if answer is not None:
                     self._transfers.send(answer, context, caller)
                 return answer
@@ -169,17 +175,19 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
     def _unary(
         self, handler: Handler, service: str, method: str
-    ) -> Callable[[bytes, grpc.ServicerContext], bytes | None]:
+    ) -> Callable[[bytes, grpc.ServicerContext, Caller], bytes | None]:
         """Return the function that runs a call whose turn it is: from the bytes of its request to those of its
         answer."""
         metrics, serialize = self._metrics.unary_method(service, method), _serializer(handler)
 
-        def run(content: bytes, context: grpc.ServicerContext) -> bytes | None:
+        def run(content: bytes, context: grpc.ServicerContext, caller: Caller) -> bytes | None:
             metrics.call_started()
-            start_s, code, answer = time.perf_counter(), "OK", None
+            start_s, code, answer, request = time.perf_counter(), "OK", None, None
             try:
                 check_interruption()
                 request = self._parse(content, handler.request_deserializer, method)
+                if service == SERVICE:
+                    self._access.check_request(caller, method, request)
                 answer = serialize(handler.unary_unary(request, context))
                 code = "OK" if context.is_active() else _ended_early(context)
             except CancelledError:
@@ -195,6 +203,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             finally:
                 seconds = time.perf_counter() - start_s
                 metrics.call_ended(code, seconds)
+                if caller.is_known and method in CHANGING:
+                    _log_change(caller, method, code, request, content)
                 if seconds > self._slow_call_s:
                     _log_slow_call(method, code, seconds, answer)
             return answer
@@ -243,7 +253,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
         def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             with self._refusing("stream", service, method, context):
-                caller = self._caller_of(context)
+                caller = address_of(context)
                 with self._limits.count(caller, context), limit.count(caller):
                     if handler.unary_stream is not None:
                         yield from handler.unary_stream(self._transfers.receive(requests, context, caller), context)
@@ -263,6 +273,23 @@ def _serializer(handler: Handler) -> Callable[[Any], bytes]:
         return content
 
     return serialized
+
+
+def _anybody(context: grpc.ServicerContext) -> Caller:
+    """Return the caller of a health check, who needs no identity."""
+    return Caller(name=address_of(context), is_known=False)
+
+
+def _log_change(caller: Caller, method: str, code: str, request: Any, content: bytes) -> None:
+    """Write a call that changes something into the audit log: who, what, where, and the digest of the request."""
+    fields = {
+        "caller": caller.name,
+        "method": method,
+        "scope": getattr(request, "scope", ""),
+        "code": code,
+        "sha256": hashlib.sha256(content).hexdigest()[:12],
+    }
+    _audit.info("%s", ", ".join(f"{name} {value}" for name, value in fields.items()), extra={"fields": fields})
 
 
 def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
@@ -333,14 +360,17 @@ def listen(
     metrics: Metrics,
     stopping: threading.Event,
     resources: ExitStack,
-    *,
-    caller_of: CallerOf = address_of,
 ) -> Listening:
     """Start a gRPC server that answers health checks, and that refuses all other calls until its interceptor is
-    opened. `caller_of`: names the caller that a call is charged to."""
+    opened.
+
+    Raises InvalidInputError for callers or certificates that cannot be used, and for an address beyond this machine
+    without them.
+    """
+    check_exposure(settings)
     max_message_bytes = settings.message_mib * 2**20
     resources.callback(stopping.set)
-    interceptor = CallInterceptor(metrics, settings, stopping, caller_of=caller_of)
+    interceptor = CallInterceptor(metrics, settings, stopping, access=Access(settings.callers))
     threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
     resources.callback(threads.shutdown, wait=False)
     server = grpc.server(
@@ -368,7 +398,7 @@ def listen(
     reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
     health.set("", SERVING)
     health.set(SERVICE, NOT_SERVING)
-    listening = Listening(server, _bind(server, settings.host, settings.port), health, interceptor)
+    listening = Listening(server, _bind(server, settings), health, interceptor)
     resources.callback(listening.end)
     server.start()
     return listening
@@ -384,15 +414,19 @@ def target(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
-def _bind(server: grpc.Server, host: str, port: int) -> int:
+def _bind(server: grpc.Server, settings: Settings) -> int:
+    address = target(settings.host, settings.port)
     try:
-        bound = int(server.add_insecure_port(target(host, port)))
+        if settings.tls_certificate is None:
+            bound = int(server.add_insecure_port(address))
+        else:
+            bound = int(server.add_secure_port(address, server_credentials(settings)))
     except RuntimeError:
         bound = 0
     if bound == 0:
         raise UnfitError(
             "cannot listen there: the port is in use, or the address is not one of this machine",
-            value=f"{host}:{port}",
+            value=f"{settings.host}:{settings.port}",
             remedy="stop the other server, or take another port (--port 0 takes a free one)",
         )
     return bound

@@ -56,6 +56,12 @@ def serve(
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
     log_format: Annotated[str | None, typer.Option(help="Log lines: text or json. Default: text.")] = None,
+    callers: Annotated[
+        Path | None, typer.Option(help="File of the callers that may ask (interfere callers). Default: everybody.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve beyond this machine without TLS or known callers.")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of the settings.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -78,6 +84,8 @@ def serve(
         work=work,
         metrics_port=metrics_port,
         log_format=log_format,
+        callers=callers,
+        insecure=insecure or None,
     )
     return_freed_memory()
     configure(settings.log_format)

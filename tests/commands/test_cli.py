@@ -26,6 +26,7 @@ NAMES = (
     "observe",
     "onboard",
     "predict",
+    "callers",
     "probe",
     "profile",
     "profiles",

@@ -27,7 +27,7 @@ MEASURED = ("victim", "beside", "slowdown", "the server")
 @app.command()
 def probe(
     job: Annotated[str, typer.Argument(help="Workload; with --measure a built-in name or module:factory.")],
-    beside: Annotated[
+    candidate: Annotated[
         list[str] | None,
         typer.Option(help="Candidate (repeatable). Default: the workloads of the model's training."),
     ] = None,
@@ -51,7 +51,7 @@ def probe(
     with connect(target) as client:
         if measure:
             client.register_profiles(_profile(job, core, folder))
-        candidates = beside or (_runnable_workloads(client) if measure else [])
+        candidates = candidate or (_runnable_workloads(client) if measure else [])
         answer = client.suggest_probes(job, neighbours=candidates, device_type=device_type, mode=mode, count=count)
         parts: list[Part] = [_table(answer), Sentence(_summary(job, answer))]
         document: dict[str, object] = {

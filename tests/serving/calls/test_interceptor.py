@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from interfere.config import Settings
+from interfere.serving.calls.access import Access
 from interfere.serving.calls.listening import CallInterceptor
 from interfere.serving.metrics import Metrics
 
@@ -35,7 +36,7 @@ def channel(metrics: Metrics) -> Iterator[grpc.Channel]:
         "Count": grpc.unary_stream_rpc_method_handler(count),
     }
     stopping = threading.Event()
-    interceptor = CallInterceptor(metrics, Settings(), stopping)
+    interceptor = CallInterceptor(metrics, Settings(), stopping, access=Access())
     server = grpc.server(ThreadPoolExecutor(2), interceptors=[interceptor])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,0 +1,241 @@
+"""Who calls, and what a caller may do: callers with roles from one file, known by a token or by a client certificate.
+
+The file is read again when it changes, so tokens and roles are replaced while the server runs. It holds hashes, never
+tokens. A caller may have several tokens: the new one is added, the old one is removed when nobody sends it any longer.
+Without a file everybody who reaches the server may do everything; beyond this machine that must be asked for.
+"""
+
+import hashlib
+import hmac
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError
+from interfere.serving.calls.callers import address_of
+
+METADATA = "authorization"
+BEARER = "Bearer "
+REMEDY = "send a token: INTERFERE_TOKEN_FILE=FILE, or metadata 'authorization: Bearer TOKEN'; see SECURITY.md"
+REWRITE = "write it with: interfere callers add NAME --role decide --file FILE"
+_NAME = re.compile(r"[A-Za-z0-9._@:/-]{1,128}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(StrEnum):
+    """What a caller may do."""
+
+    PREDICT = "predict"  # ask for slowdowns
+    READ = "read"  # look at decisions, grants, profiles, models and the log
+    REPORT = "report"  # report measurements and profiles
+    DECIDE = "decide"  # ask for decisions, which change grants and promises
+    OPERATE = "operate"  # change the model, forget what was learned, mute reporters
+
+
+ROLE_OF_METHOD: Mapping[str, Role] = {
+    "PredictSlowdowns": Role.PREDICT,
+    "PredictMatrix": Role.PREDICT,
+    "RankPlacements": Role.PREDICT,
+    "AdviseMode": Role.PREDICT,
+    "SuggestProbes": Role.PREDICT,
+    "Match": Role.DECIDE,
+    "ReportObservations": Role.REPORT,
+    "RegisterProfiles": Role.REPORT,
+    "Explain": Role.READ,
+    "ListGrants": Role.READ,
+    "GetProfile": Role.READ,
+    "ListProfiles": Role.READ,
+    "GetObservationLog": Role.READ,
+    "GetModel": Role.READ,
+    "ListModels": Role.READ,
+    "RemoveProfiles": Role.OPERATE,
+    "LoadModel": Role.OPERATE,
+    "RollbackModel": Role.OPERATE,
+    "PinModel": Role.OPERATE,
+}
+# Observations that change what others reported.
+_OPERATORS_OBSERVATIONS = ("rollback", "reporter_weight")
+CHANGING = frozenset(
+    {"Match", "ReportObservations", "RegisterProfiles", "RemoveProfiles", "LoadModel", "RollbackModel", "PinModel"}
+)
+"""Methods of which every call is written into the audit log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """One caller: its name, its roles, and the scopes for which they hold; none: every scope."""
+
+    name: str
+    roles: frozenset[Role] = frozenset(Role)
+    scopes: frozenset[str] = frozenset()
+    is_known: bool = True  # False: named by its address alone
+
+
+class Access:
+    """Decides who calls and what the caller may do. Thread-safe."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """Read the callers of a file; None: everybody may do everything. Raises InvalidInputError."""
+        self._file, self._signature = file, (0, 0, 0)
+        self._by_token: dict[str, Caller] = {}  # by the SHA-256 of the token
+        self._by_certificate: dict[str, Caller] = {}
+        if file is not None:
+            self._read(file)
+
+    def caller(self, context: grpc.ServicerContext) -> Caller:
+        """Return who calls. Raises UnauthenticatedError for an unknown token or none."""
+        if self._file is None:
+            return Caller(name=address_of(context), is_known=False)
+        self._read_again(self._file)
+        for identity in _certificate_names(context):
+            if found := self._by_certificate.get(identity):
+                return found
+        token = _bearer_token(context)
+        if not token:
+            raise UnauthenticatedError("this server answers known callers only, and the call names none", remedy=REMEDY)
+        sent = hashlib.sha256(token.encode()).hexdigest()
+        for digest, caller in self._by_token.items():
+            if hmac.compare_digest(digest, sent):
+                return caller
+        raise UnauthenticatedError("the token of this call is unknown, or no longer valid", remedy=REMEDY)
+
+    def check_method(self, caller: Caller, method: str) -> None:
+        """Raise ForbiddenError where the caller lacks the role for a method."""
+        if method == "ReportObservations" and Role.OPERATE in caller.roles:
+            return  # what it reports decides, see `check_request`
+        _check_role(caller, ROLE_OF_METHOD.get(method, Role.OPERATE), method)
+
+    def check_request(self, caller: Caller, method: str, request: Message) -> None:
+        """Raise ForbiddenError where a request is about a scope or an entry that the caller may not touch.
+
+        The reports of a known caller get its name as their reporter, whatever they say: nobody reports as another.
+        """
+        if not caller.is_known:
+            return
+        if caller.scopes and (scopes := set(_scopes(request)) - caller.scopes):
+            raise ForbiddenError(
+                f"{caller.name} has no role in this scope",
+                value=", ".join(sorted(scopes)),
+                remedy=f"ask for a scope of its own: {', '.join(sorted(caller.scopes))}",
+            )
+        if method == "ReportObservations":
+            for observation in request.observations:  # type: ignore[attr-defined]  # of this method's request
+                kind = observation.WhichOneof("what")
+                is_operators = kind in _OPERATORS_OBSERVATIONS
+                _check_role(caller, Role.OPERATE if is_operators else Role.REPORT, kind or method)
+                if is_operators:
+                    continue
+                if kind is not None and "reporter" in getattr(observation, kind).DESCRIPTOR.fields_by_name:
+                    getattr(observation, kind).reporter = caller.name
+
+    def _read_again(self, file: Path) -> None:
+        """Read the file again where it has changed; a broken one leaves the callers as they are."""
+        try:
+            if _signature(file) != self._signature:
+                self._read(file)
+        except (OSError, InvalidInputError):
+            return
+
+    def _read(self, file: Path) -> None:
+        by_token: dict[str, Caller] = {}
+        by_certificate: dict[str, Caller] = {}
+        signature, entries = read_callers(file)
+        for name, entry in entries.items():
+            caller = Caller(
+                name=name,
+                roles=frozenset(map(Role, entry["roles"])),
+                scopes=frozenset(entry.get("scopes", ())),
+            )
+            by_token |= dict.fromkeys(entry.get("sha256", ()), caller)
+            by_certificate |= dict.fromkeys(entry.get("certificates", ()), caller)
+        self._by_token, self._by_certificate, self._signature = by_token, by_certificate, signature
+
+
+def read_callers(file: Path) -> tuple[tuple[int, int, int], dict[str, dict[str, list[str]]]]:
+    """Return the signature of a file of callers, and the entry of each caller by name.
+
+    Raises InvalidInputError for a file that cannot be read or that holds anything else.
+    """
+    try:
+        signature = _signature(file)
+        entries = tomllib.loads(file.read_text(encoding="utf-8")).get("callers", {})
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file of callers cannot be read ({error.strerror})", value=file, remedy=REWRITE
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the file of callers is not TOML: {error}", value=file, remedy=REWRITE) from None
+    check_callers(file, entries)
+    return signature, entries
+
+
+def check_callers(file: Path, entries: Any) -> None:
+    """Raise InvalidInputError for entries that name no callers; `file` is where they stand."""
+    if not isinstance(entries, dict):
+        raise InvalidInputError("callers is not a table", value=file, remedy=REWRITE)
+    for name, entry in entries.items():
+        if fault := _fault(name, entry):
+            raise InvalidInputError(f"callers.{name}: {fault}", value=file, remedy=REWRITE)
+
+
+def _fault(name: str, entry: Any) -> str:
+    """Return what is wrong with an entry; empty where nothing is."""
+    lists = {"roles", "scopes", "sha256", "certificates"}
+    if not _NAME.fullmatch(name):
+        return "not a name"
+    if not isinstance(entry, dict) or not entry.keys() <= lists:
+        return f"keys are {', '.join(sorted(lists))}"
+    if not all(isinstance(values, list) and all(isinstance(each, str) for each in values) for values in entry.values()):
+        return "every value is a list of texts"
+    if not entry.get("roles") or not set(entry["roles"]) <= set(Role):
+        return f"roles are some of {', '.join(Role)}"
+    if not entry.get("sha256") and not entry.get("certificates"):
+        return "it has neither a token nor a certificate"
+    return "" if all(map(_SHA256.fullmatch, entry.get("sha256", ()))) else "sha256 is 64 hexadecimal digits, lower case"
+
+
+def _signature(file: Path) -> tuple[int, int, int]:
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _check_role(caller: Caller, role: Role, what: str) -> None:
+    if role not in caller.roles:
+        raise ForbiddenError(
+            f"{caller.name} lacks the role {role!s}, which {what} needs",
+            value=", ".join(sorted(caller.roles)),
+            remedy="ask an administrator of the server for the role, or use another token",
+        )
+
+
+def _bearer_token(context: grpc.ServicerContext) -> str:
+    for name, value in context.invocation_metadata():
+        if name == METADATA and isinstance(value, str) and value.startswith(BEARER):
+            return value.removeprefix(BEARER).strip()
+    return ""
+
+
+def _certificate_names(context: grpc.ServicerContext) -> list[str]:
+    """Return the names in the client's certificate, SPIFFE ids and other alternative names first; none without TLS."""
+    auth = context.auth_context()
+    names = [*auth.get("x509_subject_alternative_name", ()), *auth.get("x509_common_name", ())]
+    return [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names]
+
+
+def _scopes(message: Message) -> Iterator[str]:
+    """Yield the scopes that a request names, at any depth; the empty one of a request is `default`."""
+    fields = message.DESCRIPTOR.fields_by_name
+    if "scope" in fields:
+        yield getattr(message, "scope") or "default"  # noqa: B009 - a field of only some messages
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for each in value if field.is_repeated else (value,):
+                if isinstance(each, Message):
+                    yield from _scopes(each) if "scope" in each.DESCRIPTOR.fields_by_name else ()

@@ -1,0 +1,78 @@
+"""What protects a server beyond its own machine: TLS certificates, which are read again when they change."""
+
+from pathlib import Path
+
+import grpc
+
+from interfere.config import Settings
+from interfere.errors import InvalidInputError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise InvalidInputError where a server beyond this machine would answer strangers, or in the clear."""
+    is_local = settings.host in LOOPBACK or settings.host.startswith("unix:")
+    missing = [name for name in ("callers", "tls_certificate") if getattr(settings, name) is None]
+    if missing and not is_local and not settings.insecure:
+        raise InvalidInputError(
+            "beyond this machine a server needs known callers and TLS",
+            value=f"host {settings.host} without {' and '.join(missing)}",
+            remedy="see SECURITY.md; or --insecure, where the network lets nobody else reach it",
+        )
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise InvalidInputError(
+            "a certificate and its key go together",
+            value=f"tls_certificate {settings.tls_certificate}, tls_key {settings.tls_key}",
+            remedy="give both, or neither",
+        )
+    if settings.tls_client_ca is not None and settings.tls_certificate is None:
+        raise InvalidInputError(
+            "clients' certificates need TLS", value=settings.tls_client_ca, remedy="give tls_certificate and tls_key"
+        )
+
+
+def server_credentials(settings: Settings) -> grpc.ServerCredentials:
+    """Return the credentials of the server. New connections get the certificates that the files hold then.
+
+    Raises InvalidInputError where a file cannot be read.
+    """
+    files = [each for each in (settings.tls_key, settings.tls_certificate, settings.tls_client_ca) if each is not None]
+    served = _configuration(files)
+    seen = [_signature(each) for each in files]
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        """Return the new configuration where a file has changed; None goes on with the present one."""
+        nonlocal seen
+        try:
+            now = [_signature(each) for each in files]
+            if now == seen:
+                return None
+            configuration = _configuration(files)
+        except (OSError, InvalidInputError):  # a file is being replaced
+            return None
+        seen = now
+        return configuration
+
+    return grpc.dynamic_ssl_server_credentials(
+        served,
+        changed,  # type: ignore[arg-type]  # None is what gRPC documents for no change
+        require_client_authentication=settings.tls_client_ca is not None,
+    )
+
+
+def _configuration(files: list[Path]) -> grpc.ServerCertificateConfiguration:
+    try:
+        key, certificate, *authorities = [each.read_bytes() for each in files]
+    except OSError as error:
+        raise InvalidInputError(
+            f"a certificate or key cannot be read ({error.strerror})", value=error.filename, remedy="give PEM files"
+        ) from None
+    return grpc.ssl_server_certificate_configuration(
+        [(key, certificate)], root_certificates=authorities[0] if authorities else None
+    )
+
+
+def _signature(file: Path) -> tuple[int, int, int]:
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
