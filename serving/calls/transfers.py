@@ -63,10 +63,11 @@ class LargeRequests:
 class _Transfer:
     """A request that arrives, or an answer that leaves."""
 
-    __slots__ = ("caller", "context", "since_s", "size")
+    __slots__ = ("caller", "context", "is_cancelled", "since_s", "size")
 
     def __init__(self, context: grpc.ServicerContext, caller: str, size: int) -> None:
         self.context, self.caller, self.size, self.since_s = context, caller, size, time.monotonic()
+        self.is_cancelled = False
 
 
 class Transfers:
@@ -110,6 +111,10 @@ class Transfers:
         try:
             return next(requests)
         except StopIteration:
+            # Whether gRPC ends the requests of a cancelled call by an error or by none, and when the call counts as
+            # over, is a matter of timing.
+            if transfer.is_cancelled or not context.is_active():
+                raise grpc.RpcError from None
             raise InvalidInputError("the call carries no request", remedy="send one message") from None
         finally:
             with self._mutex:
@@ -136,6 +141,7 @@ class Transfers:
     def _cancel_late_ones(self) -> None:
         while not self._stopping.wait(CHECK_EVERY_S):
             for transfer in self._late_ones(time.monotonic()):
+                transfer.is_cancelled = True
                 transfer.context.cancel()  # type: ignore[no-untyped-call]
 
     def _late_ones(self, now_s: float) -> list[_Transfer]:

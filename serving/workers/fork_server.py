@@ -66,12 +66,14 @@ class ForkServer:
             self._end()
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
-        """Start the process. What it prints goes to standard error."""
+        """Start the process. Solvers print a banner where they are used first after a fork: nobody is to read that."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             descriptor = theirs.fileno()
             command = [*self._command, str(descriptor)]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[descriptor])
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[descriptor]
+            )
         if self._closed:
             process.kill()
         return process, ours

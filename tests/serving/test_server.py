@@ -301,7 +301,7 @@ def test_a_second_server_takes_neither_port_nor_store(
 
 def test_an_address_of_another_machine_is_refused(settings: Settings) -> None:
     with pytest.raises(UnfitError, match="address"):
-        start_server(replace(settings, host="192.0.2.1"))
+        start_server(replace(settings, host="192.0.2.1", insecure=True))
 
 
 @pytest.mark.parametrize("name", ["pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "manifest.json"])

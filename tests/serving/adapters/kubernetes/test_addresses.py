@@ -86,7 +86,9 @@ def test_a_pod_of_two_families_speaks_by_either_address() -> None:
 
 
 def test_the_policy_server_answers_on_both_families_where_the_chart_tells_it_to(tmp_path: Path) -> None:
-    running = start_server(Settings(model=SHIPPED, work=tmp_path, host="::", port=0, metrics_port=0, grace_s=1.0))
+    running = start_server(
+        Settings(model=SHIPPED, work=tmp_path, host="::", port=0, metrics_port=0, grace_s=1.0, insecure=True)
+    )
     try:
         assert running.address == f"[::]:{running.port}"
         for host in ("127.0.0.1", "[::1]"):
