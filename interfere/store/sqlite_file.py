@@ -14,6 +14,7 @@ from interfere.errors import ConflictError, UnavailableError, UnfitError
 from interfere.store.wal import read_wal
 
 _log = logging.getLogger(__name__)
+BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"
 FORMAT = 5  # the version of the schema, in PRAGMA user_version
 EvictionListener = Callable[[str, int], None]
 """Takes the kind and the number of the entries that were deleted to make room."""
@@ -185,9 +186,9 @@ class SqliteFile:
             if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
                 is_locked = error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
                 raise UnavailableError(
-                    f"the store cannot be written now ({error})",
+                    f"the store {'is busy' if is_locked else 'cannot be written now'} ({error})",
                     value=None if self._is_open else self._path,
-                    remedy="free the disk, then retry",
+                    remedy=BUSY_REMEDY if is_locked else "free the disk, then retry",
                     retry_after_s=LOCKED_RETRY_S if is_locked else None,
                 ) from None
             raise self._unusable(error) from None

@@ -151,8 +151,9 @@ def test_a_locked_file_is_unavailable(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
     other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(UnavailableError, match="retry"):
+    with pytest.raises(UnavailableError, match="busy") as busy:
         store.profiles.put([PROFILE])
+    assert "disk" not in busy.value.remedy
     other.execute("ROLLBACK")
     other.close()
     assert store.profiles.put([OTHER]) == (OTHER.profile_id,)
