@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -119,10 +119,11 @@ class Access:
         """
         if not caller.is_known:
             return
-        if caller.scopes and (scopes := set(_scopes(request)) - caller.scopes):
+        scope = _scope(request)
+        if scope and caller.scopes and scope not in caller.scopes:
             raise ForbiddenError(
                 f"{caller.name} has no role in this scope",
-                value=", ".join(sorted(scopes)),
+                value=scope,
                 remedy=f"ask for a scope of its own: {', '.join(sorted(caller.scopes))}",
             )
         if method == "ReportObservations":
@@ -229,13 +230,6 @@ def _certificate_names(context: grpc.ServicerContext) -> list[str]:
     return [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names]
 
 
-def _scopes(message: Message) -> Iterator[str]:
-    """Yield the scopes that a request names, at any depth; the empty one of a request is `default`."""
-    fields = message.DESCRIPTOR.fields_by_name
-    if "scope" in fields:
-        yield getattr(message, "scope") or "default"  # noqa: B009 - a field of only some messages
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for each in value if field.is_repeated else (value,):
-                if isinstance(each, Message):
-                    yield from _scopes(each) if "scope" in each.DESCRIPTOR.fields_by_name else ()
+def _scope(request: Message) -> str:
+    """Return the scope that a request names, `default` where it leaves it out; empty for a request without scopes."""
+    return getattr(request, "scope", "") or "default" if "scope" in request.DESCRIPTOR.fields_by_name else ""
