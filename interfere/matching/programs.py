@@ -266,9 +266,17 @@ def interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent]
     return stop
 
 
+class _SilentHighs(highspy.Highs):
+    """HiGHS that prints nothing: since 1.16 its constructor prints a banner on standard output with its first call."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802  # the first method that the constructor of the bindings calls
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]  # the bindings have no types
+
+
 def new_highs() -> highspy.Highs:
     """Return a silent HiGHS solver on one thread with the tolerances of this package."""
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the bindings' own constructor has no types
+    highs = _SilentHighs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
     for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
