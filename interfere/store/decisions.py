@@ -4,9 +4,11 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
 from interfere.records.documents import from_json, to_document, to_json
+from interfere.store.row_kinds import ReadRows, RowKind, read_rows, required_bytes
 from interfere.store.rows import DecisionAudit, StoredDecision
 from interfere.store.sqlite_file import SqliteFile
 
@@ -71,11 +73,8 @@ class SqliteDecisions:
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """Return the decision of a snapshot; None where none is stored."""
-        with self._file.read_connection() as connection:
-            row = connection.execute(
-                "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
-            ).fetchone()
-        return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])
+        rows = self._file.read(DECISION, "WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id))
+        return rows.records[0] if rows.records else None
 
 
 class SqliteDecisionAudits:
@@ -114,20 +113,8 @@ class SqliteDecisionAudits:
 
     def find(self, decision_id: str) -> DecisionAudit | None:
         """Return the audit of a decision; None where there is none."""
-        with self._file.read_connection() as connection:
-            row = connection.execute(
-                "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
-                (decision_id,),
-            ).fetchone()
-        return row and DecisionAudit(
-            decision_id=decision_id,
-            scope=row[0],
-            request=zlib.decompress(row[1]),
-            answer=zlib.decompress(row[2]),
-            model_version=row[3],
-            learned_up_to=row[4],
-            facts_digest=row[5],
-        )
+        rows = self._file.read(AUDIT, "WHERE decision_id = ?", (decision_id,))
+        return rows.records[0] if rows.records else None
 
 
 class SqliteLedgers:
@@ -145,32 +132,25 @@ class SqliteLedgers:
 
         It is empty and at revision 0 where none was written.
         """
-        with self._file.read_connection() as connection:
-            # One statement, so that another process cannot write between two.
-            rows = connection.execute(
-                "SELECT 'ledger' AS kind, 0 AS place, revision, now_s, '' FROM ledger WHERE scope = ?1 "
-                "UNION ALL SELECT 'promise', place, 0, 0, content FROM promise WHERE scope = ?1 "
-                "UNION ALL SELECT kind, place, 0, 0, content FROM granted WHERE scope = ?1 "
-                "UNION ALL SELECT kind, place, 0, 0, content FROM planned WHERE scope = ?1 ORDER BY kind, place",
-                (scope,),
-            ).fetchall()
-        header = next(((revision, now_s) for kind, _, revision, now_s, _ in rows if kind == "ledger"), None)
-        if header is None:
-            return ScopeLedger(scope=scope)
-        contents: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": [], "end": [], "order": []}
-        for kind, _, _, _, content in rows:
-            contents[kind].append(content)
-        promised = [promise_or_deadline_from_json(content) for content in contents["promise"]]
+        of_scope = "WHERE scope = ? ORDER BY place", (scope,)
+        with self._file.snapshot() as connection:
+            headers = read_rows(connection, LEDGER, "WHERE scope = ?", (scope,))
+            promised = read_rows(connection, PROMISE, *of_scope)
+            granted = read_rows(connection, GRANTED, *of_scope)
+            planned = read_rows(connection, PLANNED, *of_scope)
+        self._file.set_aside([*headers.unreadable, *promised.unreadable, *granted.unreadable, *planned.unreadable])
+        # Without a readable header, the scope keeps its promises: its next decision writes a new header.
+        header = headers.records[0] if headers.records else LedgerHeader(scope, 0, 0.0)
         return ScopeLedger(
             scope=scope,
-            revision=header[0],
-            now_s=header[1],
-            promises=tuple(record for record in promised if isinstance(record, Promise)),
-            accepted_deadlines=tuple(record for record in promised if isinstance(record, AcceptedDeadline)),
-            grants=tuple(from_json(Grant, content) for content in contents["grant"]),
-            slots=tuple(from_json(DeviceSlots, content) for content in contents["slots"]),
-            end_promises=tuple(from_json(EndPromise, content) for content in contents["end"]),
-            planned_order=tuple(contents["order"]),
+            revision=header.revision,
+            now_s=header.now_s,
+            promises=_of_type(promised, Promise),
+            accepted_deadlines=_of_type(promised, AcceptedDeadline),
+            grants=_of_type(granted, Grant),
+            slots=_of_type(granted, DeviceSlots),
+            end_promises=_of_type(planned, EndPromise),
+            planned_order=_of_type(planned, str),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
@@ -228,14 +208,13 @@ class SqliteLedgers:
         With `deadlines`, the accepted deadlines of the job are deleted too.
         """
         with self._file.transaction() as connection:
-            rows = connection.execute(
-                "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
-            ).fetchall()
-            records = [(scope, place, promise_or_deadline_from_json(content)) for scope, place, content in rows]
+            rows = read_rows(connection, PROMISE, "WHERE job_id = ?", (job_id,))
             released = [
                 (scope, place, record)
-                for scope, place, record in records
-                if decision_id in record.decision_ids and (deadlines or isinstance(record, Promise))
+                for scope, place, record in rows.records
+                if isinstance(record, Promise | AcceptedDeadline)
+                and decision_id in record.decision_ids
+                and (deadlines or isinstance(record, Promise))
             ]
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
             connection.executemany(
@@ -300,3 +279,96 @@ def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
         deadline_s=promise.action.promised_by_s,
         decision_ids=promise.decision_ids,
     )
+
+
+# --- kinds of rows ----------------------------------------------------------------------------------------------------
+
+
+class LedgerHeader(NamedTuple):
+    """The row of a ledger itself."""
+
+    scope: str
+    revision: int
+    now_s: float
+
+
+class LedgerPart(NamedTuple):
+    """A promise, grant or planned entry of a ledger, and its place among those of its table."""
+
+    scope: str
+    place: int
+    record: Promise | AcceptedDeadline | Grant | DeviceSlots | EndPromise | str
+
+
+T = TypeVar("T")
+
+
+def _of_type(rows: ReadRows[LedgerPart], record_type: type[T]) -> tuple[T, ...]:
+    """Return the records of one type, in their order."""
+    return tuple(part.record for part in rows.records if isinstance(part.record, record_type))
+
+
+def _decision(scope: str, snapshot_id: str, digest: str, content: bytes) -> StoredDecision:
+    return StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=digest, content=required_bytes(content))
+
+
+def _audit(
+    decision_id: str,
+    scope: str,
+    request: bytes,
+    answer: bytes,
+    model_version: str,
+    learned_up_to: int,
+    facts_digest: str,
+) -> DecisionAudit:
+    return DecisionAudit(
+        decision_id=decision_id,
+        scope=scope,
+        request=zlib.decompress(request),
+        answer=zlib.decompress(answer),
+        model_version=model_version,
+        learned_up_to=learned_up_to,
+        facts_digest=facts_digest,
+    )
+
+
+def _ledger_header(scope: str, revision: int, now_s: float) -> LedgerHeader:
+    return LedgerHeader(scope, int(revision), float(now_s))
+
+
+def _promise(scope: str, place: int, _: str, content: str) -> LedgerPart:
+    return LedgerPart(scope, place, promise_or_deadline_from_json(content))
+
+
+def _granted(scope: str, kind: str, place: int, content: str) -> LedgerPart:
+    return LedgerPart(scope, place, from_json({"grant": Grant, "slots": DeviceSlots}[kind], content))
+
+
+def _planned(scope: str, kind: str, place: int, content: str) -> LedgerPart:
+    if kind not in ("end", "order"):
+        raise ValueError(f"an unknown kind: {kind}")
+    return LedgerPart(scope, place, from_json(EndPromise, content) if kind == "end" else content)
+
+
+DECISION = RowKind(
+    table="decision",
+    name=("scope", "snapshot_id"),
+    columns=("scope", "snapshot_id", "digest", "content"),
+    parse=_decision,
+)
+AUDIT = RowKind(
+    table="account",
+    name=("decision_id",),
+    columns=("decision_id", "scope", "request", "answer", "model_version", "learned_upto", "facts"),
+    parse=_audit,
+)
+LEDGER = RowKind(table="ledger", name=("scope",), columns=("scope", "revision", "now_s"), parse=_ledger_header)
+PROMISE = RowKind(
+    table="promise",
+    name=("scope", "place", "job_id"),
+    columns=("scope", "place", "job_id", "content"),
+    parse=_promise,
+)
+_PART_COLUMNS = ("scope", "kind", "place", "content")
+GRANTED = RowKind(table="granted", name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_granted)
+PLANNED = RowKind(table="planned", name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_planned)

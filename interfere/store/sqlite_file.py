@@ -6,18 +6,25 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
-from interfere.errors import ConflictError, UnavailableError, UnfitError
+from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
+from interfere.store.quarantine import ADVICE, QUARANTINE, move_to_quarantine
+from interfere.store.row_kinds import ReadRows, RowKind, UnreadableRow, read_rows, text_from_bytes
 from interfere.store.wal import read_wal
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"
 FORMAT = 5  # the version of the schema, in PRAGMA user_version
 EvictionListener = Callable[[str, int], None]
 """Takes the kind and the number of the entries that were deleted to make room."""
+MAX_FULL_CHECK_BYTES = 2**28  # checked whole at start in 2 s; of a larger file the pages (1 s a GB), not the indexes
+MAX_TOLD = 20  # rows that cannot be read, each in a log line of its own
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
 LOCKED_RETRY_S = 0.5  # hint to callers that find it locked still: whoever writes may have no processor
 _AUDITS = """
@@ -94,6 +101,7 @@ class SqliteFile:
             self._connection = sqlite3.connect(
                 uri, uri=True, timeout=LOCK_TIMEOUT_S, check_same_thread=False, isolation_level=None
             )
+            self._connection.text_factory = text_from_bytes
         self._inode = path.stat().st_ino
 
     def prepare_schema(self) -> None:
@@ -119,6 +127,7 @@ class SqliteFile:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
             connection.execute(f"CREATE TABLE IF NOT EXISTS {_PLANNED}")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {QUARANTINE}")
         with self._translated_errors():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -158,6 +167,80 @@ class SqliteFile:
         """Give a connection for queries, without a transaction."""
         with self._mutex, self._translated_errors():
             yield self._connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection for several queries that all see the store at one moment."""
+        with self.read_connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def read(
+        self,
+        kind: RowKind[T],
+        clause: str = "",
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        prefix: str = "",
+    ) -> ReadRows[T]:
+        """Return the rows that a clause selects, as `read_rows` does, and set aside those that cannot be read."""
+        with self.read_connection() as connection:
+            rows = read_rows(connection, kind, clause, parameters, prefix=prefix)
+        self.set_aside(rows.unreadable)
+        return rows
+
+    def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
+        """Move rows that cannot be read into quarantine, and tell the operator which rows these are.
+
+        Where the store cannot be written now, the rows stay, and are left out wherever they are read.
+        """
+        if not rows:
+            return
+        for row in rows[:MAX_TOLD]:
+            _log.error("the store %s: %s; it is set aside. %s", self._path, row, ADVICE)
+        if len(rows) > MAX_TOLD:
+            _log.error("the store %s: and %d more rows cannot be read", self._path, len(rows) - MAX_TOLD)
+        if not self._read_only:
+            with suppress(InterfereError), self.transaction() as connection:
+                move_to_quarantine(connection, rows)
+
+    def require_sound_pages(self) -> None:
+        """Raise UnfitError where SQLite finds damage in the pages of the file."""
+        self._refuse_damage(self._problems("quick_check"))
+
+    def rebuild_damaged_indexes(self) -> None:
+        """Make all indexes anew where one of them does not agree with its table. Raises UnfitError where that fails.
+
+        In a large file the indexes are not checked: `interfere store check` does.
+        """
+        if self._path.stat().st_size > MAX_FULL_CHECK_BYTES or not (problems := self._problems("integrity_check")):
+            return
+        with self._mutex, suppress(sqlite3.DatabaseError):
+            self._connection.execute("REINDEX")
+        self._refuse_damage(self._problems("integrity_check"))
+        _log.error("the store %s: damaged indexes were made anew, no row is lost (%s)", self._path, "; ".join(problems))
+
+    def _problems(self, pragma: str) -> list[str]:
+        """Return what SQLite's own check finds."""
+        with self._mutex:
+            try:
+                rows = self._connection.execute(f"PRAGMA {pragma}(5)").fetchall()
+            except sqlite3.DatabaseError as error:
+                return [str(error)]
+        return [str(text) for (text,) in rows if text != "ok"]
+
+    def _refuse_damage(self, problems: Sequence[str]) -> None:
+        if problems:
+            raise UnfitError(
+                f"the store is damaged ({'; '.join(problems)[:300]})",
+                value=self._path,
+                remedy="keep every row that can be read, and be told which cannot: interfere store repair; "
+                "or restore a backup: interfere store restore; or give another file: --store FILE",
+            )
 
     def close(self) -> None:
         """Close the connection."""
