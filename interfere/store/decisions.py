@@ -1,14 +1,25 @@
 """Decisions with their audits, and the ledgers of promises and grants that they change, in SQLite."""
 
-import json
 import sqlite3
 import zlib
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
-from interfere.records.documents import from_json, to_document, to_json
-from interfere.store.row_kinds import ReadRows, RowKind, read_rows, required_bytes
+from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
+from interfere.records.documents import to_json
+from interfere.store.checked_rows import ReadRows, read_rows
+from interfere.store.row_kinds import (
+    AUDIT,
+    DECISION,
+    GRANTED,
+    LEDGER,
+    PLANNED,
+    PROMISE,
+    LedgerHeader,
+    LedgerPart,
+    accepted_deadline_to_json,
+    promise_to_json,
+)
 from interfere.store.rows import DecisionAudit, StoredDecision
 from interfere.store.sqlite_file import SqliteFile
 
@@ -16,6 +27,7 @@ MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
 MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
+T = TypeVar("T")
 _LEDGER_TABLES = ("ledger", "promise", "granted", "planned")  # each row belongs to one scope
 MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
@@ -240,135 +252,6 @@ def _delete_scopes(connection: sqlite3.Connection, scopes: Iterable[tuple[str]],
         connection.executemany(f"DELETE FROM {table} WHERE scope = ?", scopes)  # noqa: S608 - our own names
 
 
-# --- promises as JSON -------------------------------------------------------------------------------------------------
-
-_LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode")  # of actions: older servers read rows without them
-
-
-def promise_to_json(promise: Promise) -> str:
-    """Return a promise as one line of JSON, without absent fields."""
-    document = to_document(promise, present_only=True)
-    action = document["action"]
-    document["action"] = {name: value for name, value in action.items() if value or name not in _LEFT_OUT_EMPTY}
-    return json.dumps(document, sort_keys=True, allow_nan=False)
-
-
-def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
-    """Return an accepted deadline as one line of JSON, in the form of a promise that keeps no device (a promised wait).
-
-    This is the form of accepted deadlines since store format 5. Servers of older and newer releases can therefore share
-    a store.
-    """
-    action = Action(
-        kind=ActionKind.WAIT,
-        job_id=accepted.job_id,
-        promised_by_s=accepted.deadline_s,
-        reason="deadline",
-        accepted=True,
-    )
-    return promise_to_json(Promise(action=action, decision_ids=accepted.decision_ids))
-
-
-def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
-    """Return the promise or the accepted deadline of a line of JSON."""
-    promise = from_json(Promise, text)
-    if promise.action.kind is not ActionKind.WAIT:
-        return promise
-    return AcceptedDeadline(
-        job_id=promise.action.job_id,
-        deadline_s=promise.action.promised_by_s,
-        decision_ids=promise.decision_ids,
-    )
-
-
-# --- kinds of rows ----------------------------------------------------------------------------------------------------
-
-
-class LedgerHeader(NamedTuple):
-    """The row of a ledger itself."""
-
-    scope: str
-    revision: int
-    now_s: float
-
-
-class LedgerPart(NamedTuple):
-    """A promise, grant or planned entry of a ledger, and its place among those of its table."""
-
-    scope: str
-    place: int
-    record: Promise | AcceptedDeadline | Grant | DeviceSlots | EndPromise | str
-
-
-T = TypeVar("T")
-
-
 def _of_type(rows: ReadRows[LedgerPart], record_type: type[T]) -> tuple[T, ...]:
     """Return the records of one type, in their order."""
     return tuple(part.record for part in rows.records if isinstance(part.record, record_type))
-
-
-def _decision(scope: str, snapshot_id: str, digest: str, content: bytes) -> StoredDecision:
-    return StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=digest, content=required_bytes(content))
-
-
-def _audit(
-    decision_id: str,
-    scope: str,
-    request: bytes,
-    answer: bytes,
-    model_version: str,
-    learned_up_to: int,
-    facts_digest: str,
-) -> DecisionAudit:
-    return DecisionAudit(
-        decision_id=decision_id,
-        scope=scope,
-        request=zlib.decompress(request),
-        answer=zlib.decompress(answer),
-        model_version=model_version,
-        learned_up_to=learned_up_to,
-        facts_digest=facts_digest,
-    )
-
-
-def _ledger_header(scope: str, revision: int, now_s: float) -> LedgerHeader:
-    return LedgerHeader(scope, int(revision), float(now_s))
-
-
-def _promise(scope: str, place: int, _: str, content: str) -> LedgerPart:
-    return LedgerPart(scope, place, promise_or_deadline_from_json(content))
-
-
-def _granted(scope: str, kind: str, place: int, content: str) -> LedgerPart:
-    return LedgerPart(scope, place, from_json({"grant": Grant, "slots": DeviceSlots}[kind], content))
-
-
-def _planned(scope: str, kind: str, place: int, content: str) -> LedgerPart:
-    if kind not in ("end", "order"):
-        raise ValueError(f"an unknown kind: {kind}")
-    return LedgerPart(scope, place, from_json(EndPromise, content) if kind == "end" else content)
-
-
-DECISION = RowKind(
-    table="decision",
-    name=("scope", "snapshot_id"),
-    columns=("scope", "snapshot_id", "digest", "content"),
-    parse=_decision,
-)
-AUDIT = RowKind(
-    table="account",
-    name=("decision_id",),
-    columns=("decision_id", "scope", "request", "answer", "model_version", "learned_upto", "facts"),
-    parse=_audit,
-)
-LEDGER = RowKind(table="ledger", name=("scope",), columns=("scope", "revision", "now_s"), parse=_ledger_header)
-PROMISE = RowKind(
-    table="promise",
-    name=("scope", "place", "job_id"),
-    columns=("scope", "place", "job_id", "content"),
-    parse=_promise,
-)
-_PART_COLUMNS = ("scope", "kind", "place", "content")
-GRANTED = RowKind(table="granted", name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_granted)
-PLANNED = RowKind(table="planned", name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_planned)

@@ -3,15 +3,16 @@
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.errors import UnavailableError, UnfitError
-from interfere.store.quarantine import MAX_LISTED, quarantined
-from interfere.store.row_kinds import UnreadableRow, every_row, text_from_bytes, unreadable_rows
-from interfere.store.sqlite import ROW_KINDS
+from interfere.store.checked_rows import UnreadableRow, every_row, text_from_bytes, unreadable_rows
+from interfere.store.checksums import add_checksums, checksum_names, lost_row, missing_rows, provide_checksums
+from interfere.store.quarantine import MAX_LISTED, move_to_quarantine, quarantined
+from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.sqlite_file import FORMAT, FileLock, create_private
 from interfere.store.wal import read_wal
 
@@ -83,6 +84,7 @@ def check(store: Path) -> StoreReport:
     try:
         with closing(_connect(store, "ro")) as connection:
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            provide_checksums(connection)
             if version > FORMAT:
                 problems.append(f"format {version} is of a newer release, this one reads {FORMAT}")
             problems += [str(text) for (text,) in connection.execute("PRAGMA integrity_check(20)") if text != "ok"]
@@ -90,6 +92,7 @@ def check(store: Path) -> StoreReport:
                 with suppress(sqlite3.DatabaseError):
                     rows[table] = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
             problems += map(str, _unreadable(connection))
+            problems += [str(row) for kind in ROW_KINDS for row in missing_rows(connection, kind)]
             set_aside = quarantined(connection)
     except sqlite3.DatabaseError as error:
         problems.append(str(error))
@@ -162,6 +165,7 @@ def _salvage(store: Path, target: Path) -> None:
             for (sql,) in statements:
                 if "sqlite_sequence" not in sql:
                     new.execute(sql)
+            provide_checksums(old)
         unreadable = list(_unreadable(old))
         left_out = {(row.table, row.rowid) for row in unreadable}
         for table in TABLES:
@@ -170,10 +174,27 @@ def _salvage(store: Path, target: Path) -> None:
                 f"INSERT OR IGNORE INTO {table} ({', '.join(['rowid', *columns])})"  # noqa: S608 - our own names
                 f" VALUES ({', '.join('?' * (1 + len(columns)))})"
             )
-            rows = every_row(old, table, columns) if columns else ()
+            rows = every_row(old, table, ", ".join(["rowid", *columns])) if columns else ()
             new.executemany(insert, (row for row in rows if (table, row[0]) not in left_out))
+        if version == FORMAT:
+            for kind in ROW_KINDS:
+                add_checksums(new, kind)
+            move_to_quarantine(new, [*unreadable, *_missing(old, new, unreadable)])
         new.execute("COMMIT")
         new.execute(f"PRAGMA user_version = {version}")
+
+
+def _missing(
+    old: sqlite3.Connection, new: sqlite3.Connection, unreadable: Iterable[UnreadableRow]
+) -> list[UnreadableRow]:
+    """Return the rows that had a checksum and are not in the new file, other than those known to be unreadable."""
+    known = {(row.table, row.key) for row in unreadable}
+    return [
+        lost_row(kind.table, name, "it is on a damaged page")
+        for kind in ROW_KINDS
+        for name in sorted(checksum_names(old, kind) - checksum_names(new, kind))
+        if (kind.table, name) not in known
+    ]
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:

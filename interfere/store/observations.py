@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from interfere.records import LogEntry, MemoryUsage, Observation, ObservationResult, Rollback
-from interfere.records.documents import from_json, to_json
-from interfere.records.observations import OBSERVATION_TYPES, observation_kind
-from interfere.store.row_kinds import RowKind, required_bytes
+from interfere.records import LogEntry, MemoryUsage, Observation, Rollback
+from interfere.records.documents import to_json
+from interfere.records.observations import observation_kind
+from interfere.store.row_kinds import CHECKPOINT, OBSERVATION
 from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
 from interfere.store.sqlite_file import SqliteFile
 
@@ -37,34 +37,6 @@ _LARGEST_MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
 SELECT json_extract(content, '$.workload'), json_extract(content, '$.device_type'),
 max(json_extract(content, '$.bytes')) FROM observation
 WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_NOT_ROLLED_BACK} GROUP BY 1, 2"""  # noqa: S608 - our own column names
-
-
-def _entry(
-    sequence: int, observation_id: str, content: str, kind: str, result: str, reason: str, received_s: float
-) -> LogEntry:
-    observation = from_json(OBSERVATION_TYPES[kind], content)
-    if observation.observation_id != observation_id:
-        raise ValueError(f"its content has another id: {observation.observation_id}")
-    return LogEntry(
-        sequence=sequence,
-        observation=observation,
-        result=ObservationResult(result),
-        reason=reason,
-        received_s=float(received_s),
-    )
-
-
-def _checkpoint(sequence: int, key: str, content: bytes) -> StateCheckpoint:
-    return StateCheckpoint(sequence=sequence, key=key, content=required_bytes(content))
-
-
-OBSERVATION = RowKind(
-    table="observation",
-    name=("id",),
-    columns=("seq", "id", "content", "kind", "result", "reason", "received_s"),
-    parse=_entry,
-)
-CHECKPOINT = RowKind(table="snapshot", name=("seq", "key"), columns=("seq", "key", "content"), parse=_checkpoint)
 
 
 class SqliteObservations:

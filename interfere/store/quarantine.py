@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from interfere.store.row_kinds import UnreadableRow
+from interfere.store.checked_rows import UnreadableRow
 
 QUARANTINE = """
     quarantine (seq INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, name TEXT NOT NULL, reason TEXT NOT NULL,

@@ -1,174 +1,197 @@
-"""How the rows of each table are named, read and checked: the one way from a row of the store to a record.
+"""The kinds of rows in a store, and how a record is made of each."""
 
-Law: a row that cannot be read never raises. It is returned beside the records, with the reason, so that the caller can
-set it aside.
-"""
-
-import sqlite3
+import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
-from interfere.errors import InterfereError
-
-T = TypeVar("T")
-_DAMAGE = (
-    InterfereError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    zlib.error,
+from interfere.records import (
+    AcceptedDeadline,
+    Action,
+    ActionKind,
+    DeviceSlots,
+    EndPromise,
+    Grant,
+    JobProfile,
+    LogEntry,
+    ObservationResult,
+    Promise,
 )
-_Parameters = Sequence[Any] | Mapping[str, Any]
-MAX_REASON = 200  # characters
-PAGE_ROWS = 1_000  # read at once
+from interfere.records.documents import from_json, to_document
+from interfere.records.observations import OBSERVATION_TYPES
+from interfere.store.checked_rows import RowKind, required_bytes
+from interfere.store.rows import DecisionAudit, StateCheckpoint, StoredDecision
 
 
-def text_from_bytes(content: bytes) -> str:
-    """Decode a text of the store without raising: a byte that is no UTF-8 becomes a lone surrogate, which no record
-    has."""
-    return content.decode("utf-8", "surrogateescape")
+class LedgerHeader(NamedTuple):
+    """The row of a ledger itself."""
+
+    scope: str
+    revision: int
+    now_s: float
 
 
-def required_bytes(content: object) -> bytes:
-    """Return the bytes of a column. Raises TypeError where it holds a value of another type."""
-    if not isinstance(content, bytes):
-        raise TypeError(f"bytes are needed, not {type(content).__name__}")
-    return content
+class LedgerPart(NamedTuple):
+    """A promise, grant or planned entry of a ledger, and its place among those of its table."""
+
+    scope: str
+    place: int
+    record: Promise | AcceptedDeadline | Grant | DeviceSlots | EndPromise | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableRow:
-    """A row that cannot be read."""
-
-    table: str
-    rowid: int
-    name: str  # the values of the columns that name it
-    reason: str
-    values: tuple[Any, ...]  # of all columns of its kind
-
-    def __str__(self) -> str:
-        return f"{self.table} {self.name} cannot be read: {self.reason}"
+def _decision(scope: str, snapshot_id: str, digest: str, content: bytes) -> StoredDecision:
+    return StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=digest, content=required_bytes(content))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowKind(Generic[T]):
-    """The rows of one table."""
-
-    table: str
-    name: tuple[str, ...]  # the columns that name a row to a person
-    columns: tuple[str, ...]  # all columns, in the order of the arguments of `parse`
-    parse: Callable[..., T]
-    """Makes the record of a row. Raises one of `_DAMAGE` for a damaged row."""
-
-    def read_row(self, rowid: int, values: Sequence[Any]) -> T | UnreadableRow:
-        """Return the record of a row, or what is wrong with the row. `values`: of all columns, in their order."""
-        try:
-            for value in values:
-                if isinstance(value, str):
-                    value.encode()  # raises UnicodeEncodeError, a ValueError, for a text that was no UTF-8
-            return self.parse(*values)
-        except _DAMAGE as error:
-            reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
-        return self.unreadable(rowid, values, reason)
-
-    def unreadable(self, rowid: int, values: Sequence[Any], reason: str) -> UnreadableRow:
-        """Return a row of this kind that cannot be read for a reason."""
-        by_column = dict(zip(self.columns, values, strict=True))
-        name = " ".join(_printable(by_column[column]) for column in self.name)
-        return UnreadableRow(table=self.table, rowid=rowid, name=name, reason=_printable(reason), values=tuple(values))
+def _audit(
+    decision_id: str,
+    scope: str,
+    request: bytes,
+    answer: bytes,
+    model_version: str,
+    learned_up_to: int,
+    facts_digest: str,
+) -> DecisionAudit:
+    return DecisionAudit(
+        decision_id=decision_id,
+        scope=scope,
+        request=zlib.decompress(request),
+        answer=zlib.decompress(answer),
+        model_version=model_version,
+        learned_up_to=learned_up_to,
+        facts_digest=facts_digest,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRows(Generic[T]):
-    """The rows that a query found."""
-
-    records: list[T]
-    unreadable: list[UnreadableRow]
-    last_rowid: int  # of the last row, readable or not; 0 without any
-
-    def __len__(self) -> int:
-        return len(self.records) + len(self.unreadable)
+def _ledger_header(scope: str, revision: int, now_s: float) -> LedgerHeader:
+    return LedgerHeader(scope, int(revision), float(now_s))
 
 
-def read_rows(
-    connection: sqlite3.Connection,
-    kind: RowKind[T],
-    clause: str = "",
-    parameters: _Parameters = (),
-    *,
-    prefix: str = "",
-) -> ReadRows[T]:
-    """Return the rows of a kind that a clause selects (`WHERE … ORDER BY … LIMIT …`).
+def _promise(scope: str, place: int, _: str, content: str) -> LedgerPart:
+    return LedgerPart(scope, place, promise_or_deadline_from_json(content))
 
-    `prefix`: a `WITH` that the clause uses.
+
+def _granted(scope: str, kind: str, place: int, content: str) -> LedgerPart:
+    return LedgerPart(scope, place, from_json({"grant": Grant, "slots": DeviceSlots}[kind], content))
+
+
+def _planned(scope: str, kind: str, place: int, content: str) -> LedgerPart:
+    if kind not in ("end", "order"):
+        raise ValueError(f"an unknown kind: {kind}")
+    return LedgerPart(scope, place, from_json(EndPromise, content) if kind == "end" else content)
+
+
+def _profile(_: str, content: str) -> JobProfile:
+    return from_json(JobProfile, content)
+
+
+def _entry(
+    sequence: int, observation_id: str, content: str, kind: str, result: str, reason: str, received_s: float
+) -> LogEntry:
+    observation = from_json(OBSERVATION_TYPES[kind], content)
+    if observation.observation_id != observation_id:
+        raise ValueError(f"its content has another id: {observation.observation_id}")
+    return LogEntry(
+        sequence=sequence,
+        observation=observation,
+        result=ObservationResult(result),
+        reason=reason,
+        received_s=float(received_s),
+    )
+
+
+def _checkpoint(sequence: int, key: str, content: bytes) -> StateCheckpoint:
+    return StateCheckpoint(sequence=sequence, key=key, content=required_bytes(content))
+
+
+PROFILE = RowKind(table="profile", key=("id",), name=("id",), columns=("id", "content"), parse=_profile)
+OBSERVATION = RowKind(
+    table="observation",
+    key=("seq",),
+    name=("id",),
+    columns=("seq", "id", "content", "kind", "result", "reason", "received_s"),
+    parse=_entry,
+)
+CHECKPOINT = RowKind(
+    table="snapshot", key=("key", "seq"), name=("seq", "key"), columns=("seq", "key", "content"), parse=_checkpoint
+)
+
+
+DECISION = RowKind(
+    table="decision",
+    key=("scope", "snapshot_id"),
+    name=("scope", "snapshot_id"),
+    columns=("scope", "snapshot_id", "digest", "content"),
+    parse=_decision,
+)
+AUDIT = RowKind(
+    table="account",
+    key=("decision_id",),
+    name=("decision_id",),
+    columns=("decision_id", "scope", "request", "answer", "model_version", "learned_upto", "facts"),
+    parse=_audit,
+)
+LEDGER = RowKind(
+    table="ledger", key=("scope",), name=("scope",), columns=("scope", "revision", "now_s"), parse=_ledger_header
+)
+PROMISE = RowKind(
+    table="promise",
+    key=("scope", "place"),
+    name=("scope", "place", "job_id"),
+    columns=("scope", "place", "job_id", "content"),
+    parse=_promise,
+)
+_PART_COLUMNS = ("scope", "kind", "place", "content")
+GRANTED = RowKind(table="granted", key=_PART_COLUMNS[:3], name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_granted)
+PLANNED = RowKind(table="planned", key=_PART_COLUMNS[:3], name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_planned)
+ROW_KINDS: tuple[RowKind[Any], ...] = (
+    PROFILE,
+    OBSERVATION,
+    DECISION,
+    LEDGER,
+    PROMISE,
+    GRANTED,
+    PLANNED,
+    CHECKPOINT,
+    AUDIT,
+)
+
+
+# --- promises as JSON -------------------------------------------------------------------------------------------------
+
+_LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode")  # of actions: older servers read rows without them
+
+
+def promise_to_json(promise: Promise) -> str:
+    """Return a promise as one line of JSON, without absent fields."""
+    document = to_document(promise, present_only=True)
+    action = document["action"]
+    document["action"] = {name: value for name, value in action.items() if value or name not in _LEFT_OUT_EMPTY}
+    return json.dumps(document, sort_keys=True, allow_nan=False)
+
+
+def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
+    """Return an accepted deadline as one line of JSON, in the form of a promise that keeps no device (a promised wait).
+
+    This is the form of accepted deadlines since store format 5. Servers of older and newer releases can therefore share
+    a store.
     """
-    columns = ", ".join(f"{kind.table}.{column}" for column in ("rowid", *kind.columns))
-    rows = connection.execute(f"{prefix} SELECT {columns} FROM {kind.table} {clause}", parameters).fetchall()  # noqa: S608 - our own names
-    records: list[T] = []
-    unreadable: list[UnreadableRow] = []
-    for rowid, *values in rows:
-        record = kind.read_row(rowid, values)
-        if isinstance(record, UnreadableRow):
-            unreadable.append(record)
-        else:
-            records.append(record)
-    return ReadRows(records=records, unreadable=unreadable, last_rowid=int(rows[-1][0]) if rows else 0)
+    action = Action(
+        kind=ActionKind.WAIT,
+        job_id=accepted.job_id,
+        promised_by_s=accepted.deadline_s,
+        reason="deadline",
+        accepted=True,
+    )
+    return promise_to_json(Promise(action=action, decision_ids=accepted.decision_ids))
 
 
-def unreadable_rows(
-    connection: sqlite3.Connection, kind: RowKind[Any], condition: str = "TRUE"
-) -> Iterator[UnreadableRow]:
-    """Yield the rows of a kind that cannot be read, of those that meet a condition. Damaged pages are passed over."""
-    for rowid, *values in every_row(connection, kind.table, kind.columns, condition):
-        row = kind.read_row(rowid, values)
-        if isinstance(row, UnreadableRow):
-            yield row
-
-
-def every_row(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], condition: str = "TRUE"
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the rowid and these columns of every row that SQLite can read, even if pages are damaged.
-
-    Where a scan fails, rows are read one by one.
-    """
-    select = f"SELECT {', '.join(['rowid', *columns])} FROM {table}"  # noqa: S608 - our own names
-    after = -1
-    while True:
-        try:
-            rows = connection.execute(
-                f"{select} WHERE rowid > ? AND {condition} ORDER BY rowid LIMIT ?", (after, PAGE_ROWS)
-            ).fetchall()
-        except sqlite3.DatabaseError:
-            rows = []
-            for rowid in range(after + 1, after + PAGE_ROWS + 1):
-                with suppress(sqlite3.DatabaseError):
-                    rows += connection.execute(f"{select} WHERE rowid = ? AND {condition}", (rowid,)).fetchall()
-            after += PAGE_ROWS
-            yield from rows
-            if not rows and not _has_rows_after(connection, table, after):
-                return
-            continue
-        yield from rows
-        if not rows:
-            return
-        after = int(rows[-1][0])
-
-
-def _has_rows_after(connection: sqlite3.Connection, table: str, after: int) -> bool:
-    try:
-        return bool(connection.execute(f"SELECT max(rowid) > ? FROM {table}", (after,)).fetchone()[0])  # noqa: S608
-    except sqlite3.DatabaseError:
-        return False
-
-
-def _printable(value: object) -> str:
-    """Return a value as text that any terminal and any log shows."""
-    text = str(value)[:MAX_REASON]
-    return text if text.isprintable() else ascii(text)[1:-1]
+def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
+    """Return the promise or the accepted deadline of a line of JSON."""
+    promise = from_json(Promise, text)
+    if promise.action.kind is not ActionKind.WAIT:
+        return promise
+    return AcceptedDeadline(
+        job_id=promise.action.job_id,
+        deadline_s=promise.action.promised_by_s,
+        decision_ids=promise.decision_ids,
+    )

@@ -9,24 +9,14 @@ Every method raises UnavailableError when the disk is full or locked, and UnfitE
 
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from interfere.errors import InterfereError, LimitError, NotFoundError, UnfitError
 from interfere.records import JobProfile, ScopeLedger
-from interfere.records.documents import from_json, to_json
-from interfere.store.decisions import (
-    AUDIT,
-    DECISION,
-    GRANTED,
-    LEDGER,
-    PLANNED,
-    PROMISE,
-    SqliteDecisionAudits,
-    SqliteDecisions,
-    SqliteLedgers,
-)
-from interfere.store.observations import CHECKPOINT, OBSERVATION, SqliteCheckpoints, SqliteObservations
-from interfere.store.row_kinds import RowKind, read_rows, unreadable_rows
+from interfere.records.documents import to_json
+from interfere.store.checked_rows import read_rows, unreadable_rows
+from interfere.store.decisions import SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
+from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.row_kinds import OBSERVATION, PROFILE, ROW_KINDS
 from interfere.store.sqlite_file import EvictionListener, FileLock, SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
@@ -61,6 +51,7 @@ class SqliteStore:
             self._file.prepare_schema()
             if self._lock is not None:
                 _set_aside_unreadable_rows(self._file)
+                self._file.set_aside_missing_rows()
                 self._file.rebuild_damaged_indexes()
         except InterfereError:
             self.close()
@@ -107,7 +98,9 @@ def _set_aside_unreadable_rows(file: SqliteFile) -> None:
             row
             for kind in ROW_KINDS
             if kind is not PROFILE
-            for row in unreadable_rows(connection, kind, "kind <> 'progress'" if kind is OBSERVATION else "TRUE")
+            for row in unreadable_rows(
+                connection, kind, "kind <> 'progress'" if kind is OBSERVATION else "TRUE", trust_checksums=True
+            )
         ]
     file.set_aside(unreadable)
 
@@ -184,21 +177,3 @@ class SqliteProfiles:
             else:
                 row = read[seq].unreadable[0]
                 yield row.name, f"cannot be read ({row.reason})"
-
-
-def _profile(_: str, content: str) -> JobProfile:
-    return from_json(JobProfile, content)
-
-
-PROFILE = RowKind(table="profile", name=("id",), columns=("id", "content"), parse=_profile)
-ROW_KINDS: tuple[RowKind[Any], ...] = (
-    PROFILE,
-    OBSERVATION,
-    DECISION,
-    LEDGER,
-    PROMISE,
-    GRANTED,
-    PLANNED,
-    CHECKPOINT,
-    AUDIT,
-)

@@ -12,15 +12,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
+from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows, text_from_bytes
+from interfere.store.checksums import (
+    CHECKSUMS,
+    add_checksums,
+    forget_missing_rows,
+    keep_checksums,
+    missing_rows,
+    provide_checksums,
+)
 from interfere.store.quarantine import ADVICE, QUARANTINE, move_to_quarantine
-from interfere.store.row_kinds import ReadRows, RowKind, UnreadableRow, read_rows, text_from_bytes
+from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.wal import read_wal
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"
-FORMAT = 5  # the version of the schema, in PRAGMA user_version
+FORMAT = 6  # the version of the schema, in PRAGMA user_version
+UNCHECKED_FORMAT = 5  # the same without checksums: read, not written
 EvictionListener = Callable[[str, int], None]
 """Takes the kind and the number of the entries that were deleted to make room."""
 MAX_FULL_CHECK_BYTES = 2**28  # checked whole at start in 2 s; of a larger file the pages (1 s a GB), not the indexes
@@ -77,12 +87,13 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_CHECKPOINTS};
 """
-# Format 2 had neither audits nor ledgers, format 3 had no ledgers, format 4 no grants.
+# Format 2 had neither audits nor ledgers, format 3 had no ledgers, format 4 no grants, format 5 no checksums.
 _UPGRADES = {
     1: f"{_UPGRADE_OF_1}{_AUDITS};{_LEDGERS};{_GRANTED}",
     2: f"{_AUDITS};{_LEDGERS};{_GRANTED}",
     3: f"{_LEDGERS};{_GRANTED}",
     4: _GRANTED,
+    5: "",
 }
 
 
@@ -111,9 +122,12 @@ class SqliteFile:
         """
         if self._read_only:
             with self.read_connection() as connection:
-                self._require_format(connection.execute("PRAGMA user_version").fetchone()[0])
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version != UNCHECKED_FORMAT:
+                    self._require_format(version)
                 if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'planned'").fetchone():
                     connection.execute(f"CREATE TEMP TABLE {_PLANNED}")
+                provide_checksums(connection)
             self._is_open = True
             return
         with self.transaction() as connection:
@@ -122,12 +136,17 @@ class SqliteFile:
             script = _SCHEMA if version == 0 and table_count == 0 else _UPGRADES.get(version)
             if script is None:
                 self._require_format(version)
-            else:
-                for statement in filter(str.strip, script.split(";")):
-                    connection.execute(statement)
+            for statement in filter(str.strip, (script or "").split(";")):
+                connection.execute(statement)
+            for columns in (_PLANNED, QUARANTINE, CHECKSUMS):
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {columns}")
+            if script is not None:
+                for kind in ROW_KINDS:
+                    add_checksums(connection, kind)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {_PLANNED}")
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {QUARANTINE}")
+        with self._mutex, self._translated_errors():
+            for kind in ROW_KINDS:
+                keep_checksums(self._connection, kind)
         with self._translated_errors():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -211,6 +230,18 @@ class SqliteFile:
     def require_sound_pages(self) -> None:
         """Raise UnfitError where SQLite finds damage in the pages of the file."""
         self._refuse_damage(self._problems("quick_check"))
+
+    def set_aside_missing_rows(self) -> None:
+        """Tell which rows have a checksum and are not in their table. In a large file, only the check command does."""
+        if self._path.stat().st_size > MAX_FULL_CHECK_BYTES:
+            return
+        with self.read_connection() as connection:
+            missing = [row for kind in ROW_KINDS for row in missing_rows(connection, kind)]
+        if missing:
+            self.set_aside(missing)
+            with self.transaction() as connection:
+                for kind in ROW_KINDS:
+                    forget_missing_rows(connection, kind)
 
     def rebuild_damaged_indexes(self) -> None:
         """Make all indexes anew where one of them does not agree with its table. Raises UnfitError where that fails.

@@ -101,7 +101,7 @@ def test_a_damaged_row_is_named_and_everything_else_is_served(
     assert now == before | {table: [name for name in before[table] if name != lost], "memory": memory}
     report = check(path)
     assert report.problems == ()
-    assert report.rows["quarantine"] == 1
+    assert report.rows["quarantine"] in (1, 2)  # where its key was damaged, it is missing under the right one
     assert report.set_aside[0].startswith(f"{table} ")
     caplog.clear()
     assert stored(path) == now  # told once
@@ -138,6 +138,100 @@ def test_a_damaged_row_is_left_out_by_readers_that_may_not_write(path: Path) -> 
     assert path.read_bytes() == content
 
 
+FLIPS = {  # values that could be true
+    "a number of a window": ("observation", "content = replace(content, '5.0', '4.0') WHERE id = '7'", "7"),
+    "a moment": ("observation", "received_s = received_s + 1e-6 WHERE id = '7'", "7"),
+    "the reason of an answer": ("observation", "reason = 'x' WHERE id = '7'", "7"),
+    "a memory usage": ("observation", "content = replace(content, '1073741824', '1073741825') WHERE id = 'm'", "m"),
+    "a decision": ("decision", "content = x'01'", "1"),
+    "a decision that became text": ("decision", "content = CAST(content AS TEXT)", "1"),
+    "the digest of a decision": ("decision", "digest = 'e'", "1"),
+    "an audit": ("account", "model_version = 'n'", "d1"),
+    "a promise": ("promise", "content = replace(content, '120.0', '121.0') WHERE place = 0", "a"),
+    "a grant": ("granted", "content = replace(content, '4000000000.0', '4000000001.0') WHERE kind = 'grant'", "a"),
+    "the place in a plan": ("planned", "content = 'c' WHERE kind = 'order' AND place = 0", "b"),
+    "a checkpoint": ("snapshot", "content = x'00'", "k"),
+}
+
+
+@pytest.mark.parametrize(("table", "change", "lost"), FLIPS.values(), ids=FLIPS)
+def test_a_row_is_not_believed_against_its_checksum(
+    path: Path, caplog: pytest.LogCaptureFixture, table: str, change: str, lost: str
+) -> None:
+    before = stored(path)
+    edit(path, f"UPDATE {table} SET {change}")
+    assert [problem.split()[0] for problem in check(path).problems] == [table]
+    now = stored(path)
+    assert "its checksum does not match" in caplog.text
+    memory = [name for name in before["memory"] if name != lost]
+    assert now == before | {table: [name for name in before[table] if name != lost], "memory": memory}
+    assert check(path).problems == ()
+
+
+def test_a_profile_is_not_believed_against_its_checksum(path: Path) -> None:
+    edit(path, "UPDATE profile SET content = replace(content, '0.1', '0.2')")
+    store = SqliteStore(path)
+    assert list(store.profiles.read()) == [(PROFILE.profile_id, "cannot be read (its checksum does not match)")]
+    assert list(store.profiles.all()) == []
+    store.profiles.put([PROFILE])
+    assert list(map(repr, store.profiles.all())) == [repr(PROFILE)]
+    store.close()
+
+
+def test_a_row_is_checked_whenever_it_is_read(path: Path) -> None:
+    store = SqliteStore(path)
+    edit(path, "UPDATE observation SET content = replace(content, '5.0', '4.0') WHERE id = '7'")
+    assert "7" not in store.observations.find(["7"])
+    append(store, window("7"))
+    assert len(list(store.observations.entries())) == 22
+    store.close()
+
+
+def test_every_write_keeps_the_checksums(path: Path) -> None:
+    store = SqliteStore(path)
+    store.profiles.put([PROFILE, replace(PROFILE, step_time_s=0.2)])
+    store.profiles.remove([PROFILE.profile_id])
+    assert store.ledgers.commit(replace(LEDGER, revision=1, promises=LEDGER.promises[1:]))
+    store.ledgers.release_promises("b", "d1", deadlines=True)
+    store.observations.prune(5, up_to=10)
+    store.audits.put(AUDIT)
+    for sequence in range(9):
+        store.checkpoints.put(StateCheckpoint(sequence=sequence, key="k", content=b"state"))
+    assert store.ledgers.commit(ScopeLedger(scope="t", now_s=1.0, planned_order=("a",)))
+    store.ledgers.reset("t")
+    store.close()
+    report = check(path)
+    assert report.problems == ()
+    with sqlite3.connect(path) as connection:
+        (checksums,) = connection.execute("SELECT count(*) FROM checksum").fetchone()
+    connection.close()
+    assert checksums == sum(report.rows.values())
+
+
+def test_a_store_of_format_5_is_given_checksums(path: Path) -> None:
+    before = stored(path)
+    edit(path, "DROP TABLE checksum")
+    edit(path, "PRAGMA user_version = 5")
+    reader = SqliteStore(path, read_only=True)
+    assert len(list(reader.observations.entries())) == 22
+    reader.close()
+    assert check(path).problems == ()
+    assert stored(path) == before
+    edit(path, "UPDATE observation SET content = replace(content, '5.0', '4.0') WHERE id = '7'")
+    assert check(path).problems == ("observation 7 cannot be read: its checksum does not match",)
+
+
+def test_a_row_that_vanished_is_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = stored(path)
+    edit(path, "DELETE FROM observation WHERE seq = 4")
+    edit(path, "DELETE FROM promise WHERE place = 1")
+    missing = {"observation 4 cannot be read: it is missing", 'promise ["s",1] cannot be read: it is missing'}
+    assert {*check(path).problems} == missing
+    assert stored(path) == before | {"observation": [k for k in before["observation"] if k != "3"], "promise": ["a"]}
+    assert all(name in caplog.text for name in missing)
+    assert check(path).problems == ()
+
+
 def overwrite(path: Path, table: str) -> None:
     """Fill the first page of a table or index with zeros."""
     with sqlite3.connect(path) as connection:
@@ -159,7 +253,9 @@ def test_damaged_pages_are_refused_with_the_command_that_repairs_them(path: Path
     report, _ = repair(path)
     assert report.problems == ()
     now = stored(path)
-    assert {name for name in before if now[name] != before[name]} <= {"promise"}
+    lost = {name for name in before if now[name] != before[name]}
+    assert lost == ({"promise"} if table == "promise" else set())
+    assert {row.split()[0] for row in report.set_aside} == lost
 
 
 def test_an_index_that_disagrees_with_its_table_is_made_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
