@@ -163,7 +163,7 @@ def _joint_throughput(rule: Rule) -> str:
     sides = f"{rule.slowdown:.2f} × for {rule.job_id}, {rule.partner_slowdown:.2f} × for {rule.partner_id}"
     limit = "one after the other does 1"
     if rule.min_joint_throughput != 1:
-        limit = f"not above {rule.min_joint_throughput:.3g}"
+        limit += f", sharing has to do more than {rule.min_joint_throughput:.3g}"
     return f"joint throughput: together they do {together:.2f} ({sides}), {limit}"
 
 
