@@ -49,10 +49,23 @@ def busy(value: object = None) -> LimitError:
     )
 
 
-class _Turn(threading.Event):
-    """Is set when a call may begin."""
+class _Turn:
+    """Whether a call may begin. (A lock is forty times as quick to make as a threading.Event.)"""
 
-    charged_s = 0.0  # what the caller was charged for the call when it began
+    __slots__ = ("_waiting", "charged_s")
+
+    def __init__(self) -> None:
+        self.charged_s = 0.0  # what the caller was charged for the call when it began
+        self._waiting = threading.Lock()
+        self._waiting.acquire()
+
+    def begin(self) -> None:
+        """Let the call begin."""
+        self._waiting.release()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether the call may begin, within a time. Do not ask again once it may."""
+        return self._waiting.acquire(timeout=timeout_s)
 
 
 class _Flow:
@@ -157,7 +170,7 @@ class FairQueue:
             self._running += 1
             turn = flow.waiting.popleft()
             turn.charged_s = flow.cost_s
-            turn.set()
+            turn.begin()
 
     def _leave(self, caller: str, turn: _Turn, cost_s: float) -> None:
         with self._mutex:
