@@ -20,7 +20,7 @@ from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
 from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
-from interfere.predict.intervals import MAX_NOVELTY
+from interfere.predict.intervals import MAX_NOVELTY, log_residuals
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import contradicts
 from interfere.predict.model_profiles import shipped_profiles
@@ -33,7 +33,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95
+LEVELS = (0.05, 0.5, 0.95)  # of the lower end, the median and the upper end of a prediction
 MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probability
 
 
@@ -62,6 +62,7 @@ class OnnxPredictor:
                 if "space_points" in arrays
                 else None
             )
+        self._interval_grids = self.manifest.intervals.grids_at(LEVELS)
         self._identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
         self.encoded_jobs = EncodedJobs(encoder, self._job_space, completion)
 
@@ -114,11 +115,12 @@ class OnnxPredictor:
         i, j = batch.victim, batch.neighbour
         log_median = self._graphs.run_pairs(rows, identities, domain, i, j)
         novelty = pair_novelty(job_novelty[i], job_novelty[j])
-        partners = np.minimum(self._partners[domain, identities[i]], self._partners[domain, identities[j]])
-        levels = (LOWER_LEVEL, 0.5, UPPER_LEVEL)
-        shifts = self.manifest.intervals.quantiles(levels, novelty=novelty, partners=partners, domain=domain)
-        shifts, own_interval = self._own_shifts(shifts, levels, domain, batch.jobs, i, j)
-        lower, median, upper = (np.exp(log_median + shift) for shift in shifts)
+        partners = self._partners[domain, identities]
+        shifts = log_residuals(
+            self._interval_grids, novelty=novelty, partners=np.minimum(partners[i], partners[j]), domain=domain
+        )
+        shifts, own_interval = self._own_shifts(shifts, LEVELS, domain, batch.jobs, i, j)
+        lower, median, upper = np.exp(log_median + shifts)
         answer = Prediction(
             median=median,
             lower=lower,
@@ -127,10 +129,10 @@ class OnnxPredictor:
             source=(Source.MODEL,) * p,
             reason=("",) * p,
         )
-        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~own_interval
-        if batch.allow_extrapolation or not abstains.any():
+        if batch.allow_extrapolation:
             return answer
-        return _with_abstentions(answer, batch, job_novelty, abstains)
+        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~own_interval
+        return _with_abstentions(answer, batch, job_novelty, abstains) if abstains.any() else answer
 
     def feasibility(self, batch: PairBatch) -> NDArray[np.float64]:
         """Return float64[p]: the probability that each pair fits in memory, without running a graph."""
@@ -162,8 +164,8 @@ class OnnxPredictor:
             quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
         )
         i, j = np.arange(v)[:, None], np.arange(v, v + n)[None, :]
-        (victim_shift,), own_interval = self._own_shifts((shift,), (quantile,), domain, jobs, i, j)
-        (neighbour_shift,), _ = self._own_shifts((shift,), (quantile,), domain, jobs, j, i)
+        (victim_shift,), own_interval = self._own_shifts(shift[None], (quantile,), domain, jobs, i, j)
+        (neighbour_shift,), _ = self._own_shifts(shift[None], (quantile,), domain, jobs, j, i)
         if not batch.allow_extrapolation:
             log_victim, log_neighbour = (
                 np.where(self.manifest.intervals.abstains(novelty, log) & ~own_interval, np.nan, log)
@@ -186,25 +188,27 @@ class OnnxPredictor:
 
     def _own_shifts(
         self,
-        shifts: tuple[Floats, ...],
+        shifts: Floats,
         levels: tuple[float, ...],
         domain: int,
         jobs: Sequence[JobProfile],
         victim: Ints,
         neighbour: Ints,
-    ) -> tuple[tuple[Floats, ...], NDArray[np.bool_]]:
+    ) -> tuple[Floats, NDArray[np.bool_]]:
         """Return log residuals with pair-specific ones in place of `shifts`, and whether each pair has such residuals.
+
+        `shifts`: float64[L, ...], at each of L levels.
 
         A job whose profile contradicts the stored one has no pair-specific intervals. `victim` and `neighbour` are
         indices into the jobs.
         """
         if self._pair_intervals is None:
-            return shifts, np.zeros(shifts[0].shape, dtype=bool)
+            return shifts, np.zeros(shifts.shape[1:], dtype=bool)
         names = ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
         identities = np.array([self._identity.get(name, 0) for name in names], dtype=np.int64)
         found = self._pair_intervals.quantiles(levels, domain, identities[victim], identities[neighbour])
         own_interval = np.isfinite(found[0])
-        return tuple(np.where(own_interval, own, shift) for own, shift in zip(found, shifts, strict=True)), own_interval
+        return np.where(own_interval, found, shifts), own_interval
 
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
