@@ -5,7 +5,7 @@ any other model, a matrix above the limit in its manifest is refused before any 
 by itself or among many.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -40,12 +40,12 @@ MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probabi
 class OnnxPredictor:
     """A `interfere.protocols.Predictor` that runs the ONNX graphs of a published model folder."""
 
-    def __init__(self, folder: Path, encoder: PairEncoder) -> None:
-        """Load the graphs and arrays of `folder`.
+    def __init__(self, folder: Path, encoder: PairEncoder, accepted: Collection[str] = ()) -> None:
+        """Load the graphs and arrays of `folder`. `accepted`: digests of the models that may be loaded; empty: all.
 
         Raises ModelError when a file is missing, truncated or edited, or the model was trained with another encoder.
         """
-        self.manifest: Manifest = read_manifest(folder, encoder.fingerprint)
+        self.manifest: Manifest = read_manifest(folder, encoder.fingerprint, accepted)
         self._encoder = encoder
         self._graphs = ModelGraphs(folder, encoder, factorises=self.manifest.factorises)
         profiles = shipped_profiles(folder)
@@ -228,9 +228,12 @@ class OnnxPredictor:
         return fits_by_peak_sum(share) if model is None else model.probability(share, identities[i], identities[j])
 
 
-def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
-    """Return the predictor of a published folder. Raises ModelError for a folder that must not be served."""
-    return OnnxPredictor(folder, encoder)
+def load_model(folder: Path, encoder: PairEncoder, accepted: Collection[str] = ()) -> OnnxPredictor:
+    """Return the predictor of a published folder. `accepted`: digests of the models that may be loaded; empty: all.
+
+    Raises ModelError for a folder that must not be served.
+    """
+    return OnnxPredictor(folder, encoder, accepted)
 
 
 def _first_occurrences(jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
