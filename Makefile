@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads differ in their last digits
 
-.PHONY: install run test journeys check gen bench soak model gpu-model clean
+.PHONY: install run test journeys check gen bench soak model gpu-model lock clean
 
 install: .venv/installed
 
@@ -61,6 +61,13 @@ gpu-model: install      ## the shipped GPU model, from the published throughputs
 	@$(BIN)/interfere data import gavel "$${INTERFERE_DATA:-../shared/data}/gavel/oracle_throughputs.json" --out .venv/gpu-tables/gavel
 	@SOURCE_DATE_EPOCH=0 $(ONE_THREAD) $(BIN)/interfere train --data .venv/gpu-tables/gavel --work .venv/gpu-model-work --no-measured-pairs \
 	  --notice training/notices/gavel.md --models mean,additive,gp,ensemble --publish interfere/predict/gpu
+
+# Hashes of every file of the tested versions, for pip install --require-hashes; made anew when constraints.txt changes.
+LOCK := .venv/lock/bin/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes --no-header --constraint constraints.txt
+lock:                   ## deploy/image/*.lock: what the image installs, and what builds its wheel and its bill of materials
+	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet uv==0.13.9
+	@$(LOCK) --extra serve --extra kubernetes --output-file deploy/image/requirements.lock pyproject.toml
+	@printf '%s\n' 'hatchling>=1.27' 'cyclonedx-bom>=7.5' | $(LOCK) --output-file deploy/image/build.lock -
 
 clean:
 	rm -rf .venv interfere-work

@@ -62,7 +62,7 @@ _BUSY, _IDLE, _BURST, _MEMORY, _BANDWIDTH, _FLOPS, _STATIC_BUSY = (
     )
 )
 _TERMS = tuple((name, how, _CONTENDING_COLUMNS.index(fact) if fact else -1) for name, how, fact in _CONTENTION)
-_INDICES = [job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS]
+_INDICES = np.array([job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS])
 
 
 def fingerprint(column_names: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ class FeatureEncoder:
 
 def _contending_facts(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return float64[c, p]: the c columns of p jobs from which contention is computed; each column is contiguous."""
-    return rows.T[_INDICES].astype(np.float64, order="C")
+    return np.asarray(rows.T[_INDICES].astype(np.float64, order="C"))
 
 
 def _contention(victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Device,
         Job,
         JobProfile,
+        JobSize,
         KernelStat,
         Limits,
         Plan,
@@ -44,6 +45,7 @@ __all__ = [
     "InterfereError",
     "Job",
     "JobProfile",
+    "JobSize",
     "KernelStat",
     "Limits",
     "Plan",
@@ -63,8 +65,8 @@ _MODULES = {
     "interfere.errors": ("InterfereError",),
     "interfere.matching.pairs": ("match_pairs",),
     "interfere.records": (
-        *("Action", "ActionKind", "Device", "Job", "JobProfile", "KernelStat", "Limits", "Plan", "Progress"),
-        "Snapshot",
+        *("Action", "ActionKind", "Device", "Job", "JobProfile", "JobSize", "KernelStat", "Limits", "Plan"),
+        *("Progress", "Snapshot"),
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -33,6 +33,9 @@ class Settings:
         default=None,
         metadata=_about("model folder, or a shipped model: cpu, gpu; default: WORK/models/champion, else cpu"),
     )
+    model_digest: str = field(
+        default="", metadata=_about("digests of the models that may be served, separated by commas; default: any model")
+    )
     store: Path | None = field(default=None, metadata=_about("SQLite file of the store; default: WORK/store.db"))
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on"))
     port: int = field(default=50051, metadata=_about("port to listen on; 0 takes a free one", 0, 65535))

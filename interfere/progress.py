@@ -19,15 +19,19 @@ disk.
 Laws: marking never raises and never ends the job (the first failure is one line on standard error); at most one record
 every INTERFERE_PROGRESS_EVERY_S (default 1 s), and never more than 1 % of the time is spent writing them; no file stays
 open between records (a daemon that closes every descriptor is safe); threads, forks and signal handlers may mark.
+Law: marks are written into a regular file of this user or of root alone. A link is not followed, and a FIFO is not
+waited for: in a folder that other users may write into, nobody can send marks elsewhere or stop the job.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -54,6 +58,40 @@ class Spool(NamedTuple):
     marks: list[Mark]
     offset: int  # read from here next time
     skipped: int  # whole lines that are no records
+
+
+class RefusedFileError(OSError):
+    """A file that is a link, is no regular file, has a second name, or belongs to another user."""
+
+
+def open_regular(path: str | os.PathLike[str], flags: int, users: tuple[int, ...] | None = None) -> int:
+    """Open a regular file that has one name and belongs to one of the users (None: to anybody).
+
+    Returns its descriptor. A link is not followed, and a FIFO is not waited for. Raises RefusedFileError for a file
+    that is not as described, and OSError where it cannot be opened.
+    """
+    for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):
+        flags |= getattr(os, name, 0)
+    try:
+        handle = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RefusedFileError("it is a link, and links are not followed") from None
+        if error.errno == errno.ENXIO:
+            raise RefusedFileError("it is no regular file") from None
+        raise
+    status = os.fstat(handle)
+    refusal = ""
+    if not stat.S_ISREG(status.st_mode):
+        refusal = "it is no regular file"
+    elif users is not None and status.st_uid not in users:
+        refusal = f"it belongs to user {status.st_uid} and not to user {users[0]}"
+    elif status.st_nlink > 1:
+        refusal = "it has a second name (a hard link)"
+    if refusal:
+        os.close(handle)
+        raise RefusedFileError(refusal)
+    return handle
 
 
 class Writer:
@@ -94,8 +132,8 @@ class Writer:
         last_step_unix_s = time.time() - begin_s + self.last_step_s
         mark = Mark(self.id, round(last_step_unix_s, 6), round(self.last_step_s, 6), self.steps)
         line = json.dumps(mark._asdict(), allow_nan=False).encode() + b"\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        handle = os.open(self.path, flags, 0o644)
+        users = (os.geteuid(), 0) if hasattr(os, "geteuid") else None
+        handle = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, users)
         try:
             if self.ends_in_torn_line:
                 line = b"\n" + line
@@ -164,10 +202,11 @@ class MarkingIterable:
 def read(path: str | os.PathLike[str], offset: int = 0) -> Spool:
     """Return the records from `offset` on, in the order written; a file that does not exist is an empty spool.
 
-    A torn last line stays unread until it is whole. Raises OSError where the file cannot be read.
+    A torn last line stays unread until it is whole. Raises OSError where the file cannot be read or is not
+    regular.
     """
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
             file.seek(offset)
             content = file.read()
     except FileNotFoundError:

@@ -26,6 +26,7 @@ from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
 from interfere.policy.ledger.overuse import is_of_grant
 from interfere.policy.rules.runtime import TICK_S
+from interfere.policy.schedule.sizes import sizes_of_plan, with_present_sizes
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.protocols import Predictor
@@ -267,6 +268,7 @@ def explain(query: ExplainQuery, store: SqliteStore, state: ServedState) -> Expl
     decision or job."""
     audit, decided, action = _find(query, store.audits)
     request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
+    request = with_present_sizes(request, sizes_of_plan(decided, request))
     context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
     snapshot = find_infeasible_deadlines(context).snapshot
     # 1. The subproblem in which the job was decided, and the class of the device that it got.

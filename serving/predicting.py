@@ -91,8 +91,8 @@ def _predict_known(
     `lookups`: for each job of a pair, its profile and an empty text, or None and the reason why the job has no profile.
     """
     known = {job: profile for job, (profile, _) in lookups.items() if profile is not None}
-    index = np.full(len(query.jobs), -1)
-    index[list(known)] = range(len(known))
+    places = {job: place for place, job in enumerate(known)}
+    index = np.array([places.get(job, -1) for job in range(len(query.jobs))])
     batch = PairBatch(
         jobs=tuple(known.values()),
         victim=index[victim],

@@ -4,7 +4,7 @@ A model that predicts pair by pair limits the number of distinct pairs in a requ
 workload or profile id count as one job; each device type and sharing mode has its own pairs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from interfere.errors import InvalidInputError, LimitError, Violation
@@ -12,7 +12,7 @@ from interfere.policy.context import MAX_CLOSING_TIMES, assumed_mode
 from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
 from interfere.policy.solve.planner import parts_planned_apart
-from interfere.policy.validate import validate_snapshot
+from interfere.policy.validate import jobs_where, validate_snapshot
 from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
 from interfere.records import ActionKind, Job, JobProfile, Snapshot
 from interfere.serving.profiles import ProfileCatalogue
@@ -64,21 +64,18 @@ def check_snapshot(snapshot: Snapshot, profiles: ProfileCatalogue) -> None:
         if len(value) > 256 or not value.isprintable()
     ]
     bad += validate_snapshot(snapshot)
-    jobs = {f"pending[{k}]": job for k, job in enumerate(snapshot.pending)}
-    for k, device in enumerate(snapshot.devices):
-        jobs |= {f"devices[{k}].residents[{r}]": job for r, job in enumerate(device.residents)}
-    bad += _unknown_ids(jobs, profiles)
+    bad += _unknown_ids(jobs_where(lambda job: bool(job.profile_id), snapshot), profiles)
     if bad:
         raise InvalidInputError.from_violations(bad)
 
 
 def check_job(job: Job, profiles: ProfileCatalogue) -> None:
     """Raise InvalidInputError for a job that names an unknown profile."""
-    if bad := _unknown_ids({"job": job}, profiles):
+    if bad := _unknown_ids([("job", job)], profiles):
         raise InvalidInputError.from_violations(bad)
 
 
-def _unknown_ids(jobs: Mapping[str, Job], profiles: ProfileCatalogue) -> list[Violation]:
+def _unknown_ids(jobs: Iterable[tuple[str, Job]], profiles: ProfileCatalogue) -> list[Violation]:
     return [
         Violation(
             field=f"{path}.profile_id",
@@ -86,7 +83,7 @@ def _unknown_ids(jobs: Mapping[str, Job], profiles: ProfileCatalogue) -> list[Vi
             value=repr(job.profile_id),
             remedy="leave it out to use the workload's newest, or register the profile first",
         )
-        for path, job in jobs.items()
+        for path, job in jobs
         if job.profile_id and not profiles.knows(job.profile_id)
     ]
 

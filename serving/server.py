@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from prometheus_client import start_http_server
 
 from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
+from interfere.predict.manifest import parse_digests
 from interfere.serving.calls.exposure import LOOPBACK
 from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
@@ -103,18 +105,18 @@ def start_server(settings: Settings) -> RunningServer:
         listening = listen(settings, servicer, metrics, stopping, resources)
         metrics_port = _serve_metrics(settings, metrics, resources)
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
-        folder = settings.served_folder
-        published = load_served_model(folder)
+        folder, accepted = settings.served_folder, parse_digests(settings.model_digest)
+        published = load_served_model(folder, accepted)
         store = SqliteStore(settings.store_path, on_eviction=metrics.count_evictions)
         resources.callback(store.close)
         archive = ModelArchive(settings.served_models_path, on_eviction=metrics.count_evictions)
-        model = _archived(published, archive)
+        model = _archived(published, archive, accepted)
         core = _core(settings, model, store, metrics)
         resources.callback(core.close)
         core.store_state(if_due=True)
         learn = partial(learn_in_process, settings.store_path)
         watched = settings.model_folder or settings.champion_path
-        models = ModelHost(core, archive, watched, metrics, RecentCalls(), learn)
+        models = ModelHost(core, archive, watched, metrics, RecentCalls(), learn, accepted)
         workers = _start_workers(settings, core, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
         # 3. Calls.
@@ -167,17 +169,18 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
         _log.warning("no known callers: anybody who reaches %s may send requests", target(settings.host, port))
 
 
-def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
+def _archived(published: ServedModel, archive: ModelArchive, accepted: Collection[str]) -> ServedModel:
     """Return the archived copy of the model to start with: of the model that the last run pinned, else of the published
     model."""
     pinned = archive.state.served[-1] if archive.state.pinned and archive.state.served else ""
     if pinned:
         try:
-            return load_served_model(archive.find(pinned))
+            return load_served_model(archive.find(pinned), accepted)
         except InterfereError as error:
             _log.warning("the pinned model cannot be served, the published one is: %s", error.one_line)
     try:
-        return load_served_model(archive.keep(archive.copy(published.folder), published.predictor.version))
+        kept = archive.keep(archive.copy(published.folder), published.predictor.version)
+        return load_served_model(kept, accepted)
     except InterfereError as error:  # a full disk
         _log.warning("the model cannot be copied and is served from its folder: %s", error.one_line)
         return published

@@ -4,7 +4,7 @@ Law: a call reads one `ServedState` once and answers from it alone, so that no a
 One writer replaces the state as a whole; readers never wait for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,21 +68,22 @@ class ServedModel:
         return ProfileCatalogue(self.shipped_by_id, usable, problems, check=self.check_encodable, before=before)
 
 
-def load_served_model(folder: Path) -> ServedModel:
+def load_served_model(folder: Path, accepted: Collection[str] = ()) -> ServedModel:
     """Return the model of a published folder, after its graphs have answered the golden requests of the folder.
 
-    Raises ModelError where the folder must not be served.
+    `accepted`: digests of the models that may be served; empty: all. Raises ModelError where the folder must not be
+    served.
     """
     try:
-        return _load(folder)
+        return _load(folder, accepted)
     except InterfereError:
         raise
     except Exception as error:  # whatever an edited file with a right hash makes numpy or ONNX Runtime raise
         raise ModelError(f"the model folder cannot be read ({error!r})"[:300], value=folder, remedy=REMEDY) from None
 
 
-def _load(folder: Path) -> ServedModel:
-    model = load_model(folder, FeatureEncoder())
+def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
+    model = load_model(folder, FeatureEncoder(), accepted)
     replay_goldens(*read_goldens(folder), model, model.profiles)
     measured = read_measured_table(folder, model.manifest)
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}

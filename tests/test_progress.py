@@ -203,7 +203,7 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
     rest = progress.read(spool, first.offset)
     assert rest.skipped == 3
     assert rest.marks == first.marks
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(progress.RefusedFileError, match="no regular file"):
         progress.read(tmp_path)
 
 

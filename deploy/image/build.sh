@@ -12,9 +12,17 @@ mmdebstrap --quiet --variant=minbase --include=python3,ca-certificates \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
   --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/root.tar"
 mkdir "$work/fs" && tar -xf "$work/root.tar" -C "$work/fs" --exclude='./dev/*' && rm "$work/root.tar"
-"$python" -m pip wheel --quiet --no-deps --wheel-dir "$work/wheel" .
-"$python" -m pip install --quiet --no-compile --constraint constraints.txt --only-binary=:all: --target "$work/fs/opt/interfere" \
-  "$(echo "$work"/wheel/*.whl)[serve,kubernetes]"
+# The wheel and what it needs come from files whose hashes are known: make lock.
+"$python" -m venv "$work/build"
+"$work/build/bin/pip" install --quiet --require-hashes --only-binary=:all: -r deploy/image/build.lock
+"$work/build/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
+pip_install() { "$work/build/bin/pip" install --quiet --no-compile --target "$work/fs/opt/interfere" "$@"; }
+pip_install --require-hashes --only-binary=:all: -r deploy/image/requirements.lock
+pip_install --no-deps --upgrade "$work"/wheel/*.whl
+printf '#!/bin/sh\nPYTHONPATH="%s" exec "%s" -S "$@"\n' "$work/fs/opt/interfere" "$work/build/bin/python" >"$work/installed"
+chmod +x "$work/installed" # a Python that sees what was installed, and nothing else
+"$work/build/bin/cyclonedx-py" environment --output-reproducible --pyproject pyproject.toml \
+  --output-file "$work/fs/opt/interfere/sbom.cdx.json" "$work/installed"
 sed -i '1s|.*|#!/usr/bin/python3|' "$work/fs/opt/interfere/bin/interfere"
 umoci init --layout "$work/image"
 umoci new --image "$work/image:0.1.0"

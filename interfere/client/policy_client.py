@@ -86,7 +86,7 @@ class PolicyClient:
         """Prepare a client of the server at `target`. The connection is made when it is first used.
 
         `credentials`: the token to send and the certificates to use; None: those that the environment names. Raises
-        InvalidInputError where a file of theirs cannot be read.
+        InvalidInputError where a file of theirs cannot be read, or a certificate of theirs has expired.
         """
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
@@ -95,7 +95,8 @@ class PolicyClient:
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
         ]
-        self._channel = (credentials or Credentials.of_environment()).channel(target, options)
+        self._credentials = credentials or Credentials.of_environment()
+        self._channel = self._credentials.channel(target, options)
         self._stub = rpc.PolicyServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -360,6 +361,10 @@ class PolicyClient:
         try:
             return method(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
+                raise UnavailableError(
+                    "the client's certificate has expired", value=expired, remedy="renew it, then restart this client"
+                ) from None
             trailing = error.trailing_metadata() or ()
             raw = next((item.value for item in trailing if item.key == "grpc-status-details-bin"), None)
             raise error_from_status(error.code().name, error.details() or "", raw, self.target) from None

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from rich.markup import escape
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.config import Settings
 from interfere.reports.document import Sentence, text_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -47,6 +49,18 @@ def show(target: Target = None, as_json: JsonFlag = False) -> None:
     }
     text = "\n".join(f"{name}: {value}" for name, value in rows.items())
     emit(asdict(info), escape(f"{text}\n\n{info.card}"), as_json=as_json)
+
+
+@app.command()
+def digest(
+    folder: Annotated[Path, typer.Argument(help="A published model folder, or a shipped model: cpu, gpu.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the digest of a model folder: `interfere serve --model-digest` serves no other model."""
+    from interfere.predict.manifest import model_digest
+
+    found = model_digest(Settings(model=folder).model_folder or folder)
+    emit({"digest": found}, found, as_json=as_json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ snapshots and ledgers give equal plans and ledgers; the only clock is the one in
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
@@ -47,6 +47,7 @@ from interfere.policy.residents.actions import (
 )
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.decision import TimedPlan, forget_promises, plan_over_time
+from interfere.policy.schedule.sizes import choose_sizes, stop_actions
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
@@ -79,30 +80,34 @@ def decide(
         context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
     # 1. Refuse a snapshot that contradicts itself or the ledger.
     _raise_contradictions(context, ledger)
-    # 2. Set infeasible deadlines aside.
+    # 2. Choose the sizes of elastic jobs.
+    sized = choose_sizes(context, ledger.promises)
+    context = context.with_snapshot(sized.snapshot)
+    # 3. Set infeasible deadlines aside.
     infeasible = find_infeasible_deadlines(context)
     context = context.with_snapshot(infeasible.snapshot)
-    # 3. Reconcile promises with the snapshot.
+    # 4. Reconcile promises with the snapshot.
     promises = _with_costs(reconcile_ledger(ledger, context), context)
-    # 4. Review accepted deadlines.
+    # 5. Review accepted deadlines.
     deadlines = review_deadlines(ledger.accepted_deadlines, context)
-    # 5. Renew grants: from here on residents ask for the memory that they are granted.
+    # 6. Renew grants: from here on residents ask for the memory that they are granted.
     ledger = renew_grants(context, ledger, promises)
     context = context.with_snapshot(with_running_grants(context.snapshot, ledger))
-    # 6. Find jobs to end for grant overuse.
+    # 7. Find jobs to end for grant overuse.
     overuse = review_overuse(context, ledger, promises.leaving_jobs, usages)
-    # 7. Plan everything that is not promised, holding back starts that would break an accepted deadline.
+    # 8. Plan everything that is not promised, holding back starts that would break an accepted deadline.
     declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
-    unpromised = _plan_around_deadlines(context, ledger, promises, deadlines, overuse, declined_jobs)
-    # 8. Migrate residents where that gains.
+    unpromised = _plan_around_deadlines(context, ledger, promises, deadlines, overuse, declined_jobs, sized.resized)
+    # 9. Migrate residents where that gains.
     new_plan = with_migrations(unpromised.plan, context.subproblem(unpromised.snapshot))
-    # 9. Attach grants and expiry times.
+    new_plan = replace(new_plan, actions=(*new_plan.actions, *stop_actions(sized.resized, context)))
+    # 10. Attach grants and expiry times.
     new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
-    # 10. Merge with what is promised, held back and declined; predict the slowdowns that result.
+    # 11. Merge with what is promised, held back and declined; predict the slowdowns that result.
     plan = _merge(new_plan, promises, {**unpromised.held_back, **dict.fromkeys(declined_jobs)}, context)
     changes = (*plan.actions, *end_actions(overuse))
     slowdown_of = predicted_slowdowns(context, changes)
-    # 11. Accept new deadlines, and write the ledger.
+    # 12. Accept new deadlines, and write the ledger.
     accepted = accept_deadlines(context, plan.actions, deadlines.standing, slowdown_of)
     ledger = replace(
         ledger,
@@ -111,7 +116,7 @@ def decide(
         end_promises=unpromised.timed.end_promises,
         planned_order=unpromised.timed.planned_order,
     )
-    # 12. Compose the answer.
+    # 13. Compose the answer.
     kept = keep_actions(context, changes, overuse, slowdown_of)
     actions = infeasible.annotate((*changes, *kept), promises.kept_jobs)
     plan = replace(
@@ -161,17 +166,19 @@ def _plan_around_deadlines(
     deadlines: DeadlineReview,
     overuse: OveruseReview,
     declined_jobs: Sequence[str],
+    resized: Collection[str],
 ) -> _UnpromisedPlan:
     """Plan the jobs that are neither promised nor declined, such that no start breaks an accepted deadline.
 
     A job whose start would break a deadline is held back, and the others are planned again. No job starts on a device
-    where a running job is about to be ended.
+    where a running job is about to be ended, or to be stopped for another size.
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
     held_back: dict[str, Rule] = {}
     snapshot = without_promised(context.snapshot, promises.kept)
-    snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
+    changing = overuse.ending_devices.union(device.id for name in resized for device in context.resident_devices[name])
+    snapshot = remaining_snapshot(snapshot, declined_jobs, changing)
     while True:
         if snapshot.devices:
             plan = plan_pending_jobs(context.subproblem(snapshot))

@@ -75,8 +75,10 @@ def seats_of_grants(device: Device) -> int | None:
     Each job of such a device holds at least one granule, so their number limits the jobs. A ratio of oversubscription
     without a granule size implies no such limit.
     """
+    if math.isnan(device.granule_bytes):
+        return None
     memory = DeviceMemory.of(device)
-    if math.isnan(device.granule_bytes) or not memory.grants_memory:
+    if not memory.grants_memory:
         return None
     return min(MAX_SEATS, max(1, memory.granules))
 

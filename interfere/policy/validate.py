@@ -1,7 +1,8 @@
 """Finds contradictions within a snapshot and between the snapshot and the ledger, each with its field path."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from interfere.errors import Violation
 from interfere.policy.costs.objectives import OBJECTIVES, Objective, objective_of
@@ -16,9 +17,6 @@ REQUIRED_FIELD_REMEDIES = {
 MAX_CLOCK_S = 1e11  # the year 5138 in seconds since 1970; milliseconds since 1970 lie above it since 1973
 MAX_CLOCK_JUMP_S = 30 * 86_400.0  # no scheduler is silent for longer; a clock in another unit or era is further away
 CLOCK_TOLERANCE_S = 0.5  # by which two hosts of one scheduler may differ, or a clock may be set back
-
-JobAtPath = tuple[str, Job]
-"""A job and its field path, such as `devices[0].residents[1]`."""
 
 
 def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = None) -> list[Violation]:
@@ -38,12 +36,10 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
                 remedy="send the devices of the scope, busy ones too",
             )
         )
-    jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
-    for k, device in enumerate(snapshot.devices):
-        jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
-    violations += _repeated_ids((f"devices[{k}].id", device.id) for k, device in enumerate(snapshot.devices))
-    violations += _objective_violations(snapshot, jobs, custom_objective)
-    violations += _missing_clock_violations(snapshot, jobs)
+    if len({device.id for device in snapshot.devices}) < len(snapshot.devices):
+        violations += _repeated_ids((f"devices[{k}].id", device.id) for k, device in enumerate(snapshot.devices))
+    violations += _objective_violations(snapshot, custom_objective)
+    violations += _missing_clock_violations(snapshot)
     violations += _repeated_job_ids(snapshot)
     violations += _gang_violations(snapshot)
     violations += _pool_violations(snapshot)
@@ -70,8 +66,27 @@ def validate_clock(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
     return [Violation(field="now_s", what=what, value=repr(snapshot.now_s), remedy=remedy)] if what else []
 
 
+def _lacks_any(names: Iterable[str], job: Job) -> bool:
+    return any(math.isnan(getattr(job, name)) for name in names)
+
+
+def jobs_where(holds: Callable[[Job], bool], snapshot: Snapshot) -> Iterator[tuple[str, Job]]:
+    """Yield the pending and running jobs of which something holds, with field paths like `devices[0].residents[1]`."""
+    for k, job in enumerate(snapshot.pending):
+        if holds(job):
+            yield f"pending[{k}]", job
+    for k, device in enumerate(snapshot.devices):
+        for r, job in enumerate(device.residents):
+            if holds(job):
+                yield f"devices[{k}].residents[{r}]", job
+
+
 def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
     """Return a violation for every job listed twice; a gang may be listed once on each of its devices."""
+    names = [job.id for device in snapshot.devices for job in device.residents]
+    names += [job.id for job in snapshot.pending]
+    if len(set(names)) == len(names):
+        return []
     gangs: set[tuple[str, int]] = set()
     ids: list[tuple[str, str]] = []
     for k, device in enumerate(snapshot.devices):
@@ -86,9 +101,7 @@ def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
     return _repeated_ids(ids)
 
 
-def _objective_violations(
-    snapshot: Snapshot, jobs: Sequence[JobAtPath], custom_objective: Objective | None
-) -> list[Violation]:
+def _objective_violations(snapshot: Snapshot, custom_objective: Objective | None) -> list[Violation]:
     """Return the violations of the objective: min-max terms in a weighted sum, and job fields that it lacks."""
     if custom_objective is None:
         if term_violations := _min_max_term_violations(snapshot):
@@ -109,6 +122,7 @@ def _objective_violations(
             )
         )
     prices = {"price_per_hour": objective.money_price, "power_w": objective.energy_price}
+    priced = [field for field, price in prices.items() if price]
     violations += [
         Violation(
             field=f"devices[{k}].{field}",
@@ -116,9 +130,9 @@ def _objective_violations(
             value="absent",
             remedy="send it for every device, or take another objective",
         )
+        for field in priced
         for k, device in enumerate(snapshot.devices)
-        for field, price in prices.items()
-        if price and math.isnan(getattr(device, field))
+        if math.isnan(getattr(device, field))
     ]
     violations += [
         Violation(
@@ -127,7 +141,7 @@ def _objective_violations(
             value="absent",
             remedy=f"{REQUIRED_FIELD_REMEDIES.get(required_field, 'send it')}, or take another objective",
         )
-        for path, job in jobs
+        for path, job in (jobs_where(partial(_lacks_any, required_fields), snapshot) if required_fields else ())
         for required_field in required_fields
         if math.isnan(getattr(job, required_field))
     ]
@@ -139,8 +153,7 @@ def _objective_violations(
                 value="0",
                 remedy="a job of no length has no fair time: leave it out",
             )
-            for path, job in jobs
-            if job.attained_s + job.remaining_s == 0
+            for path, _ in jobs_where(lambda job: job.attained_s + job.remaining_s == 0, snapshot)
         ]
     return violations
 
@@ -162,8 +175,9 @@ def _summable_objectives() -> str:
     return ", ".join(kind for kind, objective in OBJECTIVES.items() if not objective.is_min_max)
 
 
-def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list[Violation]:
+def _missing_clock_violations(snapshot: Snapshot) -> list[Violation]:
     """Return a violation for each deadline without now_s or remaining_s, and for windows without now_s."""
+    timed = list(jobs_where(lambda job: not math.isnan(job.deadline_s), snapshot))
     violations = [
         Violation(
             field=f"{path}.remaining_s",
@@ -171,10 +185,10 @@ def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> 
             value="absent",
             remedy=f"{REQUIRED_FIELD_REMEDIES['remaining_s']}, or leave the deadline out",
         )
-        for path, job in jobs
-        if not math.isnan(job.deadline_s) and math.isnan(job.remaining_s)
+        for path, job in timed
+        if math.isnan(job.remaining_s)
     ]
-    timed_fields = [f"{path}.deadline_s" for path, job in jobs if not math.isnan(job.deadline_s)]
+    timed_fields = [f"{path}.deadline_s" for path, _ in timed]
     timed_fields += [f"devices[{k}].windows" for k, device in enumerate(snapshot.devices) if device.windows]
     if timed_fields and math.isnan(snapshot.now_s):
         violations.append(
@@ -225,8 +239,9 @@ def _gang_violations(snapshot: Snapshot) -> list[Violation]:
     gpus_of: dict[str, int] = {}
     for k, device in enumerate(snapshot.devices):
         for r, job in enumerate(device.residents):
-            paths_of.setdefault(job.id, []).append(f"devices[{k}].residents[{r}].gpus")
-            gpus_of.setdefault(job.id, job.gpus)
+            if job.gpus > 1 or job.id in gpus_of:
+                paths_of.setdefault(job.id, []).append(f"devices[{k}].residents[{r}].gpus")
+                gpus_of.setdefault(job.id, job.gpus)
     return [
         Violation(
             field=paths[-1],

@@ -63,14 +63,12 @@ class Intervals:
 
     def quantile(self, level: float, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
         """Return the log residual at `level`, shaped like `novelty`: linear between stored levels, constant outside."""
-        return self.quantiles((level,), novelty=novelty, partners=partners, domain=domain)[0]
+        (quantile,) = log_residuals(self.grids_at((level,)), novelty=novelty, partners=partners, domain=domain)
+        return np.asarray(quantile)
 
-    def quantiles(
-        self, levels: Sequence[float], *, novelty: Floats, partners: Ints, domain: Ints | int
-    ) -> tuple[Floats, ...]:
-        """Return the log residuals of `quantile` at each of several levels."""
-        evidence, width = evidence_class(partners), spread(novelty)
-        return tuple(np.asarray(self._grid(level)[evidence, domain] * width) for level in levels)
+    def grids_at(self, levels: Sequence[float]) -> Floats:
+        """Return float64[L, 3, D + 1]: what `log_residuals` needs for these levels, computed once for many pairs."""
+        return np.array([self._grid(level) for level in levels])
 
     def _grid(self, level: float) -> Floats:
         """Return float64[3, D + 1]: the quantiles of r ÷ spread at a level, by evidence class and domain."""
@@ -78,3 +76,8 @@ class Intervals:
         low, high = float(self.levels[right - 1]), float(self.levels[right])
         weight = min(max((level - low) / (high - low), 0.0), 1.0)
         return np.asarray((1.0 - weight) * self.grids[:, :, right - 1] + weight * self.grids[:, :, right])
+
+
+def log_residuals(grids: Floats, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
+    """Return the log residuals of pairs, float64[L, *novelty.shape], at the L levels of `Intervals.grids_at`."""
+    return np.asarray(grids[:, evidence_class(partners), domain] * spread(novelty))

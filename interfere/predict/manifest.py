@@ -3,7 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ FILES = ("pair.onnx", "arrays.npz", "card.md")
 PROFILES_FILES = ("profiles.json.gz", "profiles.json")  # one of them; folders of older versions have the second
 GOLDENS_FILE = "goldens.json.gz"  # requests with the answers of the fitted model; the server demands them
 MATRIX_GRAPH = "matrix.onnx"  # of a model that factorises over jobs
+DIGEST_PREFIX = "sha256:"
+_DIGEST = re.compile(DIGEST_PREFIX + "[0-9a-f]{64}")
 REMEDY = "publish it again with: interfere train --publish DIR"
 
 
@@ -57,12 +60,13 @@ class Manifest:
     compositions: Mapping[tuple[str, SharingMode], GroupComposition]  # by device type, mode; where groups were measured
 
 
-def read_manifest(folder: Path, fingerprint: str) -> Manifest:
+def read_manifest(folder: Path, fingerprint: str, accepted: Collection[str] = ()) -> Manifest:
     """Return the manifest of a model folder after checking all its files.
 
-    Raises ModelError when a file is missing or differs from its sha256, when the format version is another one, when
-    the model's version is not the digest of the folder, or when the model was trained with an encoder of another
-    `fingerprint`.
+    `accepted`: digests of the models that may be read (`model_digest`); empty where every model may. Raises ModelError
+    when the model is none of them, when a file is missing or differs from its sha256, when the format version is
+    another one, when the model's version is not the digest of the folder, or when the model was trained with an encoder
+    of another `fingerprint`.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -71,6 +75,13 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] not in READABLE_FORMATS:
             raise ModelError("a model folder of another format", value=document["format"], remedy=REMEDY)
+        digest = content_digest(document)
+        if accepted and digest not in accepted:
+            raise ModelError(
+                "this is not a model that the server was started for",
+                value=digest,
+                remedy="if you trust it, start the server with its digest too: --model-digest",
+            )
         manifest = _parse(document)
         profiles = next((name for name in PROFILES_FILES if name in document["files"]), PROFILES_FILES[0])
         hashes = {
@@ -108,13 +119,42 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
 
 
 def content_version(document: Mapping[str, Any]) -> str:
-    """Return the version of a model folder: a digest of its manifest, which lists the digests of all other files.
+    """Return the version of a model folder: the first 12 digits of its digest."""
+    return content_digest(document).removeprefix(DIGEST_PREFIX)[:12]
 
-    The version itself and the time of publication are left out, so that equal models have equal versions.
+
+def content_digest(document: Mapping[str, Any]) -> str:
+    """Return the digest of a model folder: of its manifest, which lists the digests of all other files.
+
+    The version itself and the time of publication are left out, so that equal models have equal digests.
     """
     content = {name: value for name, value in document.items() if name not in ("version", "created_at")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return DIGEST_PREFIX + hashlib.sha256(text.encode()).hexdigest()
+
+
+def model_digest(folder: Path) -> str:
+    """Return the digest of a published model folder, as `--model-digest` takes it; its files are not checked.
+
+    Raises ModelError where it has no manifest that can be read.
+    """
+    try:
+        return content_digest(json.loads((folder / "manifest.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"not a model folder ({error!r})"[:200], value=folder, remedy=REMEDY) from None
+
+
+def parse_digests(text: str) -> frozenset[str]:
+    """Return the digests that a text lists, separated by commas. Raises InvalidInputError for anything else."""
+    digests = frozenset(part.strip() for part in text.split(",") if part.strip())
+    for digest in digests:
+        if not _DIGEST.fullmatch(digest):
+            raise InvalidInputError(
+                "not the digest of a model",
+                value=digest[:100],
+                remedy="sha256: and 64 digits, as `interfere models digest FOLDER` prints it",
+            )
+    return digests
 
 
 def published_version(folder: Path) -> str:

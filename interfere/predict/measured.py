@@ -110,7 +110,7 @@ class MeasuredPredictor:
         """
         self._inner, self._table, self._feasibility = inner, table, feasibility
         self._step_times = step_times or {}
-        self._needs_no_model = {tuple(key): row for key, row in table.items() if row.has_interval}
+        self._by_pair: dict[tuple[str, ...], MeasuredSlowdown] = {tuple(key): row for key, row in table.items()}
 
     @property
     def version(self) -> str:
@@ -130,14 +130,24 @@ class MeasuredPredictor:
 
         A pair measured once gets the relative interval of the model's answer around its measurement.
         """
-        if (measured := self._all_measured(batch)) is not None:
-            return measured
+        rows = self._rows(batch)
+        measured = [row for row in rows if row is not None and row.has_interval]
+        if measured and len(measured) == len(rows) and self._feasibility is not None:
+            lower, median, upper = np.array([(row.lower, row.slowdown, row.upper) for row in measured]).T.copy()
+            return Prediction(
+                median=median,
+                lower=lower,
+                upper=upper,
+                feasibility=self._feasibility(batch),
+                source=(Source.MEASURED,) * len(rows),
+                reason=("",) * len(rows),
+            )
         answer = self._inner.predict_pairs(batch)
+        if not any(rows):
+            return answer
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        workloads = self._measured_names(batch.jobs)
-        for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
-            row = self._table.get(PairKey(workloads[i], workloads[j], batch.device_type, batch.mode))
+        for k, row in enumerate(rows):
             if row is None:
                 continue
             if row.has_interval or np.isnan(median[k]):
@@ -147,26 +157,14 @@ class MeasuredPredictor:
             median[k], source[k], reason[k] = row.slowdown, Source.MEASURED, ""
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
-    def _all_measured(self, batch: PairBatch) -> Prediction | None:
-        """Return the answer to a batch in which every pair has a measured interval; None for any other batch."""
-        if self._feasibility is None or not len(batch):
-            return None
-        names, place = self._measured_names(batch.jobs), (batch.device_type, batch.mode)
-        find, rows = self._needs_no_model.get, []
-        for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True):
-            row = find((names[i], names[j], *place))
-            if row is None:
-                return None
-            rows.append(row)
-        lower, median, upper = np.array([(row.lower, row.slowdown, row.upper) for row in rows]).T.copy()
-        return Prediction(
-            median=median,
-            lower=lower,
-            upper=upper,
-            feasibility=self._feasibility(batch),
-            source=(Source.MEASURED,) * len(rows),
-            reason=("",) * len(rows),
-        )
+    def _rows(self, batch: PairBatch) -> list[MeasuredSlowdown | None]:
+        """Return the measurement of each pair, None where there is none that applies."""
+        names = ["" if contradicts(job, self._step_times) else job.workload for job in batch.jobs]
+        find, place = self._by_pair.get, (batch.device_type, batch.mode)
+        return [
+            find((names[i], names[j], *place))
+            for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
+        ]
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Return the slowdowns of both directions, measured where possible; a measured value replaces any quantile."""
@@ -191,10 +189,6 @@ class MeasuredPredictor:
                     cells = np.ix_(rows, columns)
                     target[cells] = value if row.has_interval else row.slowdown * ratio[cells]
         return answer
-
-    def _measured_names(self, jobs: Sequence[JobProfile]) -> list[str]:
-        """Return the workload of each job, "" where its profile contradicts the measured one."""
-        return ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
 
     def _indices_by_workload(self, jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
         """Return the indices of the jobs to which measurements apply, by workload."""

@@ -5,7 +5,7 @@ any other model, a matrix above the limit in its manifest is refused before any 
 by itself or among many.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
 from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
-from interfere.predict.intervals import MAX_NOVELTY
+from interfere.predict.intervals import MAX_NOVELTY, log_residuals
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import contradicts
 from interfere.predict.model_profiles import shipped_profiles
@@ -33,19 +33,19 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95
+LEVELS = (0.05, 0.5, 0.95)  # of the lower end, the median and the upper end of a prediction
 MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probability
 
 
 class OnnxPredictor:
     """A `interfere.protocols.Predictor` that runs the ONNX graphs of a published model folder."""
 
-    def __init__(self, folder: Path, encoder: PairEncoder) -> None:
-        """Load the graphs and arrays of `folder`.
+    def __init__(self, folder: Path, encoder: PairEncoder, accepted: Collection[str] = ()) -> None:
+        """Load the graphs and arrays of `folder`. `accepted`: digests of the models that may be loaded; empty: all.
 
         Raises ModelError when a file is missing, truncated or edited, or the model was trained with another encoder.
         """
-        self.manifest: Manifest = read_manifest(folder, encoder.fingerprint)
+        self.manifest: Manifest = read_manifest(folder, encoder.fingerprint, accepted)
         self._encoder = encoder
         self._graphs = ModelGraphs(folder, encoder, factorises=self.manifest.factorises)
         profiles = shipped_profiles(folder)
@@ -62,6 +62,7 @@ class OnnxPredictor:
                 if "space_points" in arrays
                 else None
             )
+        self._interval_grids = self.manifest.intervals.grids_at(LEVELS)
         self._identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
         self.encoded_jobs = EncodedJobs(encoder, self._job_space, completion)
 
@@ -114,11 +115,12 @@ class OnnxPredictor:
         i, j = batch.victim, batch.neighbour
         log_median = self._graphs.run_pairs(rows, identities, domain, i, j)
         novelty = pair_novelty(job_novelty[i], job_novelty[j])
-        partners = np.minimum(self._partners[domain, identities[i]], self._partners[domain, identities[j]])
-        levels = (LOWER_LEVEL, 0.5, UPPER_LEVEL)
-        shifts = self.manifest.intervals.quantiles(levels, novelty=novelty, partners=partners, domain=domain)
-        shifts, own_interval = self._own_shifts(shifts, levels, domain, batch.jobs, i, j)
-        lower, median, upper = (np.exp(log_median + shift) for shift in shifts)
+        partners = self._partners[domain, identities]
+        shifts = log_residuals(
+            self._interval_grids, novelty=novelty, partners=np.minimum(partners[i], partners[j]), domain=domain
+        )
+        shifts, own_interval = self._own_shifts(shifts, LEVELS, domain, batch.jobs, i, j)
+        lower, median, upper = np.exp(log_median + shifts)
         answer = Prediction(
             median=median,
             lower=lower,
@@ -127,10 +129,10 @@ class OnnxPredictor:
             source=(Source.MODEL,) * p,
             reason=("",) * p,
         )
-        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~own_interval
-        if batch.allow_extrapolation or not abstains.any():
+        if batch.allow_extrapolation:
             return answer
-        return _with_abstentions(answer, batch, job_novelty, abstains)
+        abstains = self.manifest.intervals.abstains(novelty, log_median) & ~own_interval
+        return _with_abstentions(answer, batch, job_novelty, abstains) if abstains.any() else answer
 
     def feasibility(self, batch: PairBatch) -> NDArray[np.float64]:
         """Return float64[p]: the probability that each pair fits in memory, without running a graph."""
@@ -162,8 +164,8 @@ class OnnxPredictor:
             quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
         )
         i, j = np.arange(v)[:, None], np.arange(v, v + n)[None, :]
-        (victim_shift,), own_interval = self._own_shifts((shift,), (quantile,), domain, jobs, i, j)
-        (neighbour_shift,), _ = self._own_shifts((shift,), (quantile,), domain, jobs, j, i)
+        (victim_shift,), own_interval = self._own_shifts(shift[None], (quantile,), domain, jobs, i, j)
+        (neighbour_shift,), _ = self._own_shifts(shift[None], (quantile,), domain, jobs, j, i)
         if not batch.allow_extrapolation:
             log_victim, log_neighbour = (
                 np.where(self.manifest.intervals.abstains(novelty, log) & ~own_interval, np.nan, log)
@@ -186,25 +188,27 @@ class OnnxPredictor:
 
     def _own_shifts(
         self,
-        shifts: tuple[Floats, ...],
+        shifts: Floats,
         levels: tuple[float, ...],
         domain: int,
         jobs: Sequence[JobProfile],
         victim: Ints,
         neighbour: Ints,
-    ) -> tuple[tuple[Floats, ...], NDArray[np.bool_]]:
+    ) -> tuple[Floats, NDArray[np.bool_]]:
         """Return log residuals with pair-specific ones in place of `shifts`, and whether each pair has such residuals.
+
+        `shifts`: float64[L, ...], at each of L levels.
 
         A job whose profile contradicts the stored one has no pair-specific intervals. `victim` and `neighbour` are
         indices into the jobs.
         """
         if self._pair_intervals is None:
-            return shifts, np.zeros(shifts[0].shape, dtype=bool)
+            return shifts, np.zeros(shifts.shape[1:], dtype=bool)
         names = ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
         identities = np.array([self._identity.get(name, 0) for name in names], dtype=np.int64)
         found = self._pair_intervals.quantiles(levels, domain, identities[victim], identities[neighbour])
         own_interval = np.isfinite(found[0])
-        return tuple(np.where(own_interval, own, shift) for own, shift in zip(found, shifts, strict=True)), own_interval
+        return np.where(own_interval, found, shifts), own_interval
 
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
@@ -224,9 +228,12 @@ class OnnxPredictor:
         return fits_by_peak_sum(share) if model is None else model.probability(share, identities[i], identities[j])
 
 
-def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
-    """Return the predictor of a published folder. Raises ModelError for a folder that must not be served."""
-    return OnnxPredictor(folder, encoder)
+def load_model(folder: Path, encoder: PairEncoder, accepted: Collection[str] = ()) -> OnnxPredictor:
+    """Return the predictor of a published folder. `accepted`: digests of the models that may be loaded; empty: all.
+
+    Raises ModelError for a folder that must not be served.
+    """
+    return OnnxPredictor(folder, encoder, accepted)
 
 
 def _first_occurrences(jobs: Sequence[JobProfile]) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ residuals at some quantile levels for every ordered pair, which replace the quan
 `predict.intervals`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,14 @@ class PairIntervals:
     levels: Floats  # float64[q], ascending
     shifts: Floats  # float64[D + 1, S + 1, S + 1, q]: log residual of victim beside neighbour; NaN if the pair has none
 
-    def quantiles(self, levels: tuple[float, ...], domain: int, victim: Ints, neighbour: Ints) -> tuple[Floats, ...]:
-        """Return the log residual of each pair of identities at each level; NaN for a pair without its own residuals.
+    def quantiles(self, levels: Sequence[float], domain: int, victim: Ints, neighbour: Ints) -> Floats:
+        """Return float64[L, *victim.shape]: the log residual of each pair of identities at each of L levels; NaN for a
+        pair without its own residuals.
 
         Values are linear between the stored levels and constant outside.
         """
         shifts = self.shifts[domain, self.place[victim], self.place[neighbour]]
-        return tuple(self._at(level, shifts) for level in levels)
+        return np.array([self._at(level, shifts) for level in levels])
 
     def _at(self, level: float, shifts: Floats) -> Floats:
         right = min(max(int(self.levels.searchsorted(level)), 1), len(self.levels) - 1)

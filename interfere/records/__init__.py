@@ -10,6 +10,7 @@ from interfere.records.checks import MIN_SLOWDOWN as MIN_SLOWDOWN
 from interfere.records.checks import NAN as NAN
 from interfere.records.cluster import Device as Device
 from interfere.records.cluster import Job as Job
+from interfere.records.cluster import JobSize as JobSize
 from interfere.records.cluster import Snapshot as Snapshot
 from interfere.records.cluster import Window as Window
 from interfere.records.facts import COUNTERS as COUNTERS

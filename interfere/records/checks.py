@@ -1,6 +1,7 @@
 """Validation of records: shared checks, bounds and names. Absent numbers are NaN, never 0."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -10,6 +11,7 @@ from interfere.errors import InvalidInputError, Violation
 T = TypeVar("T")
 
 NAN = math.nan
+MAX_FLOAT = sys.float_info.max
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
 MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # a measurement beyond these bounds is a broken clock or a stuck job
 MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
@@ -52,7 +54,7 @@ def number_violations(record: object, *names: str, low: float = 0.0, nan: bool =
     bad = []
     for name in names:
         value = getattr(record, name)
-        if (nan and math.isnan(value)) or (math.isfinite(value) and value >= low):
+        if low <= value <= MAX_FLOAT or (nan and math.isnan(value)):
             continue
         remedy = "send a number, or leave it out" if nan else "send a number"
         bad.append(refused(record, name, f"must be a finite number ≥ {low:g}", remedy))

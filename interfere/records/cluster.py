@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
+from interfere.errors import InvalidInputError, Violation
 from interfere.records.checks import (
     MIN_WEIGHT,
     NAN,
@@ -20,7 +21,30 @@ HIGHEST_PRIORITY = 9  # ten levels: the digits; Kubernetes and Slurm clusters ra
 # Clients of one MPS server on a GPU since Volta (NVIDIA, Multi-Process Service, section 2.3.2).
 MAX_SEATS = 48
 DEFAULT_SEATS = 2
+MIN_SPEED = 1e-6  # of a size, relative to the first
 _AT_LEAST_ONE = ("max_slowdown", "grant_bytes")  # numbers of a job that must be at least 1
+
+
+MAX_SIZES = 16  # numbers of devices that one job may choose from
+
+
+@record
+class JobSize:
+    """A number of devices that an elastic job can run on, and how fast it is there.
+
+    >>> from interfere import Job, JobSize
+    >>> sizes = (JobSize(gpus=1), JobSize(gpus=4, speed=3.1))
+    >>> Job(id="j1", workload="resnet-train", remaining_s=620.0, sizes=sizes).at_size(4).remaining_s
+    200.0
+    """
+
+    gpus: int
+    speed: float = 1.0  # relative to the first size of the job
+    memory_peak_bytes: float = NAN  # on each of its devices; absent: that of the job
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "gpus", low=1.0, nan=False) + number_violations(self, "memory_peak_bytes")
+        check(bad + number_violations(self, "speed", low=MIN_SPEED, nan=False))
 
 
 @record
@@ -53,6 +77,9 @@ class Job:
     grant_bytes: float = NAN  # memory that it asks for on each of its devices; absent: its known demand
     deadline_s: float = NAN  # on the caller's clock; needs remaining_s
     remaining_p90_s: float = NAN  # 90 % quantile of the remaining time, of which remaining_s is then the median
+    # Of an elastic job: it starts at any of them. Its times are those at the first size; `gpus` is its present size
+    # while it runs, and the first size while it waits.
+    sizes: tuple[JobSize, ...] = ()
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, *_JOB_NUMBERS)
@@ -66,7 +93,37 @@ class Job:
         if not 0 <= self.priority <= HIGHEST_PRIORITY:
             what = f"must be a whole number from 0 to {HIGHEST_PRIORITY}"
             bad.append(refused(self, "priority", what, f"map your priorities to 0..{HIGHEST_PRIORITY}"))
-        check(bad)
+        check(bad + (_size_violations(self) if self.sizes else []))
+
+    def at_size(self, gpus: int) -> "Job":
+        """Return the job as one that runs on this many devices only: its times there, its memory, no other sizes.
+
+        Raises InvalidInputError for a number of devices that is none of its sizes.
+        """
+        size = next((size for size in self.sizes if size.gpus == gpus), None)
+        if size is None:
+            known = ", ".join(str(size.gpus) for size in self.sizes)
+            raise InvalidInputError(f"job {self.id} has no such size", value=str(gpus), remedy=f"one of {known}")
+        peak_bytes = self.memory_peak_bytes if math.isnan(size.memory_peak_bytes) else size.memory_peak_bytes
+        times_s = {name: getattr(self, name) / size.speed for name in ("remaining_s", "remaining_p90_s", "attained_s")}
+        return replace(self, gpus=gpus, memory_peak_bytes=peak_bytes, sizes=(), **times_s)
+
+
+def _size_violations(job: Job) -> list[Violation]:
+    """Return what is wrong with the sizes of an elastic job."""
+    gpus = [size.gpus for size in job.sizes]
+    bad = []
+    if len(gpus) > MAX_SIZES or len(set(gpus)) < len(gpus):
+        what, remedy = f"must be at most {MAX_SIZES} different numbers of devices", "send each size once"
+        bad.append(refused(job, "sizes", what, remedy, value=repr(gpus)))
+    if job.sizes[0].speed != 1.0:
+        what, remedy = "is the first size, to which speeds are relative", "divide all speeds by that of the first size"
+        value = f"speed {job.sizes[0].speed!r}"
+        bad.append(refused(job, "sizes", what, remedy, value=value))
+    if job.gpus not in gpus:
+        what, remedy = "must be one of sizes", "send its present number of devices, and while it waits the first size"
+        bad.append(refused(job, "gpus", what, remedy, value=f"{job.gpus!r}, sizes {gpus}"))
+    return bad
 
 
 _JOB_NUMBERS = optional_numbers(Job, but=_AT_LEAST_ONE)

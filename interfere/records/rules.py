@@ -55,6 +55,7 @@ class RuleKind(StrEnum):
     PROMISED = "promised"  # by decision_id; said again until the promise is kept, released or expired
     MIGRATION_GAIN = "migration_gain"  # residents move: saved_s, paid_s; partner_id starts where one leaves
     PREEMPTED = "preempted"  # a resident stops for partner_id, of higher priority: saved_s, paid_s
+    RESIZED = "resized"  # an elastic resident stops, to start again on gpus devices
     DEVICE_VACATED = "device_vacated"  # partner_id leaves the device to it, by the action
     RESIDENT_STAYS = "resident_stays"
     GRANT_EXCEEDED = "grant_exceeded"  # used_bytes, granted_bytes, duration_s; of the whole device where that is full

@@ -95,6 +95,7 @@ class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_KIND_PROMISED: _ClassVar[RuleKind]
     RULE_KIND_MIGRATION_GAIN: _ClassVar[RuleKind]
     RULE_KIND_PREEMPTED: _ClassVar[RuleKind]
+    RULE_KIND_RESIZED: _ClassVar[RuleKind]
     RULE_KIND_DEVICE_VACATED: _ClassVar[RuleKind]
     RULE_KIND_RESIDENT_STAYS: _ClassVar[RuleKind]
     RULE_KIND_GRANT_EXCEEDED: _ClassVar[RuleKind]
@@ -230,6 +231,7 @@ RULE_KIND_LEAST_COST: RuleKind
 RULE_KIND_PROMISED: RuleKind
 RULE_KIND_MIGRATION_GAIN: RuleKind
 RULE_KIND_PREEMPTED: RuleKind
+RULE_KIND_RESIZED: RuleKind
 RULE_KIND_DEVICE_VACATED: RuleKind
 RULE_KIND_RESIDENT_STAYS: RuleKind
 RULE_KIND_GRANT_EXCEEDED: RuleKind
@@ -494,8 +496,18 @@ class PredictMatrixResponse(_message.Message):
     device_type: str
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
+class JobSize(_message.Message):
+    __slots__ = ("gpus", "speed", "memory_peak_bytes")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    gpus: int
+    speed: float
+    memory_peak_bytes: float
+    def __init__(self, gpus: _Optional[int] = ..., speed: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ...) -> None: ...
+
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s", "grant_bytes", "deadline_s", "remaining_p90_s")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s", "grant_bytes", "deadline_s", "remaining_p90_s", "sizes")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -516,6 +528,7 @@ class Job(_message.Message):
     GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     REMAINING_P90_S_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     id: str
     workload: str
     profile_id: str
@@ -536,7 +549,8 @@ class Job(_message.Message):
     grant_bytes: float
     deadline_s: float
     remaining_p90_s: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ..., grant_bytes: _Optional[float] = ..., deadline_s: _Optional[float] = ..., remaining_p90_s: _Optional[float] = ...) -> None: ...
+    sizes: _containers.RepeatedCompositeFieldContainer[JobSize]
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ..., grant_bytes: _Optional[float] = ..., deadline_s: _Optional[float] = ..., remaining_p90_s: _Optional[float] = ..., sizes: _Optional[_Iterable[_Union[JobSize, _Mapping]]] = ...) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("from_s", "until_s")

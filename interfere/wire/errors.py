@@ -3,6 +3,7 @@
 Law: error_from_status(…, status_of(e)) has the class, what, value, remedy and violations of e, up to `DETAIL_BYTES`.
 """
 
+import re
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from interfere.v1 import policy_pb2 as pb
 DETAIL_BYTES = 1800
 MAX_TEXT = 300  # characters of one value or remedy that travel
 M = TypeVar("M", bound=Message)
+_CERTIFICATE_REFUSAL = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)")  # what gRPC says of a failed handshake
 _VIOLATION_FIELDS = tuple(each.name for each in fields(Violation))
 
 _BY_CODE: dict[str, type[InterfereError]] = {
@@ -71,6 +73,12 @@ def error_from_status(code: str, message: str, details: bytes | None, target: st
         return _error_from_detail(detail, details or b"")
     if code == "DEADLINE_EXCEEDED":
         return UnavailableError("no answer in time", value=target, remedy="give more time (timeout_s), or ask for less")
+    if code == "UNAVAILABLE" and (refusal := _CERTIFICATE_REFUSAL.search(message)):
+        return UnavailableError(
+            f"the server's certificate is refused: {refusal[1]}",
+            value=target,
+            remedy="renew the server's certificate, or name the authority that signed it (INTERFERE_TLS_CA)",
+        )
     if code in ("UNAVAILABLE", "CANCELLED"):
         remedy = "start it with: interfere serve; or give its address (--target)"
         return UnavailableError(

@@ -94,7 +94,7 @@ class Access:
         if self._file is None:
             return Caller(name=address_of(context), is_known=False)
         self._read_again(self._file)
-        for identity in _certificate_names(context):
+        for identity in _certificate_names(context) if self._by_certificate else ():
             if found := self._by_certificate.get(identity):
                 return found
         token = _bearer_token(context)

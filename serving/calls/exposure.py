@@ -1,12 +1,15 @@
 """What protects a server beyond its own machine: TLS certificates, which are read again when they change."""
 
+import logging
 from pathlib import Path
 
 import grpc
 
+from interfere.client.credentials import expiry_of
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
 
+_log = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -35,21 +38,27 @@ def check_exposure(settings: Settings) -> None:
 def server_credentials(settings: Settings) -> grpc.ServerCredentials:
     """Return the credentials of the server. New connections get the certificates that the files hold then.
 
-    Raises InvalidInputError where a file cannot be read.
+    A new certificate that has expired already is not taken. Raises InvalidInputError where a file cannot be read, or
+    the certificate has expired.
     """
     files = [each for each in (settings.tls_key, settings.tls_certificate, settings.tls_client_ca) if each is not None]
     served = _configuration(files)
-    seen = [_signature(each) for each in files]
+    seen = refused = [_signature(each) for each in files]
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
         """Return the new configuration where a file has changed; None goes on with the present one."""
-        nonlocal seen
+        nonlocal seen, refused
         try:
             now = [_signature(each) for each in files]
             if now == seen:
                 return None
             configuration = _configuration(files)
-        except (OSError, InvalidInputError):  # a file is being replaced
+        except OSError:  # a file is being replaced
+            return None
+        except InvalidInputError as error:  # told once for each state of the files
+            if now != refused:
+                _log.warning("the present certificate is kept: %s", error.one_line)
+            refused = now
             return None
         seen = now
         return configuration
@@ -64,6 +73,12 @@ def server_credentials(settings: Settings) -> grpc.ServerCredentials:
 def _configuration(files: list[Path]) -> grpc.ServerCertificateConfiguration:
     try:
         key, certificate, *authorities = [each.read_bytes() for each in files]
+        if expired := expiry_of(files[1]):
+            raise InvalidInputError(
+                "the server's certificate has expired",
+                value=expired,
+                remedy="renew the file that tls_certificate names",
+            )
     except OSError as error:
         raise InvalidInputError(
             f"a certificate or key cannot be read ({error.strerror})", value=error.filename, remedy="give PEM files"

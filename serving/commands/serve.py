@@ -52,6 +52,13 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 50051.")] = None,
+    model_digest: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve these models only: sha256:..., several by commas (interfere models digest). Default: any.",
+            metavar="DIGEST",
+        ),
+    ] = None,
     store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
@@ -78,6 +85,7 @@ def serve(
     settings = load_settings(
         config,
         model=model,
+        model_digest=model_digest,
         host=host,
         port=port,
         store=store,

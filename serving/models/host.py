@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -111,11 +111,13 @@ class ModelHost:
         metrics: Metrics,
         calls: RecentCalls,
         learn_beside: Callable[[Path], None] = lambda _: None,
+        accepted: Collection[str] = (),
     ) -> None:
         """Serve models. `watched`: the folder into which training publishes. `calls`: those that a new model answers
-        before it is taken. `learn_beside`: lets another process learn the log with the model of a folder."""
+        before it is taken. `learn_beside`: lets another process learn the log with the model of a folder. `accepted`:
+        digests of the models that may be served; empty: all."""
         self._core, self._archive, self._watched, self._metrics = core, archive, watched, metrics
-        self._learn_beside = learn_beside
+        self._learn_beside, self._accepted = learn_beside, accepted
         self._changing = threading.Lock()
         self.calls = calls
         self._trial: Trial | None = None
@@ -246,7 +248,7 @@ class ModelHost:
                 asked = self.calls.pairs(self._core.state)
                 _log.info("model %s, %s", model.predictor.version, check_shadow(before, model.predictor, asked))
             folder = self._archive.keep(scratch, model.predictor.version)
-            model = load_served_model(folder)
+            model = load_served_model(folder, self._accepted)
             last_sequence = self._core.state.learned.last_sequence
             change = self._serve(model)
             self._archive.serving(change.version, pinned=False)
@@ -275,7 +277,7 @@ class ModelHost:
 
     def _checked(self, folder: Path) -> ServedModel:
         """Load the model of a folder and probe it. Raises ModelError where it must not be served."""
-        model = load_served_model(folder)
+        model = load_served_model(folder, self._accepted)
         probe(model, self._core.state.profiles.registered().values())
         return model
 

@@ -3,7 +3,7 @@
 Measured pairs (Gavel's V100, P100 and K80) happen; the shipped GPU model predicts them. At every arrival and end the
 whole cluster is sent, and the starts of the answer are made at once.
 
-`python -m tests.bench.streams gangs|types [--seeds N] [--policies NAME,...] [--load X]` prints one row a policy.
+`python -m tests.bench.streams gangs|types|elastic [--seeds N] [--policies NAME,...]` prints one row a policy.
 """
 
 import argparse
@@ -20,12 +20,17 @@ import numpy as np
 
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_GPU_MODEL, Settings
-from interfere.records import Device, Job, Limits, ObjectiveKind, Snapshot
+from interfere.records import ActionKind, Device, Job, JobSize, Limits, ObjectiveKind, Snapshot
 from interfere.serving.server import start_server
 from tests.data.importers.public_files import public
 
 DONE_S = 1e-6
 MODE = "mps"
+# Speed on several V100s over that on one, as NVIDIA's DeepLearningExamples publish it of a DGX-1 (weak scaling) for
+# Transformer (PyTorch, FP32), which scales well, and for BERT on SQuAD (TensorFlow, mixed precision), which does not.
+# Two GPUs are not published; they are interpolated.
+SCALING = ({1: 1.0, 2: 1.87, 4: 3.49, 8: 7.03}, {1: 1.0, 2: 1.68, 4: 2.81, 8: 5.19})
+CHECKPOINT_S = 60.0  # that stopping an elastic job costs
 SHARING_ABOVE = 1.3  # joint throughput of a pair, for the greedy rivals
 
 
@@ -73,10 +78,11 @@ class Stream:
     length_s: np.ndarray  # alone on the fastest type
     gpus: np.ndarray
     workload: tuple[str, ...]
+    speed: tuple[dict[int, float], ...] = ()  # of each job by its number of devices; empty dict: it has one size
 
     @classmethod
     def drawn(
-        cls, seed: int, world: World, devices: Sequence[Device], *, jobs: int, load: float, gangs: bool
+        cls, seed: int, world: World, devices: Sequence[Device], *, jobs: int, load: float, gangs: bool, elastic: bool
     ) -> "Stream":
         """Poisson arrivals at a load, log-normal lengths of mean 1,000 s; half of the gangs take one device."""
         rng = np.random.default_rng(seed)
@@ -88,6 +94,13 @@ class Stream:
             capacity += float(np.mean([1 / world.relative_time(name, device.type) for name in world.workloads]))
         work_s = float(np.mean(length_s * gpus))
         arrival_s = np.cumsum(rng.exponential(work_s / (load * capacity), jobs))
+        curve, is_elastic = rng.integers(len(SCALING), size=jobs), rng.random(jobs) < (0.5 if elastic else 0.0)
+        speed = tuple(
+            {count: SCALING[c][count] / SCALING[c][own] for count in (own, *(n for n in SCALING[c] if n != own))}
+            if chosen
+            else {}
+            for c, own, chosen in zip(curve.tolist(), gpus.tolist(), is_elastic.tolist(), strict=True)
+        )
         return cls(
             world=world,
             devices=tuple(devices),
@@ -95,6 +108,7 @@ class Stream:
             length_s=length_s,
             gpus=gpus,
             workload=workload,
+            speed=speed,
         )
 
 
@@ -125,7 +139,11 @@ class State:
         kind = stream.devices[devices[0]].type
         others = {other for device in devices for other in self.on_device[device] if other != job}
         slowed = math.prod(stream.world.pair(kind, stream.workload[job], stream.workload[other]) for other in others)
-        return 1.0 / (slowed * stream.world.relative_time(stream.workload[job], kind))
+        return self.speed(job, len(devices)) / (slowed * stream.world.relative_time(stream.workload[job], kind))
+
+    def speed(self, job: int, gpus: int) -> float:
+        """Speed of a job on some devices, relative to its first size."""
+        return self.stream.speed[job].get(gpus, 1.0)
 
     def told_s(self, job: int) -> float:
         """The remaining time that schedulers are told."""
@@ -133,7 +151,7 @@ class State:
         return float(self.left_s[job]) * factor
 
 
-Starts = list[tuple[int, tuple[int, ...]]]
+Starts = list[tuple[int, tuple[int, ...]]]  # a job that runs and has no devices is stopped, at its checkpoint cost
 Policy = Callable[[State], Starts]
 
 
@@ -146,6 +164,7 @@ class Outcome:
     ratio: np.ndarray  # time from arrival to end over own time
     makespan_s: float
     decision_s: float  # mean, on the wall
+    stops: int  # of running jobs
 
 
 def run(stream: Stream, policy: Policy, noise: np.ndarray | None = None) -> Outcome:
@@ -153,21 +172,33 @@ def run(stream: Stream, policy: Policy, noise: np.ndarray | None = None) -> Outc
     n = len(stream.length_s)
     state = State(stream=stream, left_s=stream.length_s.copy(), on_device=[[] for _ in stream.devices], noise=noise)
     start_s, end_s = np.full(n, np.nan), np.full(n, np.nan)
-    arrived, spent_s, decisions = 0, 0.0, 0
+    arrived, spent_s, decisions, stops = 0, 0.0, 0, 0
+    may_resize = any(stream.speed)
     while arrived < n or state.pending or state.running:
-        if state.pending:
+        while state.pending or may_resize:
             began = time.perf_counter()
             starts = policy(state)
             spent_s += time.perf_counter() - began
             decisions += 1
+            stopped = [job for job, devices in starts if not devices]
+            stops += len(stopped)
+            for job in stopped:
+                state.left_s[job] += CHECKPOINT_S
+                state.pending.append(job)
+                for device in state.running.pop(job).devices:
+                    state.on_device[device].remove(job)
             for job, devices in starts:
-                assert len(devices) == stream.gpus[job]
+                if not devices:
+                    continue
+                assert len(devices) == stream.gpus[job] or len(devices) in stream.speed[job]
                 assert all(len(state.on_device[device]) < 2 for device in devices)
                 state.pending.remove(job)
                 state.running[job] = Running(devices=devices, since_s=state.now_s)
-                start_s[job] = state.now_s
+                start_s[job] = np.fmin(start_s[job], state.now_s)
                 for device in devices:
                     state.on_device[device].append(job)
+            if not stopped:
+                break
         rates = {job: state.rate(job) for job in state.running}
         end = min((state.left_s[job] / rates[job] for job in rates), default=math.inf)
         arrival = float(stream.arrival_s[arrived]) - state.now_s if arrived < n else math.inf
@@ -190,6 +221,7 @@ def run(stream: Stream, policy: Policy, noise: np.ndarray | None = None) -> Outc
         ratio=(end_s - stream.arrival_s) / stream.length_s,
         makespan_s=float(end_s.max()),
         decision_s=spent_s / max(1, decisions),
+        stops=stops,
     )
 
 
@@ -208,6 +240,33 @@ def _smallest_area(state: State, job: int) -> float:
     return state.told_s(job) * float(state.stream.gpus[job])
 
 
+def sizes_by_marginal_gain(state: State) -> dict[int, int]:
+    """Sizes of the waiting elastic jobs: from the smallest, the next size to whom a GPU more saves most (Optimus)."""
+    stream = state.stream
+    free = sum(not jobs for jobs in state.on_device)
+    size_of: dict[int, int] = {}
+    for job in sorted(state.pending, key=state.told_s):
+        gpus = min(stream.speed[job]) if stream.speed[job] else int(stream.gpus[job])
+        if gpus <= free:
+            free -= gpus
+        if stream.speed[job]:
+            size_of[job] = gpus
+
+    def saved_s(job: int) -> tuple[float, int, int]:
+        """Seconds saved by each GPU of the next size, the job, and the GPUs that it takes."""
+        own = size_of[job]
+        larger = min((n for n in stream.speed[job] if n > own), default=0)
+        if not larger or larger - own > free:
+            return -1.0, job, 0
+        saved = state.told_s(job) * (1 / stream.speed[job][own] - 1 / stream.speed[job][larger])
+        return saved / (larger - own), job, larger - own
+
+    while size_of and (best := max(map(saved_s, size_of)))[0] > 0:
+        size_of[best[1]] += best[2]
+        free -= best[2]
+    return size_of
+
+
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
     """In an order: alone on the fastest free devices, else beside the host with which most gets done."""
@@ -215,6 +274,7 @@ class Greedy:
     order: Callable[[State, int], float]
     shares: bool = True
     easy: bool = False  # protects the first job that cannot start (EASY backfilling)
+    by_marginal_gain: bool = False  # elastic jobs start at sizes by marginal gain, else at their first
     head_of_line: bool = False  # nobody passes a job that cannot start
 
     def __call__(self, state: State) -> Starts:
@@ -223,13 +283,18 @@ class Greedy:
         on_device = [list(jobs) for jobs in state.on_device]
         placed = {job: running.devices for job, running in state.running.items()}
         shadow_s, reserved = math.inf, set[int]()
+        size_of = sizes_by_marginal_gain(state) if self.by_marginal_gain else {}
 
         def ends_by(job: int, device: int, slowed: float) -> float:
             kind = stream.devices[device].type
-            return state.told_s(job) * world.relative_time(stream.workload[job], kind) * slowed
+            if job in state.running:
+                speed = state.speed(job, len(state.running[job].devices))
+            else:
+                speed = state.speed(job, size_of.get(job, int(stream.gpus[job])))
+            return state.told_s(job) * world.relative_time(stream.workload[job], kind) * slowed / speed
 
         for job in sorted(state.pending, key=lambda job: (self.order(state, job), job)):
-            gpus = int(stream.gpus[job])
+            gpus = size_of.get(job, int(stream.gpus[job]))
             chosen = self._alone(state, job, gpus, on_device, ends_by, shadow_s, reserved)
             if not chosen and self.shares:
                 chosen = self._beside(state, job, gpus, on_device, placed, ends_by, shadow_s, reserved)
@@ -305,6 +370,11 @@ RIVALS: dict[str, Policy] = {
     "area-greedy": Greedy(order=_smallest_area),
     "area-easy-greedy": Greedy(order=_smallest_area, easy=True),
 }
+ELASTIC_RIVALS: dict[str, Policy] = {
+    "fifo-marginal": Greedy(order=_fifo, by_marginal_gain=True),
+    "shortest-marginal": Greedy(order=_shortest, by_marginal_gain=True),
+    "shortest-easy-marginal": Greedy(order=_shortest, easy=True, by_marginal_gain=True),
+}
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
@@ -319,6 +389,7 @@ class Served:
     objective: ObjectiveKind | None = None
     limits: Limits = field(default_factory=Limits)
     told: bool = True
+    elastic: bool = False  # sizes are told, and running jobs may be stopped for another
 
     def __call__(self, state: State) -> Starts:
         stream = state.stream
@@ -328,9 +399,12 @@ class Served:
             return Job(
                 id=f"j{k}",
                 workload=stream.workload[k],
-                gpus=int(stream.gpus[k]),
+                gpus=len(state.running[k].devices) if k in state.running else int(stream.gpus[k]),
+                sizes=tuple(JobSize(gpus=n, speed=v) for n, v in stream.speed[k].items()) if self.elastic else (),
+                preemptible=self.elastic and bool(stream.speed[k]),
+                checkpoint_s=CHECKPOINT_S if self.elastic else math.nan,
                 remaining_s=state.told_s(k) if self.told else math.nan,
-                attained_s=float(stream.length_s[k] - state.left_s[k]),
+                attained_s=max(0.0, float(stream.length_s[k] - state.left_s[k])),
                 elapsed_s=max(0.0, state.now_s - float(stream.arrival_s[k])),
                 since_s=since_s,
             )
@@ -350,7 +424,8 @@ class Served:
         )
         place = {device.id: k for k, device in enumerate(stream.devices)}
         plan = self.client.match(snapshot)
-        return [
+        stops: Starts = [(int(action.job_id[1:]), ()) for action in plan.actions if action.kind is ActionKind.PREEMPT]
+        return stops + [
             (int(action.job_id[1:]), tuple(place[name] for name in action.places))
             for action in plan.actions
             if action.places and action.kind.value.startswith("start")
@@ -369,9 +444,10 @@ def typed_devices() -> tuple[Device, ...]:
 
 def streams(case: str, seeds: Sequence[int], load: float, jobs: int) -> list[Stream]:
     """The streams of a case."""
-    devices = gang_devices() if case == "gangs" else typed_devices()
+    devices = typed_devices() if case == "types" else gang_devices()
     world = gavel_world(tuple(dict.fromkeys(device.type for device in devices)))
-    return [Stream.drawn(seed, world, devices, jobs=jobs, load=load, gangs=case == "gangs") for seed in seeds]
+    gangs, elastic = case != "types", case == "elastic"
+    return [Stream.drawn(seed, world, devices, jobs=jobs, load=load, gangs=gangs, elastic=elastic) for seed in seeds]
 
 
 SERVED = {
@@ -381,12 +457,14 @@ SERVED = {
     "fairness": (ObjectiveKind.FINISH_TIME_FAIRNESS, True),
     "weighted_excess": (ObjectiveKind.WEIGHTED_EXCESS, True),
     "auto-untold": (ObjectiveKind.AUTO, False),
+    "auto-elastic": (ObjectiveKind.AUTO, True),
+    "completion_time-elastic": (ObjectiveKind.COMPLETION_TIME, True),
 }
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=("gangs", "types"))
+    parser.add_argument("case", choices=("gangs", "types", "elastic"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--load", type=float, default=1.2)
@@ -396,6 +474,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     drawn = streams(options.case, range(options.first, options.first + options.seeds), options.load, options.jobs)
     names = options.policies.split(",") if options.policies else [*RIVALS, "auto"]
+    if options.case == "elastic" and not options.policies:
+        names += [*ELASTIC_RIVALS, "auto-elastic"]
+    rivals = RIVALS | ELASTIC_RIVALS
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(model=SHIPPED_GPU_MODEL, work=Path(folder), port=0, decision_workers=0)
         server = start_server(settings)
@@ -409,11 +490,19 @@ def main(arguments: Sequence[str]) -> None:
                             rng = np.random.default_rng(options.first + k + 1000)
                             noise = rng.lognormal(0.0, options.noise, len(stream.length_s))
                         policy: Policy
-                        if name in RIVALS:
-                            policy = RIVALS[name]
+                        if name in rivals:
+                            policy = rivals[name]
                         else:
                             objective, told = SERVED[name]
-                            policy = Served(client=client, scope=f"{name}-{k}", objective=objective, told=told)
+                            elastic = name.endswith("-elastic")
+                            policy = Served(
+                                client=client,
+                                scope=f"{name}-{k}",
+                                objective=objective,
+                                told=told,
+                                elastic=elastic,
+                                limits=Limits.of(allowed=frozenset(ActionKind)) if elastic else Limits(),
+                            )
                         outcomes.append(run(stream, policy, noise))
                     print_row(name, outcomes)
         finally:
@@ -430,6 +519,7 @@ def print_row(name: str, outcomes: Sequence[Outcome]) -> None:
     decision_ms = 1e3 * np.mean([each.decision_s for each in outcomes])
     print(
         f"{name:22s} mean {np.mean(mean):7.0f}  p95 {p95:7.0f}  longest wait {np.mean(longest):7.0f}  "
+        f"stops {np.mean([each.stops / len(each.wait_s) for each in outcomes]):.2f} a job  "
         f"max rho {ratio:6.1f}  makespan {makespan:7.0f}  {decision_ms:6.1f} ms  "
         f"per seed {' '.join(f'{value:.0f}' for value in mean)} | "
         f"waits {' '.join(f'{value:.0f}' for value in longest)}",

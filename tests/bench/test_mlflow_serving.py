@@ -1,16 +1,14 @@
 """One prediction and 64, beside `mlflow models serve` of the same model with its signature, over loopback in one run.
 
-Both sides go from values in memory to values in memory, each server a process with one worker. Ours: `PolicyClient`
-names jobs and gets medians with intervals, feasibility and sources; its server looks up profiles and encodes them.
-MLflow: `requests.post(url, json=...)` as its documentation calls a server, with rows that were encoded before and are
-not counted, and medians alone come back; and its fastest caller, see `mlflow_callers`. The calls take turns. Times
-depend on what else the machine does, and MLflow's more than ours: its call passes from an event loop to a thread and
-back, and computes for longer than a slice of the scheduler. So the processor time of either server is told too.
+Both sides go from values in memory to values in memory. Ours: the server with its default settings, known callers and
+fairness; `PolicyClient` sends a token, names jobs and gets medians with intervals, feasibility and sources; the server
+looks up profiles and encodes them. MLflow, one worker: `requests.post(url, json=...)` as its documentation calls a
+server, with rows that were encoded before and are not counted, and medians alone come back; and its fastest caller, see
+`mlflow_callers`. The calls take turns. Times depend on what else the machine does, so the processor time of either
+server with all its processes is told too: it is what the ratios `..._cpu` compare.
 
-What 20 × would need: a call that does nothing (`empty_call`) is itself 8 to 17 × below MLflow's, about 0.3 ms of gRPC's
-Python on an idle core. A measured pair adds 0.3 ms and an unmeasured one 0.8 ms; in a loop within one process they take
-0.08 and 0.25 ms: between two calls the processor has forgotten the program. Beyond that lie several jobs a call, as 64
-rows show, or a client and server without Python.
+`empty_call` is a call to a server of gRPC's library in Python whose method does nothing: no server in Python answers
+for less. `test_protections` tells what the server's own protections add to it.
 """
 
 import http.client
@@ -33,21 +31,25 @@ import onnx
 import psutil
 import pytest
 import requests
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
 from interfere.client import PolicyClient
+from interfere.client.credentials import Credentials
 from interfere.config import SHIPPED_MODEL
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import Domain
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile
-from tests.bench.history import record, times_s
+from interfere.serving.calls.listening import SERVICE
+from tests.bench.call_server import METHOD
+from tests.bench.history import record
+from tests.bench.processor_time import quiet_s, server_cpu_s
+from tests.bench.test_protections import call_server, token_of_new_caller
 from tests.soak.processes import serving_with
 
 pytestmark = pytest.mark.bench
 PATIENCE_S = 120
-ROUNDS, CALLS = 8, 30
+ROUNDS, CALLS = 20, 20
 ServedByMlflow = tuple[str, psutil.Process]
 """Address and process of `mlflow models serve`."""
 
@@ -150,12 +152,6 @@ def mlflow_callers(address: str, inputs: Mapping[str, NDArray[Any]]) -> dict[str
     return {"mlflow": documented, "mlflow_fastest": fastest}
 
 
-def cpu_s(process: psutil.Process) -> float:
-    """Processor time of a process and of all that it started."""
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
-
-
 @pytest.mark.parametrize("rows", [1, 64])
 def test_beside_mlflow(
     mlflow_server: ServedByMlflow, request: pytest.FixtureRequest, tmp_path: Path, rows: int
@@ -169,29 +165,29 @@ def test_beside_mlflow(
     pairs = list(zip(victim.tolist(), neighbour.tolist(), strict=True))
     profiles = [model.profiles[name, domain.device_type] for name in names]
     new = [replace(profile, workload=f"new-{profile.workload}") for profile in profiles]
+    callers, token = token_of_new_caller(tmp_path)
     with (
-        serving_with(tmp_path, model=SHIPPED_MODEL, decision_workers=0) as served,
-        PolicyClient(served.address) as client,
-        grpc.insecure_channel(served.address) as channel,
+        serving_with(tmp_path, model=SHIPPED_MODEL, callers=callers) as served,
+        PolicyClient(served.address, credentials=Credentials(token_file=token)) as client,
+        call_server("plain") as (plain_pid, plain_address),
+        grpc.insecure_channel(plain_address) as plain,
     ):
         client.register_profiles(new)
-        health = health_pb2_grpc.HealthStub(channel)
-        callers: dict[str, Callable[[], object]] = {
+        empty = plain.unary_unary(f"/{SERVICE}/{METHOD}")
+        ours: dict[str, Callable[[], object]] = {
             "measured": lambda: client.predict(names, pairs=pairs),
             "unmeasured": lambda: client.predict([job.workload for job in new], pairs=pairs, allow_extrapolation=True),
-            "empty_call": lambda: health.Check(health_pb2.HealthCheckRequest()),
-            **mlflow_callers(mlflow_address, encoded_inputs(profiles, used + 1, domain, victim, neighbour)),
         }
-        times: dict[str, list[float]] = {name: [] for name in callers}
-        server_cpu_s = dict.fromkeys(callers, 0.0)
-        for _ in range(ROUNDS):  # in turn, so that what else the machine does meets all of them
-            for name, call in callers.items():
-                process = mlflow_process if name.startswith("mlflow") else psutil.Process(served.process.pid)
-                before_s = cpu_s(process)
-                times[name] += times_s(call, CALLS)
-                server_cpu_s[name] += cpu_s(process) - before_s
-    p50_s = {name: float(np.quantile(each, 0.5)) for name, each in times.items()}
-    cpu_per_call_s = {name: total_s / (ROUNDS * (CALLS + 1)) for name, total_s in server_cpu_s.items()}
+        theirs = mlflow_callers(mlflow_address, encoded_inputs(profiles, used + 1, domain, victim, neighbour))
+        cpu_s, times_s = server_cpu_s(
+            {name: (served.process.pid, call) for name, call in ours.items()}
+            | {"empty_call": (plain_pid, lambda: empty(b""))}
+            | {name: (mlflow_process.pid, call) for name, call in theirs.items()},
+            rounds=ROUNDS,
+            calls_of_round=CALLS,
+        )
+    p50_s = {name: float(np.quantile(each, 0.5)) for name, each in times_s.items()}
+    cpu_per_call_s = {name: quiet_s(each) for name, each in cpu_s.items()}
     ratios = {
         f"{theirs}_to_{ours}{suffix}": by_name[theirs] / by_name[ours]
         for ours in ("measured", "unmeasured", "empty_call")
@@ -205,4 +201,4 @@ def test_beside_mlflow(
     print("  ", ", ".join(f"{name} {value:.1f} x" for name, value in ratios.items()))
     figures = p50_s | {f"{name}_cpu": value for name, value in cpu_per_call_s.items()} | ratios
     record(f"serving beside mlflow, {threads}, {rows} rows", figures)
-    assert p50_s["measured"] < p50_s["mlflow"]
+    assert cpu_per_call_s["measured"] < cpu_per_call_s["mlflow"]

@@ -22,6 +22,7 @@ FULL = (
     "controller.journal.enabled=true",
     "controller.journal.storageClassName=nfs",
     "server.storage.storageClassName=ssd",
+    f"server.modelDigest=sha256:{'0' * 64}",
     "webhook.addClaim=true",
     "prometheus.url=http://prometheus.monitoring:9090",
     "prometheus.progress=train_steps_total",

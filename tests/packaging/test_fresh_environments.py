@@ -1,4 +1,5 @@
-"""The wheel in fresh environments, bare and with [serve]: commands run, a client plans, and nothing heavy came along.
+"""The wheel in fresh environments, bare, with [serve], and with what the image installs: commands run, a client plans,
+and nothing heavy came along.
 
 The Python of the tests is tried at every landing; with SOAK_ROUNDS (`make soak`) every Python of 3.11 and newer that
 pyenv or the path offers.
@@ -24,6 +25,7 @@ with PolicyClient(sys.argv[1]) as client:
     plan = client.match(Snapshot(pending=queue, devices=(Device(id="d0", type="cpu-core"),)))
     print(len(plan.actions), plan.status)
 """
+IMAGE = ROOT / "deploy" / "image"
 HEAVY = {"torch", "mlflow", "lightgbm", "pandas", "pyarrow"}
 
 
@@ -49,6 +51,16 @@ def environment(python: str, folder: Path, wheel: Path, extra: str) -> Path:
     return folder / "bin"
 
 
+def locked_environment(python: str, folder: Path, wheel: Path) -> Path:
+    """Make a virtual environment as the image's build does; return the folder of its programs."""
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    hashed = ("--require-hashes", "--only-binary=:all:", "-r", str(IMAGE / "requirements.lock"))
+    pip(folder / "bin" / "python", "install", "--quiet", *hashed)
+    pip(folder / "bin" / "python", "install", "--quiet", "--no-deps", str(wheel))
+    pip(folder / "bin" / "python", "check")
+    return folder / "bin"
+
+
 def run(*command: str | Path, folder: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
@@ -71,7 +83,32 @@ def test_a_client_of_the_bare_install_plans_with_a_server_of_the_serving_one(
 ) -> None:
     bare = environment(python, tmp_path / "bare", wheel, "")
     serving = environment(python, tmp_path / "serving", wheel, "[serve]")
-    assert run(bare / "interfere", "--version", folder=tmp_path).startswith("interfere ")
+    plan_with(bare, serving, tmp_path)
+    missing = subprocess.run([bare / "interfere", "serve"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert missing.returncode == 1
+    assert "interfere-gpu[serve]" in missing.stderr
+
+
+@pytest.mark.timeout(1800)
+def test_the_locked_files_serve_and_are_told_in_a_bill_of_materials(wheel: Path, tmp_path: Path) -> None:
+    serving = locked_environment(sys.executable, tmp_path / "serving", wheel)
+    plan_with(serving, serving, tmp_path)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "build")], check=True)
+    tools = tmp_path / "build" / "bin"
+    pip(tools / "python", "install", "--quiet", "--require-hashes", "-r", str(IMAGE / "build.lock"))
+    told = tmp_path / "sbom.json"  # the tool validates it against the schema of CycloneDX before it writes it
+    options = ("--validate", "--pyproject", str(ROOT / "pyproject.toml"), "--output-file", str(told))
+    run(tools / "cyclonedx-py", "environment", *options, serving / "python", folder=tmp_path)
+    document = json.loads(told.read_text())
+    assert (document["bomFormat"], document["metadata"]["component"]["name"]) == ("CycloneDX", "interfere-gpu")
+    listed = json.loads(run(serving / "python", "-m", "pip", "list", "--format", "json", folder=tmp_path))
+    installed = {(row["name"].lower(), row["version"]) for row in listed if row["name"] != "interfere-gpu"}
+    assert {(part["name"].lower(), part["version"]) for part in document["components"]} == installed
+
+
+def plan_with(client: Path, serving: Path, tmp_path: Path) -> None:
+    """A server of one environment starts, with nothing heavy installed, and a client of the other plans with it."""
+    assert run(client / "interfere", "--version", folder=tmp_path).startswith("interfere ")
     listed = json.loads(run(serving / "python", "-m", "pip", "list", "--format", "json", folder=tmp_path))
     assert not HEAVY & {row["name"].lower() for row in listed}
     server = subprocess.Popen(
@@ -82,13 +119,10 @@ def test_a_client_of_the_bare_install_plans_with_a_server_of_the_serving_one(
     )
     try:
         address = json.loads(server.stdout.readline() if server.stdout else "")["address"]
-        n_actions, status = run(bare / "python", "-c", EXAMPLE, address, folder=tmp_path).split()
+        n_actions, status = run(client / "python", "-c", EXAMPLE, address, folder=tmp_path).split()
         assert (int(n_actions), status) == (2, "OPTIMAL")
-        help_page = run(bare / "interfere", "--help", folder=tmp_path)
+        help_page = run(client / "interfere", "--help", folder=tmp_path)
         assert "unavailable" not in help_page
     finally:
         server.terminate()
         server.wait(timeout=60)
-    missing = subprocess.run([bare / "interfere", "serve"], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert missing.returncode == 1
-    assert "interfere-gpu[serve]" in missing.stderr

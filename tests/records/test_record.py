@@ -15,6 +15,7 @@ from interfere.records import (
     ActionKind,
     Device,
     Job,
+    JobSize,
     Limits,
     PairMeasurement,
     Plan,
@@ -61,7 +62,7 @@ def test_a_record_prints_what_is_set() -> None:
 @given(some.jobs, some.jobs)
 @settings(max_examples=50, deadline=None)
 def test_equal_texts_are_equal_records(job: Job, other: Job) -> None:
-    assert eval(repr(job), {"Job": Job, "nan": NAN}) == job
+    assert eval(repr(job), {"Job": Job, "JobSize": JobSize, "nan": NAN}) == job
     assert (repr(job) == repr(other)) == (job == other)
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from interfere.config import Settings
 from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError, UnavailableError
 from interfere.records import Device, Job, MemoryUsage, ReporterWeight, Rollback, Snapshot
 from interfere.serving.calls.access import ROLE_OF_METHOD, Access
-from interfere.serving.calls.exposure import check_exposure
+from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
@@ -300,3 +301,74 @@ def test_certificates_name_callers_and_foreign_ones_are_refused(
         clear.match(snapshot())
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError):
         rpc.PolicyServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=2.0)
+
+
+EXPIRED = -1  # days that a certificate is valid for
+
+
+@pytest.fixture
+def mutual_tls(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings of a server that asks for certificates, with a caller `slurm` that has a valid and an expired one."""
+    authority(tmp_path, "site")
+    certificate(tmp_path, "server", "site", "IP:127.0.0.1")
+    certificate(tmp_path, "slurm", "site", "URI:spiffe://site/slurm")
+    certificate(tmp_path, "old", "site", "URI:spiffe://site/slurm", days=EXPIRED)
+    arguments = ["add", "slurm", "--role=decide", "--certificate=spiffe://site/slurm"]
+    assert CliRunner().invoke(app, [*arguments, "--file", str(tmp_path / "callers.toml")]).exit_code == 0
+    return replace(
+        settings,
+        callers=tmp_path / "callers.toml",
+        tls_certificate=tmp_path / "server.pem",
+        tls_key=tmp_path / "server.key",
+        tls_client_ca=tmp_path / "site.pem",
+    )
+
+
+def credentials(folder: Path, name: str) -> Credentials:
+    return Credentials(ca=folder / "site.pem", certificate=folder / f"{name}.pem", key=folder / f"{name}.key")
+
+
+def test_an_expired_certificate_of_a_client_is_refused_by_the_server_and_named_by_the_client(
+    serve: Callable[..., RunningServer], mutual_tls: Settings, tmp_path: Path
+) -> None:
+    server = serve(mutual_tls)
+    pems = ((tmp_path / name).read_bytes() for name in ("site.pem", "old.key", "old.pem"))
+    with grpc.secure_channel(server.address, grpc.ssl_channel_credentials(*pems)) as bare:
+        with pytest.raises(grpc.RpcError) as refused:
+            rpc.PolicyServiceStub(bare).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(InvalidInputError, match=r"client's certificate has expired: .*old\.pem, valid until 20"):
+        PolicyClient(server.address, credentials=credentials(tmp_path, "old"))
+    certificate(tmp_path, "short", "site", "URI:spiffe://site/slurm")
+    with PolicyClient(server.address, timeout_s=PATIENCE_S, credentials=credentials(tmp_path, "short")) as client:
+        certificate(tmp_path, "short", "site", "URI:spiffe://site/slurm", days=EXPIRED)
+        server.stop()
+        with pytest.raises(UnavailableError, match="client's certificate has expired"):
+            client.match(snapshot())
+
+
+def test_an_expired_certificate_of_a_server_is_not_served_and_not_believed(
+    serve: Callable[..., RunningServer], mutual_tls: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(mutual_tls)
+    certificate(tmp_path, "server", "site", "IP:127.0.0.1", days=EXPIRED)  # a renewal that went wrong
+    for _ in range(2):
+        with PolicyClient(server.address, timeout_s=PATIENCE_S, credentials=credentials(tmp_path, "slurm")) as client:
+            assert client.match(snapshot()).actions, "the present certificate is kept"
+    lines = [record.getMessage() for record in caplog.records if "certificate" in record.getMessage()]
+    assert len(lines) == 1
+    assert "the server's certificate has expired" in lines[0]
+    with pytest.raises(InvalidInputError, match="server's certificate has expired"):
+        server_credentials(mutual_tls)
+    # A server of an earlier release, which presents it all the same.
+    other = grpc.server(ThreadPoolExecutor(1))
+    pair = (tmp_path / "server.key").read_bytes(), (tmp_path / "server.pem").read_bytes()
+    port = other.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    other.start()
+    files = Credentials(ca=tmp_path / "site.pem")
+    with (
+        PolicyClient(f"127.0.0.1:{port}", timeout_s=PATIENCE_S, credentials=files) as client,
+        pytest.raises(UnavailableError, match="server's certificate is refused: certificate has expired"),
+    ):
+        client.match(snapshot())
+    other.stop(None).wait()

@@ -73,11 +73,11 @@ def one() -> tuple[object, ...]:
 def test_a_measured_pair_says_that_its_number_is_a_measurement(client: PolicyClient) -> None:
     plan = client.match(snapshot(pending=(Job(id="a", workload="train"), Job(id="b", workload="gemm")), devices=one()))
     pair, back = client.explain(plan.decision_id, "a").pairs
-    assert (pair.source, pair.median) == (Source.MEASURED, pytest.approx(2.5))
+    assert (pair.source, pair.median) == (Source.MEASURED, pytest.approx(2.2))
     model = expected("train", "gemm")
     assert f"the model would say {model:.2f} ×" in pair.note
     (measured,) = [fact for fact in pair.contributions if fact.name == MEASURED]
-    assert (measured.job_id, measured.log_change) == ("", pytest.approx(math.log(2.5 / model), rel=1e-4))
+    assert (measured.job_id, measured.log_change) == ("", pytest.approx(math.log(2.2 / model), rel=1e-4))
     assert (back.source, back.note) == (Source.MODEL, "")
 
 

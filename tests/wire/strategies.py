@@ -25,6 +25,7 @@ from interfere.records import (
     Job,
     JobProfile,
     JobRef,
+    JobSize,
     KernelStat,
     Limits,
     LogEntry,
@@ -178,6 +179,20 @@ jobs = plain_jobs.flatmap(
         else st.just(job)
     )
 )
+
+
+def with_sizes(job: Job) -> st.SearchStrategy[Job]:
+    """The job as an elastic one: its own number of devices first, then others."""
+    others = st.lists(st.integers(1, 4_000).filter(lambda gpus: gpus != job.gpus), unique=True, max_size=3)
+
+    def size(gpus: int) -> st.SearchStrategy[JobSize]:
+        return st.builds(JobSize, gpus=st.just(gpus), speed=numbers(1e-6, 1e6), memory_peak_bytes=optional())
+
+    further = others.flatmap(lambda counts: st.tuples(*map(size, counts)))
+    return further.map(lambda sizes: replace(job, sizes=(JobSize(gpus=job.gpus), *sizes)))
+
+
+jobs = jobs | jobs.flatmap(with_sizes)
 windows = numbers(0.0, 1e9).flatmap(
     lambda from_s: st.builds(Window, from_s=st.just(from_s), until_s=optional(from_s + 1.0))
 )

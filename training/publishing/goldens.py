@@ -29,9 +29,9 @@ from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility, fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
-from interfere.predict.intervals import Intervals
+from interfere.predict.intervals import Intervals, log_residuals
 from interfere.predict.novelty import JobSpace, pair_novelty
-from interfere.predict.onnx import LOWER_LEVEL, UPPER_LEVEL
+from interfere.predict.onnx import LEVELS
 from interfere.predict.pair_intervals import PairIntervals
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, Prediction, Source
@@ -43,7 +43,6 @@ from interfere.training.models.protocols import FittedModel
 
 MAX_LIST, MAX_MATRIX = 256, 16  # jobs: with more a folder would grow, and a server's start take longer
 RANGE_FACTOR = 10.0  # of the measured slowdowns: a fitted model answers for other pairs and jobs, not other orders
-LEVELS = (LOWER_LEVEL, 0.5, UPPER_LEVEL)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -128,14 +127,17 @@ class FittedParts:
         novelty_of_job = np.zeros(len(jobs)) if space is None else space.novelty(rows, variance)
         novelty = pair_novelty(novelty_of_job[victims], novelty_of_job[neighbours])
         partners = partner_counts(self.dataset)[domain, identities]
-        shifts = self.intervals.quantiles(
-            levels, novelty=novelty, partners=np.minimum(partners[victims], partners[neighbours]), domain=domain
+        shifts = log_residuals(
+            self.intervals.grids_at(levels),
+            novelty=novelty,
+            partners=np.minimum(partners[victims], partners[neighbours]),
+            domain=domain,
         )
         own = np.zeros(len(victims), dtype=bool)
         if self.pair_intervals is not None:
             of_pairs = self.pair_intervals.quantiles(levels, domain, identities[victims], identities[neighbours])
             own = np.isfinite(of_pairs[0])
-            shifts = tuple(np.where(own, of_pair, shift) for of_pair, shift in zip(of_pairs, shifts, strict=True))
+            shifts = np.where(own, of_pairs, shifts)
         # 3. It abstains from what is too novel, and from every pair of an unknown domain.
         abstains = (self.intervals.abstains(novelty, log_median) & ~own) | (domain == 0)
         return tuple(log_median + shift for shift in shifts), abstains

@@ -19,6 +19,7 @@ from interfere.policy.costs.job_classes import JobKeys, Seat
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.text import render
+from interfere.policy.schedule.sizes import with_present_sizes
 from interfere.policy.solve.hosts import HostClass, HostPlace, has_groups, host_classes
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
@@ -79,9 +80,10 @@ def rank(
         raise InvalidInputError.from_violations(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
-    # 2. Price every device.
+    # 2. Price every device; an elastic job is ranked at its first size.
+    snapshot = with_present_sizes(snapshot, {})
     context = PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue)
-    ranked = _ranked_devices(job, context)
+    ranked = _ranked_devices(snapshot.pending[0], context)
     # 3. Respect promises, then sort.
     promise_of = _standing_promises(job, devices, promises)
     ranked = [_with_promise(entry, job, promise_of.get(entry.ranking.device_id)) for entry in ranked]

@@ -112,7 +112,7 @@ def _release_reason(promise: Promise, context: PlanningContext, leaving: frozens
     """Return why an unfulfilled promise is void; empty while the promised action is still possible."""
     action = promise.action
     job, running_on = context.pending.get(action.job_id), _running_on(action.job_id, context)
-    if running_on is not None and running_on != {promise.from_device_id}:
+    if running_on is not None and running_on != _left_devices(promise):
         return f"it was started on {', '.join(sorted(running_on))} instead"
     if context.now_s >= action.promised_by_s:
         return f"it was not started by {action.promised_by_s:g} s"
@@ -121,6 +121,12 @@ def _release_reason(promise: Promise, context: PlanningContext, leaving: frozens
     if job is None and running_on is None and not context.snapshot.partial:
         return "the job is over"
     return _blocked_reason(action, context, leaving)
+
+
+def _left_devices(promise: Promise) -> frozenset[str]:
+    """Return the ids of the devices that a resident leaves: all of a gang that is stopped."""
+    action = promise.action
+    return frozenset(action.places if action.kind is ActionKind.PREEMPT else [promise.from_device_id])
 
 
 def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset[str]) -> str:

@@ -163,7 +163,7 @@ def _joint_throughput(rule: Rule) -> str:
     sides = f"{rule.slowdown:.2f} × for {rule.job_id}, {rule.partner_slowdown:.2f} × for {rule.partner_id}"
     limit = "one after the other does 1"
     if rule.min_joint_throughput != 1:
-        limit = f"not above {rule.min_joint_throughput:.3g}"
+        limit += f", sharing has to do more than {rule.min_joint_throughput:.3g}"
     return f"joint throughput: together they do {together:.2f} ({sides}), {limit}"
 
 
@@ -220,6 +220,11 @@ def _migration_gain(rule: Rule) -> str:
 
 def _preempted(rule: Rule) -> str:
     return f"{rule.partner_id}, of higher priority, saves {rule.saved_s:.4g} weighted s for {rule.paid_s:.4g}"
+
+
+def _resized(rule: Rule) -> str:
+    devices = "1 device" if rule.gpus == 1 else f"{rule.gpus} devices"
+    return f"stopped to start again on {devices}: all jobs together gain more than its checkpoint costs"
 
 
 def _device_vacated(rule: Rule) -> str:
@@ -292,6 +297,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.PROMISED: lambda rule: f"promised by decision {rule.decision_id}",
     RuleKind.MIGRATION_GAIN: _migration_gain,
     RuleKind.PREEMPTED: _preempted,
+    RuleKind.RESIZED: _resized,
     RuleKind.DEVICE_VACATED: _device_vacated,
     RuleKind.RESIDENT_STAYS: lambda _: "it stays where it is",
     RuleKind.GRANT_EXCEEDED: _grant_exceeded,

@@ -36,7 +36,7 @@ PLANNED_OBJECTIVES = {
 MIN_RATIO_S = 10.0
 # While no device is idle a resident may be slowed down this much further than its cap: 2.5 × by default.
 MAX_RESIDENT_FACTOR = 5 / 3
-UNKNOWN_S = 300.0  # that a job takes where no job says how long it takes: a usual time slice
+UNKNOWN_S = 300.0  # that a job takes at least where no job says how long it takes: a usual time slice
 # Pairs of kinds of jobs, over all device classes, whose slowdowns are tabulated: a second of one core.
 MAX_CELLS = 4_000_000
 
@@ -135,19 +135,25 @@ def estimated_remaining_s(jobs: Sequence[Job]) -> Floats:
     """float64[n]: the seconds that each job says it still takes alone, and an estimate for each job that says nothing.
 
     The estimate is the median remaining time, given its attained service, of the jobs that say how long they take: who
-    has outlived most of them is not about to end. A job that outlived all takes as long as it has run, at least the
-    median; where no job says anything, at least `UNKNOWN_S`.
+    has outlived most of them is not about to end. Where no job says anything, jobs take twice what the running ones
+    have got in the median, at least `UNKNOWN_S`. A job that outlived all takes as long again as it has run.
     """
     remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
     attained_s = np.array([_known(job.attained_s) for job in jobs], dtype=np.float64)
     told = ~np.isnan(remaining_s)
     total_s = (attained_s + remaining_s)[told]
-    least_s = float(np.median(total_s)) if told.any() else UNKNOWN_S
+    usual_s = float(np.median(total_s)) if told.any() else _usual_length_s(attained_s)
     for k in np.flatnonzero(~told).tolist():
         longer_s = total_s[total_s > attained_s[k]]
-        outlived_s = max(least_s, float(attained_s[k]))
+        outlived_s = max(usual_s, float(attained_s[k]))
         remaining_s[k] = float(np.median(longer_s)) - attained_s[k] if len(longer_s) else outlived_s
     return remaining_s
+
+
+def _usual_length_s(attained_s: Floats) -> float:
+    """Return the seconds that jobs take by the service that the running ones have got, seen half way on average."""
+    running_s = attained_s[attained_s > 0]
+    return max(UNKNOWN_S, 2 * float(np.median(running_s))) if len(running_s) else UNKNOWN_S
 
 
 def _known(value: float) -> float:

@@ -31,7 +31,6 @@ from interfere.records import (
     Window,
 )
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.records.limits import DEFAULT_AGEING_S
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.easy_backfill import BackfillReservation
 from interfere.sim.schedulers.estimates import Estimate, ToldDurations, is_infeasible, next_infeasible_s
@@ -92,7 +91,6 @@ class ServerPlanner:
             guest_ends_first=settings.guest_ends_first,
             promise_deadlines=promise_deadlines,
             promise_ttl_s=0.0,
-            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue decides
             risk=settings.risk,
         )
         snapshot = Snapshot(

@@ -9,6 +9,7 @@ Law: a sidecar never ends its pod, and lines that no replica took are sent again
 
 import http.client
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from interfere.monitoring.job_progress import progress_of_job
 from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
-from interfere.progress import Mark, read_marks
+from interfere.progress import Mark, open_regular, read_marks
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.windows import Residency
@@ -94,11 +95,11 @@ class SpoolSender:
     def send(self) -> bool:
         """Send the lines that were appended since the last call. Returns False only where no replica accepted them."""
         try:
-            with self._spool.open("rb") as file:
+            with os.fdopen(open_regular(self._spool, os.O_RDONLY), "rb") as file:
                 file.seek(self._offset)
                 content = file.read(SEND_BYTES)
         except OSError:
-            return True  # the job marks nothing yet
+            return True  # the job marks nothing yet, or not into a regular file
         content = content[: content.rfind(b"\n") + 1]
         if not content:
             return True

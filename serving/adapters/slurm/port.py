@@ -295,6 +295,8 @@ def slurm_advisor(
 ) -> Advisor[SlurmJob, PartitionProblem, Edit]:
     """Return an advisor of one Slurm cluster."""
     port = SlurmPort(settings, slurm, metrics, dry_run=dry_run)
+    if weakness := port.spool.weakness():
+        _log.warning("%s", weakness)
     return Advisor(port, client, port.spool, settings, metrics)
 
 

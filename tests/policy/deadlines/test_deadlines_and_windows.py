@@ -224,7 +224,7 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
             devices=(device(name="1"), device(name="2")),
             now_s=NOW_S,
             objective=ObjectiveKind.DEADLINE_MISSES,
-            limits=Limits.of(risk=0.5),
+            limits=Limits.of(risk=0.5, min_joint_throughput=1.0),
         )
         found = plan(context(snapshot, predictor, known, "d"))
 

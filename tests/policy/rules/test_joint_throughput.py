@@ -28,10 +28,12 @@ def decided(ahead: float, back: float, device: Device, **limits: float) -> Plan:
 @pytest.mark.parametrize(
     ("ahead", "back", "limits", "shares"),
     [
-        (1.9, 1.9, {}, True),  # 1.05
-        (2.0, 2.0, {}, False),  # taking turns does as much
-        (1.25, 5.0, {}, False),  # 0.8 + 0.2
-        (1.25, 4.5, {}, True),
+        (1.7, 1.7, {}, True),  # 1.18
+        (1.9, 1.9, {}, False),  # 1.05
+        (1.9, 1.9, {"min_joint_throughput": 1.0}, True),
+        (2.0, 2.0, {"min_joint_throughput": 1.0}, False),  # taking turns does as much
+        (1.25, 3.0, {}, False),  # 0.8 + 0.33
+        (1.25, 2.8, {}, True),
         (3.0, 3.0, {"min_joint_throughput": 0.0}, True),
         (3.0, 3.0, {"min_joint_throughput": 0.6}, True),
         (1.5, 1.5, {"min_joint_throughput": 1.4}, False),
@@ -49,10 +51,11 @@ def test_the_refusal_has_the_numbers() -> None:
     assert refusal.rule is not None
     assert refusal.rule.kind is RuleKind.JOINT_THROUGHPUT
     assert refusal.reason == (
-        "joint throughput: together they do 0.75 (2.00 × for x, 4.00 × for r), one after the other does 1"
+        "joint throughput: together they do 0.75 (2.00 × for x, 4.00 × for r), one after the other does 1, "
+        "sharing has to do more than 1.15"
     )
-    (refusal,) = decided(1.5, 1.5, OCCUPIED, min_joint_throughput=1.5).refused
-    assert refusal.reason.endswith("not above 1.5")
+    (refusal,) = decided(2.0, 4.0, OCCUPIED, min_joint_throughput=1.0).refused
+    assert refusal.reason.endswith("one after the other does 1")
 
 
 @given(slowdowns, slowdowns, st.floats(0.0, 3.0), st.floats(0.0, 3.0))

@@ -125,6 +125,14 @@ def test_a_job_that_says_nothing_is_expected_to_take_the_median_of_the_jobs_that
     assert estimated_remaining_s([job("alone", math.nan)]).tolist() == [UNKNOWN_S]
 
 
+def test_where_no_job_says_how_long_it_takes_the_running_ones_tell() -> None:
+    """They are seen half way on average; a job that has run for longer than usual takes as long again."""
+    waiting = job("waits", math.nan)
+    running = [job(f"r{k}", math.nan, attained_s=attained_s) for k, attained_s in enumerate((100.0, 400.0, 900.0))]
+    assert estimated_remaining_s([waiting, *running]).tolist() == [800.0, 800.0, 800.0, 900.0]
+    assert estimated_remaining_s([waiting]).tolist() == [UNKNOWN_S]
+
+
 def test_a_short_job_goes_before_one_that_is_expected_to_take_the_median() -> None:
     """On one device: 10 s, 1,000 s, and a job that says nothing."""
     waiting = (job("long", 1000.0), job("unknown", math.nan), job("short", 10.0), job("long too", 1000.0))

@@ -1,6 +1,7 @@
 """Turns of callers, without a server: who gets the next place, who is refused, who leaves."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from interfere.errors import CancelledError, LimitError
+from interfere.serving.calls import fair_queue
 from interfere.serving.calls.fair_queue import FairQueue
 from interfere.time_budget import interruptible
 from tests.waiting import PATIENCE_S, wait_until
@@ -122,3 +124,27 @@ def test_a_call_that_may_not_begin_holds_up_nobody() -> None:
         barred.clear()
         queue.look_again()
         wait_until(lambda: calls.begun == ["polite", "unread"])
+
+
+def test_places_rest_between_calls_of_a_caller_with_many_beside_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes calls from the network meanwhile. Whoever has no other call waiting is not kept."""
+    monkeypatch.setattr(fair_queue, "REST_S", 0.05)
+    queue = FairQueue(4, reserved=1)
+    with queue.turn("polite"):
+        pass
+    start_s = time.monotonic()
+    with calls_of(queue) as calls:
+        calls.add("greedy", 5)
+        for _ in range(4):
+            calls.let_go()
+    assert time.monotonic() - start_s >= 4 * 0.05
+
+
+def test_callers_that_had_no_call_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_queue, "RECENT_S", 0.0)
+    queue = FairQueue(4, reserved=1)
+    with queue.turn("polite"):
+        pass
+    with calls_of(queue) as calls:
+        calls.add("greedy", 5)
+        assert calls.begun == ["greedy"] * 3

@@ -1,6 +1,7 @@
 """Steps that sidecars send become windows of constant company, pods' ends become outcomes; restarts repeat no id."""
 
 import json
+import os
 import threading
 import time
 import urllib.request
@@ -161,6 +162,17 @@ def test_a_sidecar_sends_its_spool_until_a_replica_takes_it(
     text = urllib.request.urlopen(f"http://127.0.0.1:{http.port}/metrics", timeout=10).read().decode()
     assert "interfere_kubernetes_rounds_total" in text
     http.stop()
+
+
+@pytest.mark.parametrize("trap", ["link", "FIFO"])
+def test_a_sidecar_neither_follows_a_link_nor_waits_for_a_fifo(tmp_path: Path, trap: str) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    if trap == "link":
+        (tmp_path / "steps.jsonl").symlink_to(tmp_path / "secret")
+    else:
+        os.mkfifo(tmp_path / "steps.jsonl")
+    sender = SpoolSender(tmp_path / "steps.jsonl", lambda: pytest.fail("something is sent"))
+    assert sender.send()
 
 
 def test_windows_and_outcomes_reach_the_server_once(api_server: ApiServer, controller: Start) -> None:

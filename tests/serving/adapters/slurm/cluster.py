@@ -199,7 +199,7 @@ class Cluster:
     def _configure(self) -> None:
         here = self.folder
         ports = [free_port() for _ in range(1 + self.nodes)]
-        for name in ("task_prolog.sh", "epilog.sh"):
+        for name in ("prolog.sh", "task_prolog.sh", "epilog.sh"):
             wrapped = here / name
             wrapped.write_text(f"#!/bin/sh\nINTERFERE_SPOOL={self.spool} exec {FILES / name}\n")
             wrapped.chmod(0o755)
@@ -240,6 +240,7 @@ class Cluster:
                     f"SlurmdPidFile={here}/slurmd.%n.pid",
                     f"SlurmctldLogFile={here}/slurmctld.log",
                     f"SlurmdLogFile={here}/slurmd.%n.log",
+                    f"Prolog={here}/prolog.sh",
                     f"TaskProlog={here}/task_prolog.sh",
                     f"Epilog={here}/epilog.sh",
                     *(["JobSubmitPlugins=lua"] if self.defers else []),
