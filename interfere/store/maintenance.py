@@ -11,13 +11,14 @@ from pathlib import Path
 from interfere.errors import UnavailableError, UnfitError
 from interfere.store.checked_rows import UnreadableRow, every_row, text_from_bytes, unreadable_rows
 from interfere.store.checksums import add_checksums, checksum_names, lost_row, missing_rows, provide_checksums
+from interfere.store.commit_mark import SUFFIX, present_mark, read_mark
 from interfere.store.quarantine import MAX_LISTED, move_to_quarantine, quarantined
 from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.sqlite_file import FORMAT, FileLock, create_private
 from interfere.store.wal import read_wal
 
 TABLES = (*(kind.table for kind in ROW_KINDS), "quarantine")
-SIDE_FILES = ("", "-wal", "-shm")
+SIDE_FILES = ("", "-wal", "-shm", SUFFIX)
 BUSY_S = 30.0
 
 
@@ -93,6 +94,9 @@ def check(store: Path) -> StoreReport:
                     rows[table] = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
             problems += map(str, _unreadable(connection))
             problems += [str(row) for kind in ROW_KINDS for row in missing_rows(connection, kind)]
+            noted, present = read_mark(store), present_mark(connection)
+            if noted and present and (what := noted.missing_from(present)):
+                problems.append(what)
             set_aside = quarantined(connection)
     except sqlite3.DatabaseError as error:
         problems.append(str(error))
@@ -168,7 +172,7 @@ def _salvage(store: Path, target: Path) -> None:
             provide_checksums(old)
         unreadable = list(_unreadable(old))
         left_out = {(row.table, row.rowid) for row in unreadable}
-        for table in TABLES:
+        for table in (*TABLES, "transactions"):
             columns = _columns(old, table)
             insert = (
                 f"INSERT OR IGNORE INTO {table} ({', '.join(['rowid', *columns])})"  # noqa: S608 - our own names

@@ -32,6 +32,14 @@ def quarantined(connection: sqlite3.Connection) -> tuple[str, ...]:
     return ()
 
 
+def note_loss(connection: sqlite3.Connection, source: str, name: str, reason: str) -> None:
+    """Note something that is lost, of which nothing can be kept, inside an open transaction."""
+    connection.execute(
+        "INSERT INTO quarantine (source, name, reason, set_aside_s, content) VALUES (?, ?, ?, ?, ?)",
+        (source, name, reason, time.time(), b""),
+    )
+
+
 def move_to_quarantine(connection: sqlite3.Connection, rows: Sequence[UnreadableRow]) -> None:
     """Move rows into the table `quarantine`, inside an open transaction.
 

@@ -21,7 +21,8 @@ from interfere.store.checksums import (
     missing_rows,
     provide_checksums,
 )
-from interfere.store.quarantine import ADVICE, QUARANTINE, move_to_quarantine
+from interfere.store.commit_mark import CommitMark, MarkFile, count_transactions, present_mark, read_mark
+from interfere.store.quarantine import ADVICE, QUARANTINE, move_to_quarantine, note_loss
 from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.wal import read_wal
 
@@ -114,6 +115,7 @@ class SqliteFile:
             )
             self._connection.text_factory = text_from_bytes
         self._inode = path.stat().st_ino
+        self._mark: MarkFile | None = None  # open once the tables are there
 
     def prepare_schema(self) -> None:
         """Create the tables in a new file, or upgrade those of an older format.
@@ -140,6 +142,7 @@ class SqliteFile:
                 connection.execute(statement)
             for columns in (_PLANNED, QUARANTINE, CHECKSUMS):
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {columns}")
+            count_transactions(connection)
             if script is not None:
                 for kind in ROW_KINDS:
                     add_checksums(connection, kind)
@@ -151,6 +154,20 @@ class SqliteFile:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
         self._is_open = True
+        noted = read_mark(self._path)
+        self._mark = MarkFile(self._path)
+        if noted is not None:
+            self._tell_missing_transactions(noted)
+
+    def _tell_missing_transactions(self, noted: CommitMark) -> None:
+        """Tell the operator, and note in the quarantine, which acknowledged transactions the store has lost."""
+        with self.read_connection() as connection:
+            present = present_mark(connection)
+        what = noted.missing_from(present) if present else ""
+        if what:
+            _log.error("the store %s: %s. %s", self._path, what, ADVICE)
+            with self.transaction() as connection:
+                note_loss(connection, "store", self._path.name, what)
 
     def _require_format(self, version: int) -> None:
         if version > FORMAT:
@@ -173,9 +190,15 @@ class SqliteFile:
         with self._mutex, self._translated_errors():
             self._require_same_file()
             self._connection.execute("BEGIN IMMEDIATE")
+            changes, mark = self._connection.total_changes, None
             try:
                 yield self._connection
+                if self._mark is not None and self._connection.total_changes != changes:
+                    self._connection.execute("UPDATE transactions SET number = number + 1")
+                    mark = present_mark(self._connection)
                 self._connection.execute("COMMIT")
+                if self._mark is not None and mark is not None:
+                    self._mark.write(mark)
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -277,6 +300,8 @@ class SqliteFile:
         """Close the connection."""
         with self._mutex:
             self._connection.close()
+            if self._mark is not None:
+                self._mark.close()
 
     def _require_same_file(self) -> None:
         """Raise UnfitError where the file was removed or replaced: later writes would be lost when this process
