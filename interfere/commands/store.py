@@ -70,4 +70,5 @@ def repair(store: StoreFile = None, as_json: JsonFlag = False) -> None:
 def _page(report: "StoreReport", title: str) -> str:
     rows = ", ".join(f"{count} {table}" for table, count in report.rows.items())
     problems = [f"problem: {problem}" for problem in report.problems] or ["no problem found"]
-    return escape("\n".join([title, f"format {report.format}: {rows}", *problems]))
+    set_aside = [f"set aside: {row}" for row in report.set_aside]
+    return escape("\n".join([title, f"format {report.format}: {rows}", *problems, *set_aside]))

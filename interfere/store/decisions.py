@@ -1,12 +1,25 @@
 """Decisions with their audits, and the ledgers of promises and grants that they change, in SQLite."""
 
-import json
 import sqlite3
 import zlib
 from collections.abc import Iterable
+from typing import TypeVar
 
-from interfere.records import AcceptedDeadline, Action, ActionKind, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
-from interfere.records.documents import from_json, to_document, to_json
+from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
+from interfere.records.documents import to_json
+from interfere.store.checked_rows import ReadRows, read_rows
+from interfere.store.row_kinds import (
+    AUDIT,
+    DECISION,
+    GRANTED,
+    LEDGER,
+    PLANNED,
+    PROMISE,
+    LedgerHeader,
+    LedgerPart,
+    accepted_deadline_to_json,
+    promise_to_json,
+)
 from interfere.store.rows import DecisionAudit, StoredDecision
 from interfere.store.sqlite_file import SqliteFile
 
@@ -14,6 +27,7 @@ MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
 MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
+T = TypeVar("T")
 _LEDGER_TABLES = ("ledger", "promise", "granted", "planned")  # each row belongs to one scope
 MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
@@ -71,11 +85,8 @@ class SqliteDecisions:
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """Return the decision of a snapshot; None where none is stored."""
-        with self._file.read_connection() as connection:
-            row = connection.execute(
-                "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
-            ).fetchone()
-        return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])
+        rows = self._file.read(DECISION, "WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id))
+        return rows.records[0] if rows.records else None
 
 
 class SqliteDecisionAudits:
@@ -114,20 +125,8 @@ class SqliteDecisionAudits:
 
     def find(self, decision_id: str) -> DecisionAudit | None:
         """Return the audit of a decision; None where there is none."""
-        with self._file.read_connection() as connection:
-            row = connection.execute(
-                "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
-                (decision_id,),
-            ).fetchone()
-        return row and DecisionAudit(
-            decision_id=decision_id,
-            scope=row[0],
-            request=zlib.decompress(row[1]),
-            answer=zlib.decompress(row[2]),
-            model_version=row[3],
-            learned_up_to=row[4],
-            facts_digest=row[5],
-        )
+        rows = self._file.read(AUDIT, "WHERE decision_id = ?", (decision_id,))
+        return rows.records[0] if rows.records else None
 
 
 class SqliteLedgers:
@@ -145,32 +144,25 @@ class SqliteLedgers:
 
         It is empty and at revision 0 where none was written.
         """
-        with self._file.read_connection() as connection:
-            # One statement, so that another process cannot write between two.
-            rows = connection.execute(
-                "SELECT 'ledger' AS kind, 0 AS place, revision, now_s, '' FROM ledger WHERE scope = ?1 "
-                "UNION ALL SELECT 'promise', place, 0, 0, content FROM promise WHERE scope = ?1 "
-                "UNION ALL SELECT kind, place, 0, 0, content FROM granted WHERE scope = ?1 "
-                "UNION ALL SELECT kind, place, 0, 0, content FROM planned WHERE scope = ?1 ORDER BY kind, place",
-                (scope,),
-            ).fetchall()
-        header = next(((revision, now_s) for kind, _, revision, now_s, _ in rows if kind == "ledger"), None)
-        if header is None:
-            return ScopeLedger(scope=scope)
-        contents: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": [], "end": [], "order": []}
-        for kind, _, _, _, content in rows:
-            contents[kind].append(content)
-        promised = [promise_or_deadline_from_json(content) for content in contents["promise"]]
+        of_scope = "WHERE scope = ? ORDER BY place", (scope,)
+        with self._file.snapshot() as connection:
+            headers = read_rows(connection, LEDGER, "WHERE scope = ?", (scope,))
+            promised = read_rows(connection, PROMISE, *of_scope)
+            granted = read_rows(connection, GRANTED, *of_scope)
+            planned = read_rows(connection, PLANNED, *of_scope)
+        self._file.set_aside([*headers.unreadable, *promised.unreadable, *granted.unreadable, *planned.unreadable])
+        # Without a readable header, the scope keeps its promises: its next decision writes a new header.
+        header = headers.records[0] if headers.records else LedgerHeader(scope, 0, 0.0)
         return ScopeLedger(
             scope=scope,
-            revision=header[0],
-            now_s=header[1],
-            promises=tuple(record for record in promised if isinstance(record, Promise)),
-            accepted_deadlines=tuple(record for record in promised if isinstance(record, AcceptedDeadline)),
-            grants=tuple(from_json(Grant, content) for content in contents["grant"]),
-            slots=tuple(from_json(DeviceSlots, content) for content in contents["slots"]),
-            end_promises=tuple(from_json(EndPromise, content) for content in contents["end"]),
-            planned_order=tuple(contents["order"]),
+            revision=header.revision,
+            now_s=header.now_s,
+            promises=_of_type(promised, Promise),
+            accepted_deadlines=_of_type(promised, AcceptedDeadline),
+            grants=_of_type(granted, Grant),
+            slots=_of_type(granted, DeviceSlots),
+            end_promises=_of_type(planned, EndPromise),
+            planned_order=_of_type(planned, str),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
@@ -228,14 +220,13 @@ class SqliteLedgers:
         With `deadlines`, the accepted deadlines of the job are deleted too.
         """
         with self._file.transaction() as connection:
-            rows = connection.execute(
-                "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
-            ).fetchall()
-            records = [(scope, place, promise_or_deadline_from_json(content)) for scope, place, content in rows]
+            rows = read_rows(connection, PROMISE, "WHERE job_id = ?", (job_id,))
             released = [
                 (scope, place, record)
-                for scope, place, record in records
-                if decision_id in record.decision_ids and (deadlines or isinstance(record, Promise))
+                for scope, place, record in rows.records
+                if isinstance(record, Promise | AcceptedDeadline)
+                and decision_id in record.decision_ids
+                and (deadlines or isinstance(record, Promise))
             ]
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
             connection.executemany(
@@ -261,42 +252,6 @@ def _delete_scopes(connection: sqlite3.Connection, scopes: Iterable[tuple[str]],
         connection.executemany(f"DELETE FROM {table} WHERE scope = ?", scopes)  # noqa: S608 - our own names
 
 
-# --- promises as JSON -------------------------------------------------------------------------------------------------
-
-_LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode")  # of actions: older servers read rows without them
-
-
-def promise_to_json(promise: Promise) -> str:
-    """Return a promise as one line of JSON, without absent fields."""
-    document = to_document(promise, present_only=True)
-    action = document["action"]
-    document["action"] = {name: value for name, value in action.items() if value or name not in _LEFT_OUT_EMPTY}
-    return json.dumps(document, sort_keys=True, allow_nan=False)
-
-
-def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
-    """Return an accepted deadline as one line of JSON, in the form of a promise that keeps no device (a promised wait).
-
-    This is the form of accepted deadlines since store format 5. Servers of older and newer releases can therefore share
-    a store.
-    """
-    action = Action(
-        kind=ActionKind.WAIT,
-        job_id=accepted.job_id,
-        promised_by_s=accepted.deadline_s,
-        reason="deadline",
-        accepted=True,
-    )
-    return promise_to_json(Promise(action=action, decision_ids=accepted.decision_ids))
-
-
-def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
-    """Return the promise or the accepted deadline of a line of JSON."""
-    promise = from_json(Promise, text)
-    if promise.action.kind is not ActionKind.WAIT:
-        return promise
-    return AcceptedDeadline(
-        job_id=promise.action.job_id,
-        deadline_s=promise.action.promised_by_s,
-        decision_ids=promise.decision_ids,
-    )
+def _of_type(rows: ReadRows[LedgerPart], record_type: type[T]) -> tuple[T, ...]:
+    """Return the records of one type, in their order."""
+    return tuple(part.record for part in rows.records if isinstance(part.record, record_type))

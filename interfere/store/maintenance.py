@@ -3,20 +3,22 @@
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.errors import InterfereError, UnavailableError, UnfitError
-from interfere.records import JobProfile
-from interfere.records.documents import from_json
-from interfere.records.observations import OBSERVATION_TYPES
+from interfere.errors import UnavailableError, UnfitError
+from interfere.store.checked_rows import UnreadableRow, every_row, text_from_bytes, unreadable_rows
+from interfere.store.checksums import add_checksums, checksum_names, lost_row, missing_rows, provide_checksums
+from interfere.store.commit_mark import SUFFIX, present_mark, read_mark
+from interfere.store.quarantine import MAX_LISTED, move_to_quarantine, quarantined
+from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.sqlite_file import FORMAT, FileLock, create_private
 from interfere.store.wal import read_wal
 
-TABLES = ("profile", "observation", "decision", "ledger", "promise", "granted", "planned", "snapshot", "account")
-SIDE_FILES = ("", "-wal", "-shm")
+TABLES = (*(kind.table for kind in ROW_KINDS), "quarantine")
+SIDE_FILES = ("", "-wal", "-shm", SUFFIX)
 BUSY_S = 30.0
 
 
@@ -28,6 +30,7 @@ class StoreReport:
     format: int
     rows: dict[str, int]  # by table
     problems: tuple[str, ...]  # empty for a sound store
+    set_aside: tuple[str, ...] = ()  # rows in quarantine, newest first
 
 
 def backup(store: Path, target: Path) -> StoreReport:
@@ -74,6 +77,7 @@ def check(store: Path) -> StoreReport:
     _require_store(store)
     problems: list[str] = []
     rows: dict[str, int] = {}
+    set_aside: tuple[str, ...] = ()
     version = -1
     wal = read_wal(store)
     if wal.lost_commits:
@@ -81,16 +85,24 @@ def check(store: Path) -> StoreReport:
     try:
         with closing(_connect(store, "ro")) as connection:
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            provide_checksums(connection)
             if version > FORMAT:
                 problems.append(f"format {version} is of a newer release, this one reads {FORMAT}")
             problems += [str(text) for (text,) in connection.execute("PRAGMA integrity_check(20)") if text != "ok"]
             for table in TABLES:
                 with suppress(sqlite3.DatabaseError):
                     rows[table] = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
-            problems += [f"{what} cannot be read: {reason}" for _, what, reason in _unreadable(connection)]
+            problems += map(str, _unreadable(connection))
+            problems += [str(row) for kind in ROW_KINDS for row in missing_rows(connection, kind)]
+            noted, present = read_mark(store), present_mark(connection)
+            if noted and present and (what := noted.missing_from(present)):
+                problems.append(what)
+            set_aside = quarantined(connection)
     except sqlite3.DatabaseError as error:
         problems.append(str(error))
-    return StoreReport(path=str(store), format=version, rows=rows, problems=tuple(problems[:50]))
+    return StoreReport(
+        path=str(store), format=version, rows=rows, problems=tuple(problems[:MAX_LISTED]), set_aside=set_aside
+    )
 
 
 def repair(store: Path) -> tuple[StoreReport, Path]:
@@ -157,74 +169,53 @@ def _salvage(store: Path, target: Path) -> None:
             for (sql,) in statements:
                 if "sqlite_sequence" not in sql:
                     new.execute(sql)
-        bad = {place for place, _, _ in _unreadable(old)}
-        for table in TABLES:
-            for row in _rows(old, table):
-                if (table, row[0]) not in bad:
-                    marks = ", ".join("?" * len(row))
-                    columns = ", ".join(["rowid", *_columns(old, table)])
-                    new.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608
+            provide_checksums(old)
+        unreadable = list(_unreadable(old))
+        left_out = {(row.table, row.rowid) for row in unreadable}
+        for table in (*TABLES, "transactions"):
+            columns = _columns(old, table)
+            insert = (
+                f"INSERT OR IGNORE INTO {table} ({', '.join(['rowid', *columns])})"  # noqa: S608 - our own names
+                f" VALUES ({', '.join('?' * (1 + len(columns)))})"
+            )
+            rows = every_row(old, table, ", ".join(["rowid", *columns])) if columns else ()
+            new.executemany(insert, (row for row in rows if (table, row[0]) not in left_out))
+        if version == FORMAT:
+            for kind in ROW_KINDS:
+                add_checksums(new, kind)
+            move_to_quarantine(new, [*unreadable, *_missing(old, new, unreadable)])
         new.execute("COMMIT")
         new.execute(f"PRAGMA user_version = {version}")
 
 
-def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[object, ...]]:
-    """Yield every readable row with its rowid, even if pages are damaged. Where a scan fails, rows are read by
-    rowid."""
-    columns = ", ".join(["rowid", *_columns(connection, table)])
-    after = -1
-    while True:
-        try:
-            rows = connection.execute(
-                f"SELECT {columns} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1000",  # noqa: S608
-                (after,),
-            ).fetchall()
-        except sqlite3.DatabaseError:
-            rows, after = _rows_one_by_one(connection, table, columns, after), after + 1000
-            yield from rows
-            if not rows and not _has_rows_after(connection, table, after):
-                return
-            continue
-        yield from rows
-        if not rows:
-            return
-        after = int(rows[-1][0])
-
-
-def _rows_one_by_one(connection: sqlite3.Connection, table: str, columns: str, after: int) -> list[tuple[object, ...]]:
-    rows = []
-    for rowid in range(after + 1, after + 1001):
-        with suppress(sqlite3.DatabaseError):
-            rows += connection.execute(f"SELECT {columns} FROM {table} WHERE rowid = ?", (rowid,)).fetchall()  # noqa: S608
-    return rows
-
-
-def _has_rows_after(connection: sqlite3.Connection, table: str, after: int) -> bool:
-    try:
-        return bool(connection.execute(f"SELECT max(rowid) > ? FROM {table}", (after,)).fetchone()[0])  # noqa: S608
-    except sqlite3.DatabaseError:
-        return False
+def _missing(
+    old: sqlite3.Connection, new: sqlite3.Connection, unreadable: Iterable[UnreadableRow]
+) -> list[UnreadableRow]:
+    """Return the rows that had a checksum and are not in the new file, other than those known to be unreadable."""
+    known = {(row.table, row.key) for row in unreadable}
+    return [
+        lost_row(kind.table, name, "it is on a damaged page")
+        for kind in ROW_KINDS
+        for name in sorted(checksum_names(old, kind) - checksum_names(new, kind))
+        if (kind.table, name) not in known
+    ]
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return the columns of a table, except a column that is another name of the rowid."""
+    """Return the columns of a table, except a column that is another name of the rowid; none without such a table."""
     columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
     keys = [(name, kind) for _, name, kind, _, _, key in columns if key]
     rowid = keys[0][0] if len(keys) == 1 and keys[0][1] == "INTEGER" else ""
     return [name for _, name, *_ in columns if name != rowid]
 
 
-def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int], str, str]]:
-    """Return the rows that this release cannot read, as (table, rowid), a description, and the reason."""
-    kinds = {"profile": "''", "observation": "kind"}  # the column that states the type of a row
-    for table, kind_column in kinds.items():
+def _unreadable(connection: sqlite3.Connection) -> Iterator[UnreadableRow]:
+    """Yield the rows that this release cannot read. Tables of earlier formats, which are upgraded first, are left
+    out."""
+    for kind in ROW_KINDS:
         with suppress(sqlite3.DatabaseError):
-            rows = connection.execute(f"SELECT rowid, id, content, {kind_column} FROM {table}")  # noqa: S608 - our own names
-            for rowid, id_, content, kind in rows:
-                try:
-                    from_json(OBSERVATION_TYPES[kind] if kind else JobProfile, content)
-                except (InterfereError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                    yield (table, int(rowid)), f"{table} {str(id_)[:64]}", " ".join(str(error).split())[:200]
+            if {*kind.columns} - {"seq"} <= {*_columns(connection, kind.table)} | {"seq"}:
+                yield from unreadable_rows(connection, kind)
 
 
 def _move_aside(store: Path, why: str) -> Path | None:
@@ -244,7 +235,9 @@ def _require_store(store: Path) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)
+    connection.text_factory = text_from_bytes
+    return connection
 
 
 @contextmanager

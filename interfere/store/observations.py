@@ -1,11 +1,11 @@
 """The observation log, and checkpoints of the state that was learned from it, in SQLite."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from interfere.records import LogEntry, MemoryUsage, Observation, ObservationResult, Rollback
-from interfere.records.documents import from_json, to_json
-from interfere.records.observations import OBSERVATION_TYPES, observation_kind
+from interfere.records import LogEntry, MemoryUsage, Observation, Rollback
+from interfere.records.documents import to_json
+from interfere.records.observations import observation_kind
+from interfere.store.row_kinds import CHECKPOINT, OBSERVATION
 from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
 from interfere.store.sqlite_file import SqliteFile
 
@@ -15,7 +15,6 @@ MAX_CHECKPOINTS = 4  # the newest, and those before it in case a rollback goes f
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
 PAGE_MEMORY_USAGES = 8
-_COLUMNS = "seq, kind, content, result, reason, received_s"
 # Entries between a rollback and the last entry it keeps are rolled back, of all reporters or of the one it names, until
 # a later entry undoes it. `kind <> 'progress'` makes SQLite use the partial index on kinds.
 _WITH_ROLLBACKS = """
@@ -30,11 +29,10 @@ WITH rollbacks AS MATERIALIZED (
 _NOT_ROLLED_BACK = """NOT EXISTS (SELECT 1 FROM rollbacks WHERE last_valid < seq AND seq < rollback_seq
     AND of_reporter IN ('', coalesce(json_extract(content, '$.reporter'), '')))"""
 _END_S = "json_extract(content, '$.end_s')"
-_MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
-SELECT seq, {_END_S}, content FROM observation
+_MEMORY_USAGES = f"""
 WHERE kind = 'memory_usage' AND json_extract(content, '$.job_id') = :job AND {_END_S} > :after AND {_END_S} <= :end_s
 AND ({_END_S} < :end_s OR seq < :seq) AND {_NOT_ROLLED_BACK}
-ORDER BY {_END_S} DESC, seq DESC LIMIT :limit"""  # noqa: S608 - our own column names
+ORDER BY {_END_S} DESC, seq DESC LIMIT :limit"""
 _LARGEST_MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
 SELECT json_extract(content, '$.workload'), json_extract(content, '$.device_type'),
 max(json_extract(content, '$.bytes')) FROM observation
@@ -88,37 +86,37 @@ class SqliteObservations:
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """Return the stored observations with one of these ids, by id."""
         stored: dict[str, Observation] = {}
-        with self._file.read_connection() as connection:
-            for ids in _batches(observation_ids, 500):  # far below SQLite's limit of host parameters
-                placeholders = ",".join("?" * len(ids))
-                rows = connection.execute(
-                    f"SELECT id, kind, content FROM observation WHERE id IN ({placeholders})",  # noqa: S608 - question marks only
-                    ids,
-                )
-                stored.update((id_, from_json(OBSERVATION_TYPES[kind], content)) for id_, kind, content in rows)
+        for ids in _batches(observation_ids, 500):  # far below SQLite's limit of host parameters
+            rows = self._file.read(OBSERVATION, f"WHERE id IN ({','.join('?' * len(ids))})", ids)
+            stored.update((entry.observation.observation_id, entry.observation) for entry in rows.records)
         return stored
 
     def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[LogEntry]:
         """Yield the entries after entry `after`, in the order of arrival; some thousands are in memory at once."""
         while True:
-            with self._file.read_connection() as connection:
-                rows = connection.execute(
-                    f"SELECT {_COLUMNS} FROM observation WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",  # noqa: S608 - our own column names
-                    (after, MAX_SEQUENCE if up_to is None else up_to, PAGE_ENTRIES),
-                ).fetchall()
+            rows = self._file.read(
+                OBSERVATION,
+                "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+                (after, MAX_SEQUENCE if up_to is None else up_to, PAGE_ENTRIES),
+            )
             if not rows:
                 return
-            yield from map(_entry, rows)
-            after = rows[-1][0]
+            yield from rows.records
+            after = rows.last_rowid
 
     def newest(self, limit: int, *, up_to: int | None = None) -> tuple[LogEntry, ...]:
         """Return the last `limit` entries, newest first."""
-        with self._file.read_connection() as connection:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM observation WHERE seq <= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608 - our own column names
-                (MAX_SEQUENCE if up_to is None else up_to, limit),
-            ).fetchall()
-        return tuple(map(_entry, rows))
+        entries: list[LogEntry] = []
+        before = MAX_SEQUENCE if up_to is None else up_to + 1
+        while len(entries) < limit:
+            rows = self._file.read(
+                OBSERVATION, "WHERE seq < ? ORDER BY seq DESC LIMIT ?", (before, limit - len(entries))
+            )
+            if not rows:
+                break
+            entries += rows.records
+            before = rows.last_rowid
+        return tuple(entries)
 
     def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
         """Yield the memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
@@ -130,12 +128,12 @@ class SqliteObservations:
             "limit": PAGE_MEMORY_USAGES,
         }
         while True:
-            with self._file.read_connection() as connection:
-                rows = connection.execute(_MEMORY_USAGES, parameters).fetchall()
-            for seq, end_s, content in rows:
-                yield from_json(MemoryUsage, content)
-                parameters |= {"end_s": end_s, "seq": seq}
-            if len(rows) < PAGE_MEMORY_USAGES:
+            rows = self._file.read(OBSERVATION, _MEMORY_USAGES, parameters, prefix=_WITH_ROLLBACKS)
+            for entry in rows.records:
+                if isinstance(usage := entry.observation, MemoryUsage):
+                    yield usage
+                    parameters |= {"end_s": usage.end_s, "seq": entry.sequence}
+            if len(rows) < PAGE_MEMORY_USAGES or not rows.records:
                 return
 
     def largest_memory_usages(self) -> dict[tuple[str, str], float]:
@@ -170,13 +168,14 @@ class SqliteObservations:
         )
 
     def _rollback_entries(self, up_to: int | None) -> list[tuple[int, Rollback]]:
-        with self._file.read_connection() as connection:
-            rows = connection.execute(
-                "SELECT seq, content FROM observation "
-                "WHERE kind <> 'progress' AND kind = 'rollback' AND seq <= ? ORDER BY seq",
-                (MAX_SEQUENCE if up_to is None else up_to,),
-            ).fetchall()
-        return [(int(seq), from_json(Rollback, content)) for seq, content in rows]
+        rows = self._file.read(
+            OBSERVATION,
+            "WHERE kind <> 'progress' AND kind = 'rollback' AND seq <= ? ORDER BY seq",
+            (MAX_SEQUENCE if up_to is None else up_to,),
+        )
+        return [
+            (entry.sequence, entry.observation) for entry in rows.records if isinstance(entry.observation, Rollback)
+        ]
 
     def counts(self, *, up_to: int | None = None) -> dict[str, int]:
         """Return the number of entries by kind.
@@ -214,23 +213,12 @@ class SqliteCheckpoints:
 
     def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
         """Yield the checkpoints with this key, newest first, from log entry `up_to` backwards."""
-        with self._file.read_connection() as connection:
-            rows = connection.execute(
-                "SELECT seq, key, content FROM snapshot WHERE key = ? AND seq <= ? ORDER BY seq DESC",
-                (key, MAX_SEQUENCE if up_to is None else up_to),
-            ).fetchall()
-        return (StateCheckpoint(sequence=seq, key=key, content=content) for seq, key, content in rows)
-
-
-def _entry(row: tuple[Any, ...]) -> LogEntry:
-    sequence, kind, content, result, reason, received_s = row
-    return LogEntry(
-        sequence=sequence,
-        observation=from_json(OBSERVATION_TYPES[kind], content),
-        result=ObservationResult(result),
-        reason=reason,
-        received_s=received_s,
-    )
+        rows = self._file.read(
+            CHECKPOINT,
+            "WHERE key = ? AND seq <= ? ORDER BY seq DESC",
+            (key, MAX_SEQUENCE if up_to is None else up_to),
+        )
+        return iter(rows.records)
 
 
 def _batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -10,11 +10,13 @@ Every method raises UnavailableError when the disk is full or locked, and UnfitE
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
-from interfere.errors import InterfereError, InvalidInputError, LimitError, NotFoundError, UnfitError
+from interfere.errors import InterfereError, LimitError, NotFoundError, UnfitError
 from interfere.records import JobProfile, ScopeLedger
-from interfere.records.documents import from_json, to_json
+from interfere.records.documents import to_json
+from interfere.store.checked_rows import read_rows, unreadable_rows
 from interfere.store.decisions import SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.row_kinds import OBSERVATION, PROFILE, ROW_KINDS
 from interfere.store.sqlite_file import EvictionListener, FileLock, SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
@@ -44,7 +46,13 @@ class SqliteStore:
         self._file: SqliteFile | None = None
         try:
             self._file = SqliteFile(path, read_only=read_only, on_eviction=on_eviction)
+            if self._lock is not None:
+                self._file.require_sound_pages()
             self._file.prepare_schema()
+            if self._lock is not None:
+                _set_aside_unreadable_rows(self._file)
+                self._file.set_aside_missing_rows()
+                self._file.rebuild_damaged_indexes()
         except InterfereError:
             self.close()
             raise
@@ -77,6 +85,24 @@ def _locked(path: Path) -> FileLock:
         lock.close()
         raise
     return lock
+
+
+def _set_aside_unreadable_rows(file: SqliteFile) -> None:
+    """Read every row once and set aside those that cannot be read, except profiles, which are listed with the reason.
+
+    Of the observations, progress windows are left out: there may be millions of them, and no query looks inside one
+    before it is read.
+    """
+    with file.read_connection() as connection:
+        unreadable = [
+            row
+            for kind in ROW_KINDS
+            if kind is not PROFILE
+            for row in unreadable_rows(
+                connection, kind, "kind <> 'progress'" if kind is OBSERVATION else "TRUE", trust_checksums=True
+            )
+        ]
+    file.set_aside(unreadable)
 
 
 def reset_scope(path: Path, scope: str) -> ScopeLedger:
@@ -138,23 +164,16 @@ class SqliteProfiles:
         In place of an unreadable profile stands the reason. In place of a known id's profile stands None, since the
         content of an id never changes.
         """
-        with self._file.read_connection() as connection:
-            ids = [profile_id for (profile_id,) in connection.execute("SELECT id FROM profile ORDER BY seq")]
-            contents = {
-                profile_id: connection.execute("SELECT content FROM profile WHERE id = ?", (profile_id,)).fetchone()
-                for profile_id in ids
-                if profile_id not in known
+        with self._file.snapshot() as connection:
+            ids = connection.execute("SELECT seq, id FROM profile ORDER BY seq").fetchall()
+            read = {
+                seq: read_rows(connection, PROFILE, "WHERE seq = ?", (seq,)) for seq, id_ in ids if id_ not in known
             }
-        for profile_id in ids:
-            if profile_id not in contents:
+        for seq, profile_id in ids:
+            if seq not in read:
                 yield profile_id, None
-            elif (row := contents[profile_id]) is not None:  # not removed meanwhile
-                yield profile_id, _profile_or_reason(row[0])
-
-
-def _profile_or_reason(content: str) -> JobProfile | str:
-    """Return the profile of a row, or the reason why it cannot be read."""
-    try:
-        return from_json(JobProfile, content)
-    except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        return f"cannot be read ({' '.join(str(error).split())[:200]})"
+            elif read[seq].records:
+                yield profile_id, read[seq].records[0]
+            else:
+                row = read[seq].unreadable[0]
+                yield row.name, f"cannot be read ({row.reason})"

@@ -6,18 +6,36 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
-from interfere.errors import ConflictError, UnavailableError, UnfitError
+from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
+from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows, text_from_bytes
+from interfere.store.checksums import (
+    CHECKSUMS,
+    add_checksums,
+    forget_missing_rows,
+    keep_checksums,
+    missing_rows,
+    provide_checksums,
+)
+from interfere.store.commit_mark import CommitMark, MarkFile, count_transactions, present_mark, read_mark
+from interfere.store.quarantine import ADVICE, QUARANTINE, move_to_quarantine, note_loss
+from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.wal import read_wal
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"
-FORMAT = 5  # the version of the schema, in PRAGMA user_version
+FORMAT = 6  # the version of the schema, in PRAGMA user_version
+UNCHECKED_FORMAT = 5  # the same without checksums: read, not written
 EvictionListener = Callable[[str, int], None]
 """Takes the kind and the number of the entries that were deleted to make room."""
+MAX_FULL_CHECK_BYTES = 2**28  # checked whole at start in 2 s; of a larger file the pages (1 s a GB), not the indexes
+MAX_TOLD = 20  # rows that cannot be read, each in a log line of its own
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
 LOCKED_RETRY_S = 0.5  # hint to callers that find it locked still: whoever writes may have no processor
 _AUDITS = """
@@ -70,12 +88,13 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_CHECKPOINTS};
 """
-# Format 2 had neither audits nor ledgers, format 3 had no ledgers, format 4 no grants.
+# Format 2 had neither audits nor ledgers, format 3 had no ledgers, format 4 no grants, format 5 no checksums.
 _UPGRADES = {
     1: f"{_UPGRADE_OF_1}{_AUDITS};{_LEDGERS};{_GRANTED}",
     2: f"{_AUDITS};{_LEDGERS};{_GRANTED}",
     3: f"{_LEDGERS};{_GRANTED}",
     4: _GRANTED,
+    5: "",
 }
 
 
@@ -94,7 +113,9 @@ class SqliteFile:
             self._connection = sqlite3.connect(
                 uri, uri=True, timeout=LOCK_TIMEOUT_S, check_same_thread=False, isolation_level=None
             )
+            self._connection.text_factory = text_from_bytes
         self._inode = path.stat().st_ino
+        self._mark: MarkFile | None = None  # open once the tables are there
 
     def prepare_schema(self) -> None:
         """Create the tables in a new file, or upgrade those of an older format.
@@ -103,9 +124,12 @@ class SqliteFile:
         """
         if self._read_only:
             with self.read_connection() as connection:
-                self._require_format(connection.execute("PRAGMA user_version").fetchone()[0])
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version != UNCHECKED_FORMAT:
+                    self._require_format(version)
                 if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'planned'").fetchone():
                     connection.execute(f"CREATE TEMP TABLE {_PLANNED}")
+                provide_checksums(connection)
             self._is_open = True
             return
         with self.transaction() as connection:
@@ -114,15 +138,36 @@ class SqliteFile:
             script = _SCHEMA if version == 0 and table_count == 0 else _UPGRADES.get(version)
             if script is None:
                 self._require_format(version)
-            else:
-                for statement in filter(str.strip, script.split(";")):
-                    connection.execute(statement)
+            for statement in filter(str.strip, (script or "").split(";")):
+                connection.execute(statement)
+            for columns in (_PLANNED, QUARANTINE, CHECKSUMS):
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {columns}")
+            count_transactions(connection)
+            if script is not None:
+                for kind in ROW_KINDS:
+                    add_checksums(connection, kind)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {_PLANNED}")
+        with self._mutex, self._translated_errors():
+            for kind in ROW_KINDS:
+                keep_checksums(self._connection, kind)
         with self._translated_errors():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
         self._is_open = True
+        noted = read_mark(self._path)
+        self._mark = MarkFile(self._path)
+        if noted is not None:
+            self._tell_missing_transactions(noted)
+
+    def _tell_missing_transactions(self, noted: CommitMark) -> None:
+        """Tell the operator, and note in the quarantine, which acknowledged transactions the store has lost."""
+        with self.read_connection() as connection:
+            present = present_mark(connection)
+        what = noted.missing_from(present) if present else ""
+        if what:
+            _log.error("the store %s: %s. %s", self._path, what, ADVICE)
+            with self.transaction() as connection:
+                note_loss(connection, "store", self._path.name, what)
 
     def _require_format(self, version: int) -> None:
         if version > FORMAT:
@@ -145,9 +190,15 @@ class SqliteFile:
         with self._mutex, self._translated_errors():
             self._require_same_file()
             self._connection.execute("BEGIN IMMEDIATE")
+            changes, mark = self._connection.total_changes, None
             try:
                 yield self._connection
+                if self._mark is not None and self._connection.total_changes != changes:
+                    self._connection.execute("UPDATE transactions SET number = number + 1")
+                    mark = present_mark(self._connection)
                 self._connection.execute("COMMIT")
+                if self._mark is not None and mark is not None:
+                    self._mark.write(mark)
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -159,10 +210,98 @@ class SqliteFile:
         with self._mutex, self._translated_errors():
             yield self._connection
 
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection for several queries that all see the store at one moment."""
+        with self.read_connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def read(
+        self,
+        kind: RowKind[T],
+        clause: str = "",
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        prefix: str = "",
+    ) -> ReadRows[T]:
+        """Return the rows that a clause selects, as `read_rows` does, and set aside those that cannot be read."""
+        with self.read_connection() as connection:
+            rows = read_rows(connection, kind, clause, parameters, prefix=prefix)
+        self.set_aside(rows.unreadable)
+        return rows
+
+    def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
+        """Move rows that cannot be read into quarantine, and tell the operator which rows these are.
+
+        Where the store cannot be written now, the rows stay, and are left out wherever they are read.
+        """
+        if not rows:
+            return
+        for row in rows[:MAX_TOLD]:
+            _log.error("the store %s: %s; it is set aside. %s", self._path, row, ADVICE)
+        if len(rows) > MAX_TOLD:
+            _log.error("the store %s: and %d more rows cannot be read", self._path, len(rows) - MAX_TOLD)
+        if not self._read_only:
+            with suppress(InterfereError), self.transaction() as connection:
+                move_to_quarantine(connection, rows)
+
+    def require_sound_pages(self) -> None:
+        """Raise UnfitError where SQLite finds damage in the pages of the file."""
+        self._refuse_damage(self._problems("quick_check"))
+
+    def set_aside_missing_rows(self) -> None:
+        """Tell which rows have a checksum and are not in their table. In a large file, only the check command does."""
+        if self._path.stat().st_size > MAX_FULL_CHECK_BYTES:
+            return
+        with self.read_connection() as connection:
+            missing = [row for kind in ROW_KINDS for row in missing_rows(connection, kind)]
+        if missing:
+            self.set_aside(missing)
+            with self.transaction() as connection:
+                for kind in ROW_KINDS:
+                    forget_missing_rows(connection, kind)
+
+    def rebuild_damaged_indexes(self) -> None:
+        """Make all indexes anew where one of them does not agree with its table. Raises UnfitError where that fails.
+
+        In a large file the indexes are not checked: `interfere store check` does.
+        """
+        if self._path.stat().st_size > MAX_FULL_CHECK_BYTES or not (problems := self._problems("integrity_check")):
+            return
+        with self._mutex, suppress(sqlite3.DatabaseError):
+            self._connection.execute("REINDEX")
+        self._refuse_damage(self._problems("integrity_check"))
+        _log.error("the store %s: damaged indexes were made anew, no row is lost (%s)", self._path, "; ".join(problems))
+
+    def _problems(self, pragma: str) -> list[str]:
+        """Return what SQLite's own check finds."""
+        with self._mutex:
+            try:
+                rows = self._connection.execute(f"PRAGMA {pragma}(5)").fetchall()
+            except sqlite3.DatabaseError as error:
+                return [str(error)]
+        return [str(text) for (text,) in rows if text != "ok"]
+
+    def _refuse_damage(self, problems: Sequence[str]) -> None:
+        if problems:
+            raise UnfitError(
+                f"the store is damaged ({'; '.join(problems)[:300]})",
+                value=self._path,
+                remedy="keep every row that can be read, and be told which cannot: interfere store repair; "
+                "or restore a backup: interfere store restore; or give another file: --store FILE",
+            )
+
     def close(self) -> None:
         """Close the connection."""
         with self._mutex:
             self._connection.close()
+            if self._mark is not None:
+                self._mark.close()
 
     def _require_same_file(self) -> None:
         """Raise UnfitError where the file was removed or replaced: later writes would be lost when this process

@@ -30,7 +30,7 @@ from interfere.records import (
     ScopeLedger,
 )
 from interfere.records.documents import from_json, to_json
-from interfere.store.decisions import promise_to_json
+from interfere.store.row_kinds import promise_to_json
 from interfere.store.rows import DecisionAudit, NewObservation, StateCheckpoint, StoredDecision
 from interfere.store.sqlite import SqliteStore
 from tests.wire import strategies as some

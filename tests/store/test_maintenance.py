@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from interfere.commands.store import app
 from interfere.errors import UnfitError
+from interfere.records import Grant
+from interfere.records.documents import to_json
 from interfere.store.maintenance import backup, check, repair, restore
 from interfere.store.sqlite import SqliteStore
 from interfere.store.sqlite_file import FORMAT
@@ -21,6 +23,7 @@ from interfere.store.wal import read_wal
 from tests.store.conformance import PROFILE, append, window
 
 COMMITS = 200
+GRANT = Grant(job_id="a", workload="w", device_ids=("d",), bytes=4e9, since_s=5.0)
 
 
 def ids(path: Path) -> list[str]:
@@ -147,10 +150,12 @@ def test_what_cannot_be_read_is_named_and_set_aside_by_a_repair(tmp_path: Path) 
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO profile (id, content) VALUES ('bad', '[')")
         connection.execute("UPDATE observation SET content = '{}' WHERE id = '7'")
-        connection.execute("REPLACE INTO granted VALUES ('s', 'grant', 0, '{}'), ('s', 'grant', 1, '{}')")
+        grants = [("s", "grant", place, to_json(GRANT)) for place in range(2)] + [("s", "grant", 2, "{}")]
+        connection.executemany("REPLACE INTO granted VALUES (?, ?, ?, ?)", grants)
     problems = " ".join(check(path).problems)
     assert "profile bad cannot be read" in problems
     assert "observation 7 cannot be read" in problems
+    assert "granted s grant 2 cannot be read" in problems
     result = CliRunner().invoke(app, ["check", "--store", str(path)])
     assert result.exit_code == 1
     report, _ = repair(path)
