@@ -1,7 +1,10 @@
 """The observation log end to end: what is kept, replayed to any point, rolled back, and met by a new model."""
 
 import sqlite3
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -307,3 +310,24 @@ def test_what_is_read_of_a_log_is_what_no_rollback_made_invalid(
     is_rollback = {rollback.sequence for rollback in rollbacks}
     valid = {k for k in range(after + 1, upto + 1) if not log_fold.is_rolled_back(k, OUTCOME, rollbacks)}
     assert set(read) - is_rollback == valid - is_rollback
+
+
+def test_observations_that_arrive_together_are_learned_one_after_the_other(model_folder: Path, tmp_path: Path) -> None:
+    """Two callers send the same window: while the first is being learned, the second must not look into the log."""
+    store = SqliteStore(tmp_path / "log.db")
+    core = PolicyCore(model=load_served_model(model_folder), store=store, metrics=Metrics(), time_budget_s=1.0)
+    both_looked, find = threading.Barrier(2), store.observations.find
+
+    def slow_find(observation_ids: Iterable[str]) -> object:
+        found = find(observation_ids)
+        with suppress(threading.BrokenBarrierError):
+            both_looked.wait(timeout=0.5)  # nobody else comes while the lock is held
+        return found
+
+    store.observations.find = slow_find  # type: ignore[method-assign,assignment]
+    with ThreadPoolExecutor(2) as callers:
+        sent = [callers.submit(core.observe, [window("1", "infer", "stream", slowdown=1.5)]) for _ in range(2)]
+        told = sorted(answer.result for each in sent for answer in each.result())
+    assert told == sorted([ObservationResult.APPLIED, ObservationResult.DUPLICATE])
+    assert len(list(store.observations.entries())) == 1
+    store.close()
