@@ -19,6 +19,8 @@ from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.validate import validate_clock
 from interfere.records import (
+    DecisionList,
+    DecisionQuery,
     Device,
     ExplainQuery,
     Explanation,
@@ -35,6 +37,7 @@ from interfere.records import (
     RankQuery,
     Reported,
     ScopeLedger,
+    ScopeList,
     Snapshot,
     TrainingTableSummary,
 )
@@ -42,6 +45,7 @@ from interfere.records.checks import Inspection
 from interfere.records.served_model import scores_of
 from interfere.serving.decisions import DecisionMaker, explain
 from interfere.serving.learning.ledger import ObservationLedger
+from interfere.serving.listing import all_scopes, newest_decisions
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
@@ -233,6 +237,14 @@ class PolicyCore:
             if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
                 self.decisions.apply_outcome(observation)
         return answers
+
+    def list_decisions(self, query: DecisionQuery) -> DecisionList:
+        """Return the newest decisions of a scope, in numbers."""
+        return newest_decisions(self._store, query)
+
+    def list_scopes(self) -> ScopeList:
+        """Return all scopes that the store knows."""
+        return all_scopes(self._store)
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """Return the newest entries of the log up to an entry, and the online state at this entry."""

@@ -12,6 +12,7 @@ import grpc
 
 from interfere.errors import UnavailableError
 from interfere.records import (
+    DecisionQuery,
     ExplainQuery,
     JobProfile,
     MatrixQuery,
@@ -94,6 +95,14 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain one job's action."""
         return to_proto(self._core.explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
+
+    def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsResponse:
+        """Return the newest decisions of a scope."""
+        return to_proto(self._core.list_decisions(from_proto(DecisionQuery, request)), pb.ListDecisionsResponse)
+
+    def ListScopes(self, request: pb.ListScopesRequest, context: Context) -> pb.ListScopesResponse:
+        """Return all scopes."""
+        return to_proto(self._core.list_scopes(), pb.ListScopesResponse)
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
         """Return the memory grants of a scope."""

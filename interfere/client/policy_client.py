@@ -12,6 +12,8 @@ from interfere.client.fallback import Fallback
 from interfere.errors import UnavailableError
 from interfere.records import (
     NAN,
+    DecisionList,
+    DecisionQuery,
     Device,
     ExplainQuery,
     Explanation,
@@ -38,6 +40,7 @@ from interfere.records import (
     ProfileSummary,
     RankAnswer,
     RankQuery,
+    ScopeList,
     ServedModels,
     Snapshot,
 )
@@ -279,6 +282,15 @@ class PolicyClient:
         Raises NotFoundError for a decision that is unknown or forgotten, or that did not include the job.
         """
         return self._ask("Explain", ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope), Explanation)
+
+    def decisions(self, *, scope: str = "default", limit: int = 0, before_id: str = "") -> DecisionList:
+        """Return the newest decisions of a scope that can be explained, newest first; 0 for `limit`: 20 of them."""
+        query = DecisionQuery(scope=scope, limit=limit, before_id=before_id)
+        return self._ask("ListDecisions", query, DecisionList)
+
+    def scopes(self) -> ScopeList:
+        """Return all scopes of the server, each with its clock and the number of its promises and grants."""
+        return self._ask("ListScopes", pb.ListScopesRequest(), ScopeList)
 
     def grants(self, *, scope: str = "default") -> GrantTables:
         """Return the memory grants of a scope, as of its last decision with a clock."""

@@ -1,19 +1,60 @@
-"""Look after the scopes of a server's store: forget one whose clock was wrong."""
+"""Look after the scopes of a server: list them and their decisions, forget one whose clock was wrong."""
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
+from interfere.commands.options import DEFAULT_WORK, StoreFile, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.reports.document import Part, Sentence, text_table
+
+if TYPE_CHECKING:
+    from interfere.records import DecisionList, DecisionSummary
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @app.callback()
 def scopes() -> None:
-    """Look after the scopes of a server's store: forget one whose clock was wrong."""
+    """Look after the scopes of a server: list them and their decisions, forget one whose clock was wrong."""
+
+
+@app.command("list")
+def list_scopes(target: Target = None, as_json: JsonFlag = False) -> None:
+    """List the scopes that a server has decided in with a clock, and what it keeps for each."""
+    from interfere.records.documents import to_document
+
+    with connect(target) as client:
+        listed = client.scopes()
+    rows = (
+        (each.scope, f"{each.now_s:.6g}", *map(str, (each.promises, each.accepted_deadlines, each.grants)))
+        for each in listed.scopes
+    )
+    columns = ("scope", "its clock, s", "promised starts", "deadlines", "grants")
+    page: list[Part] = (
+        [text_table("scopes of the server", columns, rows)] if listed.scopes else [Sentence("no scope has a clock")]
+    )
+    emit(to_document(listed), page, as_json=as_json)
+
+
+@app.command()
+def decisions(
+    scope: Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")] = "default",
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, newest first.")] = 20,
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the newest decisions of a server in a scope: how many jobs started and waited, and why.
+
+    The ids are those that explain takes. The server keeps the newest 1,000 decisions of all scopes.
+    """
+    from interfere.records.documents import to_document
+
+    with connect(target) as client:
+        listed = client.decisions(scope=scope, limit=limit)
+    emit(to_document(listed), _page(listed), as_json=as_json)
 
 
 @app.command()
@@ -45,3 +86,31 @@ def reset(
     counts = f"{document['promises']} promises, {document['accepted_deadlines']} accepted deadlines"
     text = f"scope {scope} of {path}: forgot its clock ({forgotten.now_s:g} s), {counts}, {document['grants']} grants"
     emit(document, escape(text), as_json=as_json)
+
+
+def _page(listed: "DecisionList") -> list[Part]:
+    """Return one table of the decisions."""
+    if not listed.decisions:
+        return [Sentence(f"scope {listed.scope}: no decision is kept (interfere scopes list names all scopes)")]
+    rows = (
+        (
+            each.decision_id,
+            "" if math.isnan(each.now_s) else f"{each.now_s:.6g}",
+            str(each.started_alone),
+            str(each.started_shared),
+            str(each.waiting),
+            str(each.displaced),
+            _proof(each),
+            each.waiting_rules[0].kind.value if each.waiting_rules else "",
+        )
+        for each in listed.decisions
+    )
+    columns = ("decision", "at, s", "alone", "shared", "wait", "moved", "proof", "why most wait")
+    title = f"scope {listed.scope}: the newest decisions, in jobs"
+    return [text_table(title, columns, rows), Sentence("Why a job got what it got: interfere explain DECISION JOB")]
+
+
+def _proof(decision: "DecisionSummary") -> str:
+    """Return what was proved of a decision, in a word or as its gap."""
+    is_bounded = decision.status.value == "BOUNDED" and not math.isnan(decision.gap)
+    return f"gap {decision.gap:.2g}" if is_bounded else decision.status.value.lower()

@@ -53,6 +53,9 @@ from interfere.records.observations import Unreadable as Unreadable
 from interfere.records.plans import Action as Action
 from interfere.records.plans import Alternative as Alternative
 from interfere.records.plans import Contribution as Contribution
+from interfere.records.plans import DecisionList as DecisionList
+from interfere.records.plans import DecisionQuery as DecisionQuery
+from interfere.records.plans import DecisionSummary as DecisionSummary
 from interfere.records.plans import ExplainQuery as ExplainQuery
 from interfere.records.plans import Explanation as Explanation
 from interfere.records.plans import HeuristicValue as HeuristicValue
@@ -65,6 +68,9 @@ from interfere.records.plans import RankAnswer as RankAnswer
 from interfere.records.plans import Ranking as Ranking
 from interfere.records.plans import RankQuery as RankQuery
 from interfere.records.plans import Refusal as Refusal
+from interfere.records.plans import RuleCount as RuleCount
+from interfere.records.plans import ScopeList as ScopeList
+from interfere.records.plans import ScopeSummary as ScopeSummary
 from interfere.records.plans import SolveStatus as SolveStatus
 from interfere.records.predictions import JobRef as JobRef
 from interfere.records.predictions import MatrixAnswer as MatrixAnswer

@@ -9,7 +9,7 @@ from interfere.records.cluster import Device, Job
 from interfere.records.limits import ActionKind, Limits, ObjectiveKind
 from interfere.records.predictions import Source
 from interfere.records.record import record
-from interfere.records.rules import Rule
+from interfere.records.rules import Rule, RuleKind
 from interfere.sharing_modes import OptionalSharingMode
 
 
@@ -273,3 +273,69 @@ class ExplainQuery:
     decision_id: str
     job_id: str
     scope: str = ""  # empty: the scope of the decision
+
+
+@record
+class RuleCount:
+    """How many actions of a decision one rule led to."""
+
+    kind: RuleKind
+    count: int
+
+
+@record
+class DecisionSummary:
+    """One decision in numbers."""
+
+    decision_id: str
+    snapshot_id: str = ""
+    now_s: float = NAN  # on the caller's clock
+    model_version: str = ""
+    status: SolveStatus
+    gap: float = NAN
+    pending: int  # jobs of the request
+    devices: int  # of the request
+    started_alone: int
+    started_shared: int
+    waiting: int  # declined ones included
+    displaced: int  # running jobs that are moved, stopped or ended
+    waiting_rules: tuple[RuleCount, ...] = ()  # why jobs wait, the most frequent rule first
+    planned_value: float = NAN
+    cpu_s: float = NAN
+    stopped_by: str = ""
+
+
+@record
+class DecisionList:
+    """The newest decisions of a scope, newest first."""
+
+    scope: str
+    decisions: tuple[DecisionSummary, ...] = ()
+
+
+@record
+class DecisionQuery:
+    """Selects decisions of a scope."""
+
+    scope: str = "default"
+    limit: int = 0  # 0: `DEFAULT_LISTED`
+    before_id: str = ""  # only decisions made before this one
+
+
+@record
+class ScopeSummary:
+    """One scope and what a server keeps for it."""
+
+    scope: str
+    now_s: float = 0.0  # on the caller's clock, at the last decision
+    promises: int = 0
+    accepted_deadlines: int = 0
+    grants: int = 0  # of running jobs
+    end_promises: int = 0
+
+
+@record
+class ScopeList:
+    """All scopes of a server, by name."""
+
+    scopes: tuple[ScopeSummary, ...] = ()

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable
 from typing import TypeVar
 
-from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger
+from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger, ScopeSummary
 from interfere.records.documents import to_json
 from interfere.store.checked_rows import ReadRows, read_rows
 from interfere.store.row_kinds import (
@@ -128,6 +128,22 @@ class SqliteDecisionAudits:
         rows = self._file.read(AUDIT, "WHERE decision_id = ?", (decision_id,))
         return rows.records[0] if rows.records else None
 
+    def newest(self, scope: str, limit: int, *, before_id: str = "") -> list[DecisionAudit]:
+        """Return the newest audits of a scope, newest first; with `before_id` those older than this decision."""
+        older = "seq < coalesce((SELECT seq FROM account WHERE decision_id = ?), 0)" if before_id else "? = ''"
+        clause = f"WHERE scope = ? AND {older} ORDER BY seq DESC LIMIT ?"
+        return self._file.read(AUDIT, clause, (scope, before_id, limit)).records
+
+
+_IS_DEADLINE = """content LIKE '%"kind": "wait"%'"""  # as `accepted_deadline_to_json` writes it
+_SUMMARIES = f"""
+SELECT scope, now_s,
+    (SELECT count(*) FROM promise WHERE promise.scope = ledger.scope AND NOT {_IS_DEADLINE}),
+    (SELECT count(*) FROM promise WHERE promise.scope = ledger.scope AND {_IS_DEADLINE}),
+    (SELECT count(*) FROM granted WHERE granted.scope = ledger.scope AND kind = 'grant'),
+    (SELECT count(*) FROM planned WHERE planned.scope = ledger.scope AND kind = 'end')
+FROM ledger ORDER BY scope"""  # noqa: S608 - our own names
+
 
 class SqliteLedgers:
     """The ledger of each scope: its promises and memory grants.
@@ -204,6 +220,22 @@ class SqliteLedgers:
         """Return the names of the scopes that have a ledger, sorted."""
         with self._file.read_connection() as connection:
             return tuple(scope for (scope,) in connection.execute("SELECT scope FROM ledger ORDER BY scope"))
+
+    def summaries(self) -> tuple[ScopeSummary, ...]:
+        """Return all scopes that have a ledger with the numbers of their entries, by name."""
+        with self._file.read_connection() as connection:
+            rows = connection.execute(_SUMMARIES).fetchall()
+        return tuple(
+            ScopeSummary(
+                scope=scope,
+                now_s=now_s,
+                promises=promises,
+                accepted_deadlines=accepted,
+                grants=grants,
+                end_promises=ends,
+            )
+            for scope, now_s, promises, accepted, grants, ends in rows
+        )
 
     def reset(self, scope: str) -> ScopeLedger | None:
         """Delete the ledger and the decisions of a scope, and return the ledger; None where there was none."""

@@ -1032,6 +1032,94 @@ class ExplainResponse(_message.Message):
     left_out: int
     def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
+class ListDecisionsRequest(_message.Message):
+    __slots__ = ("scope", "limit", "before_id")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_ID_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    limit: int
+    before_id: str
+    def __init__(self, scope: _Optional[str] = ..., limit: _Optional[int] = ..., before_id: _Optional[str] = ...) -> None: ...
+
+class RuleCount(_message.Message):
+    __slots__ = ("kind", "count")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    kind: RuleKind
+    count: int
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., count: _Optional[int] = ...) -> None: ...
+
+class DecisionSummary(_message.Message):
+    __slots__ = ("decision_id", "snapshot_id", "now_s", "model_version", "status", "gap", "pending", "devices", "started_alone", "started_shared", "waiting", "displaced", "waiting_rules", "planned_value", "cpu_s", "stopped_by")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STARTED_ALONE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_SHARED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    DISPLACED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_RULES_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_VALUE_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_BY_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    snapshot_id: str
+    now_s: float
+    model_version: str
+    status: SolveStatus
+    gap: float
+    pending: int
+    devices: int
+    started_alone: int
+    started_shared: int
+    waiting: int
+    displaced: int
+    waiting_rules: _containers.RepeatedCompositeFieldContainer[RuleCount]
+    planned_value: float
+    cpu_s: float
+    stopped_by: str
+    def __init__(self, decision_id: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., now_s: _Optional[float] = ..., model_version: _Optional[str] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., gap: _Optional[float] = ..., pending: _Optional[int] = ..., devices: _Optional[int] = ..., started_alone: _Optional[int] = ..., started_shared: _Optional[int] = ..., waiting: _Optional[int] = ..., displaced: _Optional[int] = ..., waiting_rules: _Optional[_Iterable[_Union[RuleCount, _Mapping]]] = ..., planned_value: _Optional[float] = ..., cpu_s: _Optional[float] = ..., stopped_by: _Optional[str] = ...) -> None: ...
+
+class ListDecisionsResponse(_message.Message):
+    __slots__ = ("scope", "decisions")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    decisions: _containers.RepeatedCompositeFieldContainer[DecisionSummary]
+    def __init__(self, scope: _Optional[str] = ..., decisions: _Optional[_Iterable[_Union[DecisionSummary, _Mapping]]] = ...) -> None: ...
+
+class ListScopesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ScopeSummary(_message.Message):
+    __slots__ = ("scope", "now_s", "promises", "accepted_deadlines", "grants", "end_promises")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    PROMISES_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_DEADLINES_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    END_PROMISES_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    now_s: float
+    promises: int
+    accepted_deadlines: int
+    grants: int
+    end_promises: int
+    def __init__(self, scope: _Optional[str] = ..., now_s: _Optional[float] = ..., promises: _Optional[int] = ..., accepted_deadlines: _Optional[int] = ..., grants: _Optional[int] = ..., end_promises: _Optional[int] = ...) -> None: ...
+
+class ListScopesResponse(_message.Message):
+    __slots__ = ("scopes",)
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    scopes: _containers.RepeatedCompositeFieldContainer[ScopeSummary]
+    def __init__(self, scopes: _Optional[_Iterable[_Union[ScopeSummary, _Mapping]]] = ...) -> None: ...
+
 class ListGrantsRequest(_message.Message):
     __slots__ = ("scope",)
     SCOPE_FIELD_NUMBER: _ClassVar[int]

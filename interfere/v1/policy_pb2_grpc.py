@@ -70,6 +70,16 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.ListDecisions = channel.unary_unary(
+                '/interfere.v1.PolicyService/ListDecisions',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.ListDecisionsRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.ListDecisionsResponse.FromString,
+                _registered_method=True)
+        self.ListScopes = channel.unary_unary(
+                '/interfere.v1.PolicyService/ListScopes',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.ListScopesRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.ListScopesResponse.FromString,
+                _registered_method=True)
         self.ListGrants = channel.unary_unary(
                 '/interfere.v1.PolicyService/ListGrants',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ListGrantsRequest.SerializeToString,
@@ -182,6 +192,20 @@ class PolicyServiceServicer:
 
     def Explain(self, request, context):
         """Explains the action of a job in a decision: the contributions to its predictions, the alternatives and their costs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDecisions(self, request, context):
+        """Lists the newest decisions of a scope, newest first: those that Explain knows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListScopes(self, request, context):
+        """Lists the scopes of the server. Callers that have roles in some scopes only are refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -309,6 +333,16 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.ExplainResponse.SerializeToString,
+            ),
+            'ListDecisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDecisions,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.ListDecisionsRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.ListDecisionsResponse.SerializeToString,
+            ),
+            'ListScopes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScopes,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.ListScopesRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.ListScopesResponse.SerializeToString,
             ),
             'ListGrants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListGrants,
@@ -561,6 +595,60 @@ class PolicyService:
             '/interfere.v1.PolicyService/Explain',
             interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDecisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/ListDecisions',
+            interfere_dot_v1_dot_policy__pb2.ListDecisionsRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.ListDecisionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScopes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/ListScopes',
+            interfere_dot_v1_dot_policy__pb2.ListScopesRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.ListScopesResponse.FromString,
             options,
             channel_credentials,
             insecure,

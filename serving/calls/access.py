@@ -49,6 +49,8 @@ ROLE_OF_METHOD: Mapping[str, Role] = {
     "ReportObservations": Role.REPORT,
     "RegisterProfiles": Role.REPORT,
     "Explain": Role.READ,
+    "ListDecisions": Role.READ,
+    "ListScopes": Role.READ,
     "ListGrants": Role.READ,
     "GetProfile": Role.READ,
     "ListProfiles": Role.READ,
@@ -125,6 +127,12 @@ class Access:
                 f"{caller.name} has no role in this scope",
                 value=scope,
                 remedy=f"ask for a scope of its own: {', '.join(sorted(caller.scopes))}",
+            )
+        if method == "ListScopes" and caller.scopes:
+            raise ForbiddenError(
+                f"{caller.name} has roles in some scopes only, and this call names all",
+                value=method,
+                remedy=f"ask for the decisions of its own scopes: {', '.join(sorted(caller.scopes))}",
             )
         if method == "ReportObservations":
             for observation in request.observations:  # type: ignore[attr-defined]  # of this method's request

@@ -41,6 +41,7 @@ MEANINGS = {
     "--journal": "journal",
     "--json": "json document",
     "--latency-target": "longest time",
+    "--limit": "newest",
     "--limit-s": "second",
     "--load": "load",
     "--max-blocks": "blocks",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.records import (
+    DecisionList,
     Device,
     DeviceSlots,
     ExplainQuery,
@@ -36,6 +37,7 @@ from interfere.records import (
     RankAnswer,
     RankQuery,
     Rule,
+    ScopeList,
     Snapshot,
 )
 from interfere.records.documents import from_document, from_json, to_document, to_json
@@ -66,6 +68,8 @@ RECORDS: dict[type, Any] = {
     PairQuery: some.pair_queries(),
     MatrixQuery: some.matrix_queries,
     ObservationAnswer: some.answers,
+    DecisionList: some.decision_lists,
+    ScopeList: some.scope_lists,
     GrantTables: some.grant_tables,
     Promise: some.promises,
     Grant: some.grants,

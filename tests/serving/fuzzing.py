@@ -18,6 +18,8 @@ METHODS = {
     "SuggestProbes": 2,
     "Explain": 1,
     "ListGrants": 1,
+    "ListDecisions": 1,
+    "ListScopes": 1,
     "ReportObservations": 4,
     "RegisterProfiles": 3,
     "RemoveProfiles": 1,

@@ -13,6 +13,8 @@ from interfere.records import (
     Alternative,
     Contribution,
     Correction,
+    DecisionList,
+    DecisionSummary,
     Device,
     DeviceGrants,
     DeviceSlots,
@@ -66,7 +68,10 @@ from interfere.records import (
     ReporterWeight,
     Rollback,
     Rule,
+    RuleCount,
     RuleKind,
+    ScopeList,
+    ScopeSummary,
     ServedModels,
     ServedModelSummary,
     Snapshot,
@@ -408,6 +413,46 @@ plans = st.builds(
     chosen_because=words,
     work_units=optional(),
     stopped_by=words,
+)
+decision_lists = st.builds(
+    DecisionList,
+    scope=words,
+    decisions=tuples(
+        st.builds(
+            DecisionSummary,
+            decision_id=names,
+            snapshot_id=words,
+            now_s=optional(),
+            model_version=names,
+            status=st.sampled_from(SolveStatus),
+            gap=numbers(),
+            pending=counts,
+            devices=counts,
+            started_alone=counts,
+            started_shared=counts,
+            waiting=counts,
+            displaced=counts,
+            waiting_rules=tuples(st.builds(RuleCount, kind=st.sampled_from(RuleKind), count=counts)),
+            planned_value=optional(),
+            cpu_s=optional(),
+            stopped_by=words,
+        ),
+        2,
+    ),
+)
+scope_lists = st.builds(
+    ScopeList,
+    scopes=tuples(
+        st.builds(
+            ScopeSummary,
+            scope=names,
+            now_s=numbers(),
+            promises=counts,
+            accepted_deadlines=counts,
+            grants=counts,
+            end_promises=counts,
+        )
+    ),
 )
 explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
 explanations = st.builds(

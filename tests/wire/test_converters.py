@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import (
+    DecisionList,
     Device,
     ExplainQuery,
     Explanation,
@@ -41,6 +42,7 @@ from interfere.records import (
     RankAnswer,
     RankQuery,
     Refusal,
+    ScopeList,
     ServedModels,
     Snapshot,
     Source,
@@ -69,6 +71,8 @@ MESSAGES: dict[type, tuple[Any, type]] = {
     MatrixQuery: (some.matrix_queries, pb.PredictMatrixRequest),
     Progress: (some.observations(), pb.Observation),  # of every kind
     ObservationAnswer: (some.answers, pb.ObservationAnswer),
+    DecisionList: (some.decision_lists, pb.ListDecisionsResponse),
+    ScopeList: (some.scope_lists, pb.ListScopesResponse),
     GrantTables: (some.grant_tables, pb.ListGrantsResponse),
     ObservationLog: (some.logs, pb.GetObservationLogResponse),
     ModeQuery: (some.mode_queries, pb.AdviseModeRequest),
