@@ -40,7 +40,7 @@ class Settings:
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on"))
     port: int = field(default=50051, metadata=_about("port to listen on; 0 takes a free one", 0, 65535))
     callers: Path | None = field(
-        default=None, metadata=_about("TOML file of the callers that may ask, and their roles; default: everybody")
+        default=None, metadata=_about("TOML file of the callers that may ask, and their roles; default: of this host")
     )
     tls_certificate: Path | None = field(default=None, metadata=_about("PEM file of the server's certificate chain"))
     tls_key: Path | None = field(default=None, metadata=_about("PEM file of the key of tls_certificate"))
@@ -48,7 +48,10 @@ class Settings:
         default=None, metadata=_about("PEM file of the authorities of clients' certificates; every client needs one")
     )
     insecure: bool = field(
-        default=False, metadata=_about("serve beyond this machine without TLS or without a file of callers")
+        default=False, metadata=_about("answer everybody: no token files on this host, no TLS or callers beyond it")
+    )
+    runtime: Path | None = field(
+        default=None, metadata=_about("folder of the token files of this host's servers; default: /run/interfere, ...")
     )
     metrics_port: int | None = field(
         default=None, metadata=_about("port of Prometheus /metrics; default: none", 0, 65535)

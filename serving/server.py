@@ -19,9 +19,10 @@ from prometheus_client import start_http_server
 from interfere.config import Settings
 from interfere.errors import InterfereError, UnfitError
 from interfere.predict.manifest import parse_digests
-from interfere.serving.calls.exposure import LOOPBACK
+from interfere.serving.calls.exposure import is_local
 from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
+from interfere.serving.calls.local_tokens import LocalTokens
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
@@ -93,8 +94,9 @@ class RunningServer:
         self.stop()
 
 
-def start_server(settings: Settings) -> RunningServer:
-    """Start a server and return it. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
+def start_server(settings: Settings, tokens: LocalTokens | None = None) -> RunningServer:
+    """Start a server and return it. `tokens`: those of the processes of its host; None where the settings name the
+    callers, or everybody may ask. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     start_s = time.perf_counter()
     metrics, stopping = Metrics(), threading.Event()
     sys.setswitchinterval(SWITCH_S)
@@ -102,7 +104,7 @@ def start_server(settings: Settings) -> RunningServer:
         # 1. gRPC: from now on the server is alive, and not ready.
         max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
         servicer = RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
-        listening = listen(settings, servicer, metrics, stopping, resources)
+        listening = listen(settings, servicer, metrics, stopping, resources, tokens)
         metrics_port = _serve_metrics(settings, metrics, resources)
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
         folder, accepted = settings.served_folder, parse_digests(settings.model_digest)
@@ -165,7 +167,7 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
         "seconds": round(seconds, 3),
     }
     _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
-    if settings.callers is None and settings.host not in LOOPBACK:
+    if settings.callers is None and not is_local(settings):
         _log.warning("no known callers: anybody who reaches %s may send requests", target(settings.host, port))
 
 

@@ -1,6 +1,9 @@
 """The tiers of the tests: which belong to `make test`, which to `make journeys`, and which watch the clock."""
 
+import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,9 +39,13 @@ JOURNEYS = (
 )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests send it to theirs.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Servers that are killed leave their token files: not among those of the user's own servers.
+    if "INTERFERE_RUNTIME" not in os.environ:
+        os.environ["INTERFERE_RUNTIME"] = runtime = tempfile.mkdtemp(prefix="interfere-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(runtime, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

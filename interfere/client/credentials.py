@@ -3,14 +3,15 @@
 import os
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import grpc
 
+from interfere.client.local_tokens import LocalToken
 from interfere.errors import InvalidInputError
 
 _VARIABLES = {
@@ -24,37 +25,6 @@ _VARIABLES = {
 # Validity of a certificate: two times, of 12 digits (two of the year, until 2049) or 14 (RFC 5280, section 4.1.2.5).
 _TIME = rb"(?:\x17\x0d(?:\d{12})Z|\x18\x0f(?:\d{14})Z)"
 _VALIDITY = re.compile(rb"\x30[\x1e\x20\x22]" + _TIME + rb"[\x17\x18].(\d+)Z", re.DOTALL)
-
-
-class _Details(NamedTuple):
-    """Details of a call, with the token among its metadata."""
-
-    method: str
-    timeout: float | None
-    metadata: Sequence[tuple[str, str]] | None
-    credentials: Any
-    wait_for_ready: bool | None
-    compression: Any
-
-
-class _WithToken(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Sends the token with every call. The file is read each time, so that a new token is used at once."""
-
-    def __init__(self, token: Callable[[], str]) -> None:
-        self._token = token
-
-    def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """Send the call with the token among its metadata."""
-        metadata = [*(client_call_details.metadata or ()), ("authorization", f"Bearer {self._token()}")]
-        details = _Details(
-            client_call_details.method,
-            client_call_details.timeout,
-            metadata,
-            client_call_details.credentials,
-            getattr(client_call_details, "wait_for_ready", None),
-            getattr(client_call_details, "compression", None),
-        )
-        return continuation(details, request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +43,10 @@ class Credentials:
         return cls(**{name: Path(file) for name, file in files.items() if file})
 
     def channel(self, target: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
-        """Return a channel to a server. Raises InvalidInputError where a file cannot be read, or the client's
-        certificate has expired."""
+        """Return a channel to a server, whose calls are sent with `metadata`. Raises InvalidInputError where a file
+        cannot be read, or the client's certificate has expired."""
+        if self.token_file is not None:
+            _read(self.token_file)
         if self.ca is None:
             channel = grpc.insecure_channel(target, options=options)
         else:
@@ -86,17 +58,18 @@ class Credentials:
                 )
             pems = (None if file is None else _read(file) for file in (self.ca, self.key, self.certificate))
             channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*pems), options=options)
-        if self.token_file is None:
-            return channel
-        _ = self._token()
-        return grpc.intercept_channel(channel, _WithToken(self._token))
+        return channel
 
     def expired_certificate(self) -> str:
         """Return the file and the end of the client's certificate where that has passed, else an empty text."""
         return "" if self.ca is None or self.certificate is None else expiry_of(self.certificate)
 
-    def _token(self) -> str:
-        return "" if self.token_file is None else _read(self.token_file).decode(errors="replace").strip()
+    def metadata(self, local: LocalToken) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of the next call: the token of the file, read again so that a new one is used at once,
+        or else the token of a server on this host."""
+        file = self.token_file
+        token = local.read() if file is None else _read(file).decode(errors="replace").strip()
+        return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def expiry_of(file: Path) -> str:

@@ -9,6 +9,7 @@ import grpc
 
 from interfere.client.credentials import Credentials
 from interfere.client.fallback import Fallback
+from interfere.client.local_tokens import LocalToken
 from interfere.errors import UnavailableError
 from interfere.records import (
     NAN,
@@ -88,7 +89,8 @@ class PolicyClient:
     ) -> None:
         """Prepare a client of the server at `target`. The connection is made when it is first used.
 
-        `credentials`: the token to send and the certificates to use; None: those that the environment names. Raises
+        `credentials`: the token to send and the certificates to use; None: those that the environment names. Without a
+        token file, the token of a server on this host is found by `local_tokens`. Raises
         InvalidInputError where a file of theirs cannot be read, or a certificate of theirs has expired.
         """
         self.target = target
@@ -99,6 +101,7 @@ class PolicyClient:
             ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
         ]
         self._credentials = credentials or Credentials.of_environment()
+        self._local_token = LocalToken(target)
         self._channel = self._credentials.channel(target, options)
         self._stub = rpc.PolicyServiceStub(self._channel)
 
@@ -371,7 +374,7 @@ class PolicyClient:
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
-            return method(request, timeout=self._timeout_s)
+            return method(request, timeout=self._timeout_s, metadata=self._credentials.metadata(self._local_token))
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
                 raise UnavailableError(

@@ -2,7 +2,8 @@
 
 The file is read again when it changes, so tokens and roles are replaced while the server runs. It holds hashes, never
 tokens. A caller may have several tokens: the new one is added, the old one is removed when nobody sends it any longer.
-Without a file everybody who reaches the server may do everything; beyond this machine that must be asked for.
+Without a file the callers are those of the host's token files (`calls.local_tokens`), if it has them. Without either
+everybody who reaches the server may do everything; that must be asked for (--insecure).
 """
 
 import hashlib
@@ -13,13 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import Message
 
 from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError
 from interfere.serving.calls.callers import address_of
+
+if TYPE_CHECKING:
+    from interfere.serving.calls.local_tokens import LocalTokens
 
 METADATA = "authorization"
 BEARER = "Bearer "
@@ -83,30 +87,35 @@ class Caller:
 class Access:
     """Decides who calls and what the caller may do. Thread-safe."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        """Read the callers of a file; None: everybody may do everything. Raises InvalidInputError."""
-        self._file, self._signature = file, (0, 0, 0)
-        self._by_token: dict[str, Caller] = {}  # by the SHA-256 of the token
+    def __init__(self, file: Path | None = None, local: "LocalTokens | None" = None) -> None:
+        """Read the callers of a file, or know those of the host's token files. Without either everybody may do
+        everything. Raises InvalidInputError."""
+        self._file, self._local, self._signature = file, local, (0, 0, 0)
+        self._by_token = {} if local is None else dict(local.callers())  # by the SHA-256 of the token
         self._by_certificate: dict[str, Caller] = {}
         if file is not None:
             self._read(file)
 
     def caller(self, context: grpc.ServicerContext) -> Caller:
         """Return who calls. Raises UnauthenticatedError for an unknown token or none."""
-        if self._file is None:
+        if self._file is None and self._local is None:
             return Caller(name=address_of(context), is_known=False)
-        self._read_again(self._file)
+        if self._file is not None:
+            self._read_again(self._file)
         for identity in _certificate_names(context) if self._by_certificate else ():
             if found := self._by_certificate.get(identity):
                 return found
         token = _bearer_token(context)
         if not token:
-            raise UnauthenticatedError("this server answers known callers only, and the call names none", remedy=REMEDY)
+            raise self._refusal("this server answers known callers only, and the call names none")
         sent = hashlib.sha256(token.encode()).hexdigest()
         for digest, caller in self._by_token.items():
             if hmac.compare_digest(digest, sent):
                 return caller
-        raise UnauthenticatedError("the token of this call is unknown, or no longer valid", remedy=REMEDY)
+        raise self._refusal("the token of this call is unknown, or no longer valid")
+
+    def _refusal(self, what: str) -> UnauthenticatedError:
+        return UnauthenticatedError(what, remedy=REMEDY) if self._local is None else self._local.refusal(what)
 
     def check_method(self, caller: Caller, method: str) -> None:
         """Raise ForbiddenError where the caller lacks the role for a method."""

@@ -6,18 +6,22 @@ from pathlib import Path
 import grpc
 
 from interfere.client.credentials import expiry_of
+from interfere.client.local_tokens import LOOPBACK
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
 
 _log = logging.getLogger(__name__)
-LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+def is_local(settings: Settings) -> bool:
+    """Return whether a server listens to the processes of its own host only."""
+    return settings.host in LOOPBACK or settings.host.startswith("unix:")
 
 
 def check_exposure(settings: Settings) -> None:
     """Raise InvalidInputError where a server beyond this machine would answer strangers, or in the clear."""
-    is_local = settings.host in LOOPBACK or settings.host.startswith("unix:")
     missing = [name for name in ("callers", "tls_certificate") if getattr(settings, name) is None]
-    if missing and not is_local and not settings.insecure:
+    if missing and not is_local(settings) and not settings.insecure:
         raise InvalidInputError(
             "beyond this machine a server needs known callers and TLS",
             value=f"host {settings.host} without {' and '.join(missing)}",

@@ -29,6 +29,7 @@ from interfere.errors import (
     InterfereError,
     InvalidInputError,
     LimitError,
+    UnauthenticatedError,
     UnavailableError,
     UnfitError,
 )
@@ -38,6 +39,7 @@ from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.calls.fair_queue import calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
 from interfere.serving.calls.host_paths import error_without_paths
+from interfere.serving.calls.local_tokens import LocalTokens
 from interfere.serving.calls.queues import CallQueues
 from interfere.serving.calls.transfers import LargeRequests, Transfers
 from interfere.serving.metrics import Metrics
@@ -314,7 +316,8 @@ def _ended_early(context: grpc.ServicerContext) -> str:
 
 
 def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
-    status = status_of(error_without_paths(error))
+    # A caller without a token is told where those of its host are.
+    status = status_of(error if isinstance(error, UnauthenticatedError) else error_without_paths(error))
     metadata = [("grpc-status-details-bin", status.SerializeToString())]
     if isinstance(error, LimitError | UnavailableError) and error.retry_after_s is not None:
         metadata.append(("grpc-retry-pushback-ms", str(round(1e3 * error.retry_after_s))))
@@ -360,9 +363,10 @@ def listen(
     metrics: Metrics,
     stopping: threading.Event,
     resources: ExitStack,
+    tokens: LocalTokens | None = None,
 ) -> Listening:
     """Start a gRPC server that answers health checks, and that refuses all other calls until its interceptor is
-    opened.
+    opened. `tokens`: of the host's processes, whose files are written before the first call is answered.
 
     Raises InvalidInputError for callers or certificates that cannot be used, and for an address beyond this machine
     without them.
@@ -370,7 +374,7 @@ def listen(
     check_exposure(settings)
     max_message_bytes = settings.message_mib * 2**20
     resources.callback(stopping.set)
-    interceptor = CallInterceptor(metrics, settings, stopping, access=Access(settings.callers))
+    interceptor = CallInterceptor(metrics, settings, stopping, access=Access(settings.callers, tokens))
     threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
     resources.callback(threads.shutdown, wait=False)
     server = grpc.server(
@@ -400,6 +404,9 @@ def listen(
     health.set(SERVICE, NOT_SERVING)
     listening = Listening(server, _bind(server, settings), health, interceptor)
     resources.callback(listening.end)
+    if tokens is not None:
+        resources.callback(tokens.remove)
+        tokens.write(target(settings.host, listening.port))
     server.start()
     return listening
 
@@ -410,7 +417,9 @@ def _max_connections() -> int:
 
 
 def target(host: str, port: int) -> str:
-    """Return HOST:PORT, with an IPv6 address in brackets."""
+    """Return HOST:PORT, with an IPv6 address in brackets; the address of a unix socket as it is."""
+    if host.startswith("unix:"):
+        return host
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 

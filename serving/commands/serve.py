@@ -64,10 +64,13 @@ def serve(
     metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
     log_format: Annotated[str | None, typer.Option(help="Log lines: text or json. Default: text.")] = None,
     callers: Annotated[
-        Path | None, typer.Option(help="File of the callers that may ask (interfere callers). Default: everybody.")
+        Path | None, typer.Option(help="File of the callers that may ask (interfere callers). Default: this host's.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve beyond this machine without TLS or known callers.")
+        bool,
+        typer.Option(
+            "--insecure", help="Answer everybody who reaches the server; beyond this machine also without TLS."
+        ),
     ] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of the settings.")] = None,
     as_json: JsonFlag = False,
@@ -76,8 +79,13 @@ def serve(
 
     Every setting can also be given as a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS,
     INTERFERE_GRACE_S, ...
+
+    On the loopback address, without --callers, it writes a token file for each role; clients of the same user, and of
+    the groups interfere-ROLE, find it by themselves.
     """
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
+    from interfere.serving.calls.exposure import is_local
+    from interfere.serving.calls.local_tokens import LocalTokens
     from interfere.serving.commands.serve import configure
     from interfere.serving.server import start_server
     from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
@@ -98,7 +106,9 @@ def serve(
     return_freed_memory()
     configure(settings.log_format)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
-    server = start_server(settings)
+    by_files = settings.callers is None and is_local(settings) and not settings.insecure
+    tokens = LocalTokens() if by_files else None
+    server = start_server(settings, tokens)
     leave_out_what_stays()
     signal.signal(signal.SIGHUP, lambda *_: server.look_for_model())
     ready = {
@@ -108,6 +118,7 @@ def serve(
         "model_version": server.model_version,
         "model": str(server.model_path),
         "store": str(settings.store_path),
+        "tokens": None if tokens is None else str(tokens.folder),
         "pid": os.getpid(),
     }
     if as_json:

@@ -80,7 +80,18 @@ def test_answers_that_nobody_reads_are_few_and_end(
 def test_unread_answers_take_less_than_100_mb(model_folder: Path, tmp_path: Path) -> None:
     """The same in a server of its own, whose memory is nobody else's."""
     port = free_port()
-    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", "0", "--model", str(model_folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "interfere",
+        "serve",
+        "--insecure",
+        "--json",
+        "--port",
+        "0",
+        "--model",
+        str(model_folder),
+    ]
     command += ["--work", str(tmp_path), "--metrics-port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:

@@ -171,20 +171,28 @@ def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path)
     assert "rejected" in ran.stdout
 
 
-def test_reporters_are_listed_weighed_and_rolled_back(served: dict[str, Any], folder: Path) -> None:
+def test_reporters_are_listed_weighed_and_rolled_back(
+    served: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = {"workload": "stream", "job_id": "j", "device_type": DEVICE_TYPE, "start_s": 0, "end_s": 10, "slowdown": 1.8}
-    windows = [sent | {"observation_id": f"r{k}", "company": ["gemm"], "reporter": "node-7"} for k in range(3)]
-    ask(served, folder, "observe", "-", stdin=json.dumps(windows))
-    (one,) = ask(served, folder, "observe", "reporters")["reporters"]
-    assert (one["reporter"], one["windows"], one["weight"]) == ("node-7", 3, 1.0)
-    ask(served, folder, "observe", "weigh", "node-7", "--weight", "0.5", "--reason", "a noisy clock")
-    told = ask(served, folder, "observe", "rollback", "--to", "0", "--reporter", "node-7", "--reason", "forged")
+    windows = [sent | {"observation_id": f"r{k}", "company": ["gemm"], "reporter": "somebody"} for k in range(3)]
+    with monkeypatch.context() as as_reporter:
+        as_reporter.setenv("INTERFERE_TOKEN_FILE", f"{served['tokens']}/report.token")
+        ask(served, folder, "observe", "-", stdin=json.dumps(windows))
+
+    def reporters() -> dict[str, Any]:
+        return {one["reporter"]: one for one in ask(served, folder, "observe", "reporters")["reporters"]}
+
+    name = "local/report"  # who sent them, whatever they say
+    assert not {"somebody", ""} & reporters().keys()
+    assert (reporters()[name]["windows"], reporters()[name]["weight"]) == (3, 1.0)
+    ask(served, folder, "observe", "weigh", name, "--weight", "0.5", "--reason", "a noisy clock")
+    told = ask(served, folder, "observe", "rollback", "--to", "0", "--reporter", name, "--reason", "forged")
     assert told["observations"][0]["result"] == "applied"
-    assert ask(served, folder, "observe", "reporters") == {"reporters": []}
+    assert name not in reporters()
     end = ask(served, folder, "observe", "log", "--limit", "1")["entries"][0]["sequence"]
     ask(served, folder, "observe", "rollback", "--undo", str(end), "--reason", "it was true")
-    (again,) = ask(served, folder, "observe", "reporters")["reporters"]
-    assert (again["windows"], again["weight"]) == (3, 0.5)
+    assert (reporters()[name]["windows"], reporters()[name]["weight"]) == (3, 0.5)
 
 
 def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Path) -> None:

@@ -200,7 +200,18 @@ def test_malformed_bytes_are_one_counted_status_and_one_log_line(
 def test_a_signal_ends_the_process_soon_after_its_grace(model_folder: Path, tmp_path: Path, number: int) -> None:
     """The grace is a second, the decisions would take minutes; how soon after the grace is printed."""
     metrics_port = free_port()
-    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", "0", "--model", str(model_folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "interfere",
+        "serve",
+        "--insecure",
+        "--json",
+        "--port",
+        "0",
+        "--model",
+        str(model_folder),
+    ]
     process = subprocess.Popen(
         [*command, "--work", str(tmp_path), "--metrics-port", str(metrics_port)],
         stdout=subprocess.PIPE,

@@ -50,7 +50,7 @@ def serving(model: Path, store: Path) -> Iterator[Served]:
 def serving_with(folder: Path, **settings: object) -> Iterator[Served]:
     """A server with any settings, its log in `folder`; ended by SIGTERM, with status 0."""
     given = {f"INTERFERE_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", "0", "--work", str(folder)]
+    command = [sys.executable, "-m", "interfere", "serve", "--insecure", "--json", "--port", "0", "--work", str(folder)]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **given})
     assert process.stdout is not None
@@ -71,6 +71,7 @@ def start(model: Path, store: Path) -> subprocess.Popen[str]:
             "-m",
             "interfere",
             "serve",
+            "--insecure",
             "--model",
             str(model),
             "--port",

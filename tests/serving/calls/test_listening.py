@@ -50,7 +50,7 @@ def test_until_calls_are_let_in_health_alone_answers(settings: Settings) -> None
 def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_path: Path) -> None:
     """Health answers from the first moment on, while the model loads and the log is learned."""
     port = free_port()
-    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", str(port)]
+    command = [sys.executable, "-m", "interfere", "serve", "--insecure", "--json", "--port", str(port)]
     command += ["--model", str(model_folder), "--work", str(tmp_path)]
     seen: set[tuple[str, str, str]] = set()
     with (

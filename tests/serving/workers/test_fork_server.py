@@ -124,7 +124,18 @@ def test_the_settings_of_the_allocator_hold_in_forked_processes() -> None:
 @pytest.fixture
 def process(model_folder: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """`interfere serve` in a process of its own, and its address."""
-    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", "0", "--model", str(model_folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "interfere",
+        "serve",
+        "--insecure",
+        "--json",
+        "--port",
+        "0",
+        "--model",
+        str(model_folder),
+    ]
     process = subprocess.Popen(
         [*command, "--work", str(tmp_path)],
         stdout=subprocess.PIPE,
