@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from interfere.client import PolicyClient
+from interfere.client.local_tokens import LocalToken
 from interfere.config import SHIPPED_MODEL, Settings
+from interfere.serving.calls.local_tokens import LocalTokens
 from interfere.serving.server import RunningServer, start_server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +35,16 @@ def example(language: str, mark: str) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server of the shipped model, as `interfere serve` starts it after an installation."""
-    server = start_server(Settings(model=SHIPPED_MODEL, work=tmp_path_factory.mktemp("readme"), port=0))
+    settings = Settings(model=SHIPPED_MODEL, work=tmp_path_factory.mktemp("readme"), port=0)
+    server = start_server(settings, LocalTokens())
     yield server
     server.stop()
 
 
-def run(command: list[str], cwd: Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=180, check=False)
+def run(command: list[str], cwd: Path, **variables: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, timeout=180, check=False, env={**os.environ, **variables}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -74,7 +79,8 @@ def test_the_node_scheduler(server: RunningServer, tmp_path: Path) -> None:
     code = example("js", "PolicyService")
     assert ADDRESS in code
     (tmp_path / "scheduler.js").write_text(code.replace(ADDRESS, server.address), encoding="utf-8")
-    lines = run(["node", str(tmp_path / "scheduler.js")], ROOT).splitlines()
+    token = LocalToken(server.address).read()
+    lines = run(["node", str(tmp_path / "scheduler.js")], ROOT, INTERFERE_TOKEN=token).splitlines()
     assert [line.split()[:4] for line in lines] == [
         ["j1", "ACTION_KIND_START_SHARED", "d0", "j2"],
         ["j2", "ACTION_KIND_START_SHARED", "d0", "j1"],
