@@ -115,6 +115,15 @@ class Access:
     def _refusal(self, what: str) -> UnauthenticatedError:
         return UnauthenticatedError(what, remedy=REMEDY) if self._local is None else self._local.refusal(what)
 
+    def reporters(self) -> dict[str, frozenset[str]] | None:
+        """Return who may report now, and for which scopes (none: every scope); None where callers have no identity."""
+        if self._file is None and self._local is None:
+            return None
+        if self._file is not None:
+            self._read_again(self._file)
+        callers = {**self._by_token, **self._by_certificate}.values()
+        return {caller.name: caller.scopes for caller in callers if Role.REPORT in caller.roles}
+
     def check_method(self, caller: Caller, method: str) -> None:
         """Raise ForbiddenError where the caller lacks the role for a method."""
         if method == "ReportObservations" and Role.OPERATE in caller.roles:

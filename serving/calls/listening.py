@@ -348,6 +348,7 @@ class Listening(NamedTuple):
     port: int
     health: HealthService
     interceptor: CallInterceptor
+    access: Access
 
     def end(self) -> None:
         """Cancel all calls, and return once they have ended or a moment later.
@@ -374,7 +375,8 @@ def listen(
     check_exposure(settings)
     max_message_bytes = settings.message_mib * 2**20
     resources.callback(stopping.set)
-    interceptor = CallInterceptor(metrics, settings, stopping, access=Access(settings.callers, tokens))
+    access = Access(settings.callers, tokens)
+    interceptor = CallInterceptor(metrics, settings, stopping, access=access)
     threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
     resources.callback(threads.shutdown, wait=False)
     server = grpc.server(
@@ -402,7 +404,7 @@ def listen(
     reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
     health.set("", SERVING)
     health.set(SERVICE, NOT_SERVING)
-    listening = Listening(server, _bind(server, settings), health, interceptor)
+    listening = Listening(server, _bind(server, settings), health, interceptor, access)
     resources.callback(listening.end)
     if tokens is not None:
         resources.callback(tokens.remove)
