@@ -39,6 +39,7 @@ from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.calls.fair_queue import calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
 from interfere.serving.calls.host_paths import error_without_paths
+from interfere.serving.calls.issued_tokens import IssuedTokens
 from interfere.serving.calls.local_tokens import LocalTokens
 from interfere.serving.calls.queues import CallQueues
 from interfere.serving.calls.transfers import LargeRequests, Transfers
@@ -375,7 +376,8 @@ def listen(
     check_exposure(settings)
     max_message_bytes = settings.message_mib * 2**20
     resources.callback(stopping.set)
-    access = Access(settings.callers, tokens)
+    issued = IssuedTokens(settings.issuer, settings.audience, settings.issuer_keys) if settings.issuer_keys else None
+    access = Access(settings.callers, tokens, issued)
     interceptor = CallInterceptor(metrics, settings, stopping, access=access)
     threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
     resources.callback(threads.shutdown, wait=False)
