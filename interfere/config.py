@@ -42,6 +42,11 @@ class Settings:
     callers: Path | None = field(
         default=None, metadata=_about("TOML file of the callers that may ask, and their roles; default: of this host")
     )
+    issuer: str = field(default="", metadata=_about("issuer of tokens of callers by `subjects`, as the tokens name it"))
+    issuer_keys: str = field(
+        default="", metadata=_about("file or https address of the issuer's JSON Web Key Set; default: no issuer")
+    )
+    audience: str = field(default="interfere", metadata=_about("audience that tokens of the issuer are for"))
     tls_certificate: Path | None = field(default=None, metadata=_about("PEM file of the server's certificate chain"))
     tls_key: Path | None = field(default=None, metadata=_about("PEM file of the key of tls_certificate"))
     tls_client_ca: Path | None = field(

@@ -10,8 +10,9 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -66,6 +67,8 @@ from interfere.time_budget import TimeBudget, check_interruption
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
 
+Reporters = Mapping[str, frozenset[str]]
+"""The scopes for which each identity may report; none: every scope."""
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.
 MAX_USAGES = 1_000
 
@@ -92,6 +95,8 @@ class DecisionMaker:
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._observations = store.observations
         self._time_budget_s = time_budget_s
+        self.reporters: Callable[[], Reporters | None] = lambda: None
+        """Whose memory windows may end a job; none: everybody's, as callers have no identity."""
 
     def decide(
         self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue, *, greedy_because: str = ""
@@ -134,7 +139,7 @@ class DecisionMaker:
         start_s, start_cpu_s = time.perf_counter(), time.thread_time()
         scope, has_clock = context.snapshot.scope, not math.isnan(context.now_s)
         ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
-        decision = decide(context, ledger, self._usages)
+        decision = decide(context, ledger, partial(self._usages, reporters=self._reporters_of(scope)))
         cpu_s, wall_s = time.thread_time() - start_cpu_s, time.perf_counter() - start_s
         stopped_by = greedy_because or decision.plan.stopped_by
         decision = replace(decision, plan=replace(decision.plan, cpu_s=cpu_s, wall_s=wall_s, stopped_by=stopped_by))
@@ -166,7 +171,7 @@ class DecisionMaker:
     def grants(self, scope: str) -> GrantTables:
         """Return the granules of each device, and the grants of each job and device, as of the scope's last decision
         with a clock."""
-        ledger = self._ledgers.read(scope)
+        ledger, reporters = self._ledgers.read(scope), self._reporters_of(scope)
         account = granule_account(ledger)
         return GrantTables(
             scope=scope,
@@ -177,16 +182,16 @@ class DecisionMaker:
                 for granted in (account.taken.get(slots.device_id, 0),)
             ),
             grants=tuple(
-                self._grant_line(grant, account.slots[device_id])
+                self._grant_line(grant, account.slots[device_id], reporters)
                 for grant in all_grants(ledger)
                 for device_id in grant.device_ids
                 if device_id in account.slots
             ),
         )
 
-    def _grant_line(self, grant: Grant, slots: DeviceSlots) -> GrantLine:
+    def _grant_line(self, grant: Grant, slots: DeviceSlots, reporters: Collection[str] | None) -> GrantLine:
         """Return one grant on one of its devices, with the memory that its job was measured to use there."""
-        windows = () if grant.planned else self._usages(grant)
+        windows = () if grant.planned else self._usages(grant, reporters)
         used_bytes = [each.bytes for each in windows if is_of_grant(each, grant, slots.device_id, slots.device_type)]
         return GrantLine(
             job_id=grant.job_id,
@@ -199,11 +204,22 @@ class DecisionMaker:
             times_exceeded=sum(size > grant.bytes for size in used_bytes),
         )
 
-    def _usages(self, grant: Grant) -> Iterator[MemoryUsage]:
-        """Return the memory windows of a job since its grant, the window that ends last first; at most `MAX_USAGES`."""
+    def _reporters_of(self, scope: str) -> Collection[str] | None:
+        """Return the names of those that may report for a scope; None where callers have no identity."""
+        reporters = self.reporters()
+        if reporters is None:
+            return None
+        return {name for name, scopes in reporters.items() if not scopes or scope in scopes}
+
+    def _usages(self, grant: Grant, reporters: Collection[str] | None) -> Iterator[MemoryUsage]:
+        """Return the memory windows of a job since its grant that one of `reporters` sent, or anybody for None.
+
+        The window that ends last comes first; at most `MAX_USAGES`.
+        """
         if math.isnan(grant.since_s):
             return iter(())
-        return islice(self._observations.memory_usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
+        windows = self._observations.memory_usages(grant.job_id, after_s=grant.since_s)
+        return islice((each for each in windows if reporters is None or each.reporter in reporters), MAX_USAGES)
 
     def apply_outcome(self, outcome: Outcome) -> None:
         """Release the promise of an action that will not happen. An outcome without a decision id releases nothing.

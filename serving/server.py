@@ -114,6 +114,7 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         archive = ModelArchive(settings.served_models_path, on_eviction=metrics.count_evictions)
         model = _archived(published, archive, accepted)
         core = _core(settings, model, store, metrics)
+        core.decisions.reporters = listening.access.reporters
         resources.callback(core.close)
         core.store_state(if_due=True)
         learn = partial(learn_in_process, settings.store_path)
@@ -205,6 +206,7 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
             last_sequence=state.learned.last_sequence,
             profiles_digest=state.profiles.digest(),
             relearning=state.learned.relearning,
+            reporters=core.decisions.reporters(),
         )
 
     workers = WorkerPool(

@@ -1,4 +1,4 @@
-"""Who calls, and what a caller may do: callers with roles from one file, known by a token or by a client certificate.
+"""Who calls, and what a caller may do: callers with roles from one file, known by a token or a client certificate.
 
 The file is read again when it changes, so tokens and roles are replaced while the server runs. It holds hashes, never
 tokens. A caller may have several tokens: the new one is added, the old one is removed when nobody sends it any longer.
@@ -23,6 +23,7 @@ from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedE
 from interfere.serving.calls.callers import address_of
 
 if TYPE_CHECKING:
+    from interfere.serving.calls.issued_tokens import IssuedTokens
     from interfere.serving.calls.local_tokens import LocalTokens
 
 METADATA = "authorization"
@@ -87,12 +88,17 @@ class Caller:
 class Access:
     """Decides who calls and what the caller may do. Thread-safe."""
 
-    def __init__(self, file: Path | None = None, local: "LocalTokens | None" = None) -> None:
+    def __init__(
+        self, file: Path | None = None, local: "LocalTokens | None" = None, issued: "IssuedTokens | None" = None
+    ) -> None:
         """Read the callers of a file, or know those of the host's token files. Without either everybody may do
-        everything. Raises InvalidInputError."""
-        self._file, self._local, self._signature = file, local, (0, 0, 0)
+        everything. `issued`: tokens whose subjects the file names. Raises InvalidInputError."""
+        self._file, self._local, self._issued, self._signature = file, local, issued, (0, 0, 0)
         self._by_token = {} if local is None else dict(local.callers())  # by the SHA-256 of the token
         self._by_certificate: dict[str, Caller] = {}
+        self._by_subject: dict[str, Caller] = {}
+        if issued is not None and file is None:
+            raise InvalidInputError("the subjects of an issuer's tokens need a file of callers", remedy=REWRITE)
         if file is not None:
             self._read(file)
 
@@ -112,10 +118,28 @@ class Access:
         for digest, caller in self._by_token.items():
             if hmac.compare_digest(digest, sent):
                 return caller
+        if self._issued is not None and token.count(".") == 2:  # header, claims, signature
+            subject = self._issued.subject(token)
+            if found := self._by_subject.get(subject):
+                return found
+            raise UnauthenticatedError(
+                "the subject of the token is no known caller",
+                value=subject,
+                remedy=f"interfere callers add NAME --role ROLE --subject {subject}",
+            )
         raise self._refusal("the token of this call is unknown, or no longer valid")
 
     def _refusal(self, what: str) -> UnauthenticatedError:
         return UnauthenticatedError(what, remedy=REMEDY) if self._local is None else self._local.refusal(what)
+
+    def reporters(self) -> dict[str, frozenset[str]] | None:
+        """Return who may report now, and for which scopes (none: every scope); None where callers have no identity."""
+        if self._file is None and self._local is None:
+            return None
+        if self._file is not None:
+            self._read_again(self._file)
+        callers = {**self._by_token, **self._by_certificate, **self._by_subject}.values()
+        return {caller.name: caller.scopes for caller in callers if Role.REPORT in caller.roles}
 
     def check_method(self, caller: Caller, method: str) -> None:
         """Raise ForbiddenError where the caller lacks the role for a method."""
@@ -164,6 +188,7 @@ class Access:
     def _read(self, file: Path) -> None:
         by_token: dict[str, Caller] = {}
         by_certificate: dict[str, Caller] = {}
+        by_subject: dict[str, Caller] = {}
         signature, entries = read_callers(file)
         for name, entry in entries.items():
             caller = Caller(
@@ -173,7 +198,9 @@ class Access:
             )
             by_token |= dict.fromkeys(entry.get("sha256", ()), caller)
             by_certificate |= dict.fromkeys(entry.get("certificates", ()), caller)
-        self._by_token, self._by_certificate, self._signature = by_token, by_certificate, signature
+            by_subject |= dict.fromkeys(entry.get("subjects", ()), caller)
+        self._by_token, self._by_certificate, self._by_subject = by_token, by_certificate, by_subject
+        self._signature = signature
 
 
 def read_callers(file: Path) -> tuple[tuple[int, int, int], dict[str, dict[str, list[str]]]]:
@@ -205,7 +232,7 @@ def check_callers(file: Path, entries: Any) -> None:
 
 def _fault(name: str, entry: Any) -> str:
     """Return what is wrong with an entry; empty where nothing is."""
-    lists = {"roles", "scopes", "sha256", "certificates"}
+    lists = {"roles", "scopes", "sha256", "certificates", "subjects"}
     if not _NAME.fullmatch(name):
         return "not a name"
     if not isinstance(entry, dict) or not entry.keys() <= lists:
@@ -214,8 +241,8 @@ def _fault(name: str, entry: Any) -> str:
         return "every value is a list of texts"
     if not entry.get("roles") or not set(entry["roles"]) <= set(Role):
         return f"roles are some of {', '.join(Role)}"
-    if not entry.get("sha256") and not entry.get("certificates"):
-        return "it has neither a token nor a certificate"
+    if not any(entry.get(kind) for kind in ("sha256", "certificates", "subjects")):
+        return "it has neither a token nor a certificate nor a subject"
     return "" if all(map(_SHA256.fullmatch, entry.get("sha256", ()))) else "sha256 is 64 hexadecimal digits, lower case"
 
 

@@ -39,6 +39,7 @@ from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.calls.fair_queue import calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
 from interfere.serving.calls.host_paths import error_without_paths
+from interfere.serving.calls.issued_tokens import IssuedTokens
 from interfere.serving.calls.local_tokens import LocalTokens
 from interfere.serving.calls.queues import CallQueues
 from interfere.serving.calls.transfers import LargeRequests, Transfers
@@ -348,6 +349,7 @@ class Listening(NamedTuple):
     port: int
     health: HealthService
     interceptor: CallInterceptor
+    access: Access
 
     def end(self) -> None:
         """Cancel all calls, and return once they have ended or a moment later.
@@ -374,7 +376,9 @@ def listen(
     check_exposure(settings)
     max_message_bytes = settings.message_mib * 2**20
     resources.callback(stopping.set)
-    interceptor = CallInterceptor(metrics, settings, stopping, access=Access(settings.callers, tokens))
+    issued = IssuedTokens(settings.issuer, settings.audience, settings.issuer_keys) if settings.issuer_keys else None
+    access = Access(settings.callers, tokens, issued)
+    interceptor = CallInterceptor(metrics, settings, stopping, access=access)
     threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
     resources.callback(threads.shutdown, wait=False)
     server = grpc.server(
@@ -402,7 +406,7 @@ def listen(
     reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
     health.set("", SERVING)
     health.set(SERVICE, NOT_SERVING)
-    listening = Listening(server, _bind(server, settings), health, interceptor)
+    listening = Listening(server, _bind(server, settings), health, interceptor, access)
     resources.callback(listening.end)
     if tokens is not None:
         resources.callback(tokens.remove)

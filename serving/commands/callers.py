@@ -37,6 +37,10 @@ def add(
     certificate: Annotated[
         list[str] | None, typer.Option(help="Name in a client certificate, such as a SPIFFE id, in place of a token.")
     ] = None,
+    subject: Annotated[
+        list[str] | None,
+        typer.Option(help="Subject of an issuer's tokens, such as system:serviceaccount:NAMESPACE:NAME."),
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File to write the new token to. Default: printed once.")
     ] = None,
@@ -52,9 +56,10 @@ def add(
     if scope:
         entry["scopes"] = sorted({*entry.get("scopes", ()), *scope})
     token = ""
-    if certificate:
-        entry["certificates"] = sorted({*entry.get("certificates", ()), *certificate})
-    else:
+    for kind, names in (("certificates", certificate), ("subjects", subject)):
+        if names:
+            entry[kind] = sorted({*entry.get(kind, ()), *names})
+    if not certificate and not subject:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         entry["sha256"] = [*entry.get("sha256", ()), hashlib.sha256(token.encode()).hexdigest()]
     _write(file, entries)

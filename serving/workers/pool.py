@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +43,7 @@ class Knowing:
     last_sequence: int
     profiles_digest: str
     relearning: bool = False  # the server learns the log again, and will store the result
+    reporters: Mapping[str, frozenset[str]] | None = None  # who may report now, for which scopes; see `DecisionMaker`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,7 @@ class Worker:
     def _catch_up(self, knowing: Knowing) -> None:
         if self._core.state.version != knowing.model_version:
             self._core.use_model(load_served_model(knowing.model_folder))
+        self._core.decisions.reporters = lambda: knowing.reporters
         self._core.catch_up(knowing.last_sequence, knowing.profiles_digest, relearning=knowing.relearning)
 
 
