@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 CLAIMS = ("exp", "iss", "aud", "sub")  # that a token must have
 LEEWAY_S = 10.0  # by which the clocks of issuer and server may differ
-FETCH_S = 5.0  # at most; and no second fetch begins sooner
+TIMEOUT_S = 5.0  # of a fetch
+FETCH_S = 5.0  # between two fetches for unknown keys: strangers choose what their tokens name
 KEEP_S = 300.0  # fetched keys, until they are fetched again: a withdrawn key ends then
 MAX_KEYS_BYTES = 2**20
 REMEDY = "send a token of this issuer and audience that has not expired, and read its file again when it is renewed"
@@ -78,14 +79,18 @@ class IssuedTokens:
         return str(claims["sub"])
 
     def _key(self, key_id: str) -> "jwt.PyJWK | None":
-        """Return the key of an id, after the keys were read again where they may have changed."""
-        with self._mutex:
-            try:
-                if self._may_have_changed(key_id):
-                    self._read()
-            except (OSError, ValueError, self._jwt.PyJWTError):
-                pass  # being replaced, or out of reach: the keys stay
-            return self._keys.get(key_id)
+        """Return the key of an id, after the keys were read again where they may have changed. Calls with a known key
+        do not wait while another fetches."""
+        try:
+            if self._may_have_changed(key_id) and self._mutex.acquire(blocking=key_id not in self._keys):
+                try:
+                    if self._may_have_changed(key_id):
+                        self._read()
+                finally:
+                    self._mutex.release()
+        except (OSError, ValueError, self._jwt.PyJWTError):
+            pass  # being replaced, or out of reach: the keys stay
+        return self._keys.get(key_id)
 
     def _may_have_changed(self, key_id: str) -> bool:
         if not self._is_address:
@@ -98,7 +103,7 @@ class IssuedTokens:
         signature = self._signature
         if self._is_address:
             self._fetched_s = time.monotonic()
-            with urllib.request.urlopen(self._place, timeout=FETCH_S) as answer:  # noqa: S310 - https, see above
+            with urllib.request.urlopen(self._place, timeout=TIMEOUT_S) as answer:  # noqa: S310 - https, see above
                 content = answer.read(MAX_KEYS_BYTES)
         else:
             signature = _signature(Path(self._place))

@@ -46,8 +46,14 @@ class LocalTokens:
         for runtime in runtime_folders():
             folder = runtime / server_name(target)
             try:
-                _make_folder(runtime, 0o711)  # names are no secret; members of a role's group must get through
-                _make_folder(folder, 0o711 if self._groups else 0o700)
+                if not runtime.exists():
+                    runtime.mkdir(parents=True)
+                    runtime.chmod(0o711)  # names are no secret; members of a role's group must get through
+                if runtime == shared_folder():
+                    _require_own(runtime)
+                folder.mkdir(mode=0o700, exist_ok=True)
+                _require_own(folder)
+                folder.chmod(0o711 if self._groups else 0o700)
                 for role, token in self._tokens.items():
                     self._write_token(folder / f"{role}.token", role, token)
             except OSError as error:
@@ -101,13 +107,10 @@ class LocalTokens:
             raise
 
 
-def _make_folder(folder: Path, mode: int) -> None:
-    """Make a folder, or set the mode of one's own. Raises OSError, also where a stranger owns a shared place."""
-    folder.mkdir(mode=mode, parents=True, exist_ok=True)
-    if folder == shared_folder() and not is_own_folder(folder):
+def _require_own(folder: Path) -> None:
+    """Raise PermissionError for a folder of somebody else, who could replace what is written there."""
+    if not is_own_folder(folder):
         raise PermissionError(None, "it belongs to somebody else")
-    if folder.stat().st_uid == os.geteuid():
-        folder.chmod(mode)
 
 
 def _group(name: str) -> int | None:

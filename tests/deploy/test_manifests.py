@@ -1,17 +1,21 @@
 """The chart renders with default and full values into objects that the API's schema allows, with least rights."""
 
+import json
 import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("kubernetes", reason="pip install -e '.[dev]'")
 
+from interfere.config import load_settings
 from interfere.serving.adapters.kubernetes.command import app
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.calls.access import read_callers
 from tests.deploy.manifests import CHART, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
 from tests.deploy.schema import findings
 from tests.deploy.tools import need
@@ -35,6 +39,31 @@ def pod_specs(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, An
 def test_helm_finds_nothing_to_say() -> None:
     done = subprocess.run([need("helm"), "lint", "--strict", str(CHART)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_with_identity_the_pods_show_the_tokens_that_the_server_knows(tmp_path: Path) -> None:
+    keys = r'server.identity.keys=\{"keys": []\}'
+    objects = documents(render("server.identity.enabled=true", keys, "extender.enabled=true").stdout)
+    (files,) = (each["data"] for each in objects if each["metadata"]["name"] == "interfere-callers")
+    (tmp_path / "callers.toml").write_text(files["callers.toml"])
+    entries = read_callers(tmp_path / "callers.toml")[1]
+    assert json.loads(files["jwks.json"]) == {"keys": []}
+    specs = {name.partition("/")[2]: spec for name, spec in pod_specs(objects)}
+    for name in ("controller", "extender"):
+        spec = specs[f"interfere-{name}"]
+        assert entries[name]["subjects"] == [f"system:serviceaccount:interfere:{spec['serviceAccountName']}"]
+        (container,) = spec["containers"]
+        (variable,) = container["env"]
+        (mount,) = (each for each in container["volumeMounts"] if each["name"] == "server-token")
+        assert variable["value"] == f"{mount['mountPath']}/token"
+        (volume,) = (each for each in spec["volumes"] if each["name"] == "server-token")
+        (source,) = volume["projected"]["sources"]
+        assert source["serviceAccountToken"]["audience"] == "interfere"
+    (server,) = specs["interfere-server"]["containers"]
+    given = {each["name"].removeprefix("INTERFERE_").lower(): each["value"] for each in server["env"]}
+    settings = load_settings(environ={f"INTERFERE_{name.upper()}": value for name, value in given.items()})
+    assert (settings.audience, str(settings.callers)) == ("interfere", "/etc/interfere/callers.toml")
+    assert "keys is needed" in render("server.identity.enabled=true", check=False).stderr
 
 
 def test_every_object_follows_the_schema(rendered: list[dict[str, Any]]) -> None:
@@ -135,7 +164,7 @@ def test_every_command_of_a_container_is_one_that_the_program_takes(tmp_path) ->
         command = group.commands[name]  # type: ignore[attr-defined]
         _, unread, _ = command.make_parser(click.Context(command)).parse_args(list(arguments))
         assert unread == []
-    (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+    (config,) = [each for each in objects if each["metadata"]["name"] == "interfere-config"]
     file = tmp_path / "kubernetes.toml"
     file.write_text(config["data"]["kubernetes.toml"])
     settings = KubernetesSettings.load(file, {})

@@ -1,9 +1,13 @@
 """Service-account tokens of a real issuer's keys: the valid one is answered, every other is refused."""
 
 import json
+import ssl
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from interfere.serving.calls.access import Access
 from interfere.serving.calls.issued_tokens import IssuedTokens
 from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
-from tests.serving.test_attacks import snapshot
+from tests.serving.test_attacks import authority, certificate, snapshot
 from tests.waiting import PATIENCE_S
 
 ISSUER, AUDIENCE = "https://kubernetes.default.svc.cluster.local", "interfere"
@@ -147,3 +151,29 @@ def test_a_server_does_not_start_without_keys_audience_or_callers(tmp_path: Path
             IssuedTokens(issuer, audience, str(keys))
     with pytest.raises(InvalidInputError, match="need a file of callers"):
         Access(None, None, IssuedTokens(ISSUER, AUDIENCE, str(keys)))
+
+
+def test_keys_at_an_address_are_fetched_again_for_a_new_key_and_stay_while_it_is_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority(tmp_path, "site")
+    certificate(tmp_path, "issuer", "site", "IP:127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "site.pem"))
+    monkeypatch.setattr("interfere.serving.calls.issued_tokens.FETCH_S", 0.0)  # between two fetches: not now
+    (tmp_path / "jwks.json").write_text(key_set(one=RSA_KEY))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "issuer.pem", tmp_path / "issuer.key")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        issued = IssuedTokens(ISSUER, AUDIENCE, f"https://127.0.0.1:{server.server_port}/jwks.json")
+        assert issued.subject(token()) == SUBJECT
+        (tmp_path / "jwks.json").write_text(key_set(one=RSA_KEY, two=EC_KEY))
+        assert issued.subject(token(EC_KEY, "two", "ES256")) == SUBJECT
+        server.shutdown()
+        thread.join()
+    with pytest.raises(UnauthenticatedError, match="none of the issuer's keys"):
+        issued.subject(token(OTHER_KEY, "three"))
+    assert issued.subject(token()) == SUBJECT

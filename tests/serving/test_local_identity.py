@@ -216,6 +216,21 @@ def test_links_pipes_and_places_of_others_are_no_tokens(runtime: Path, tmp_path:
     assert LocalToken("localhost:50051").read()
 
 
+def test_the_folder_that_a_user_names_keeps_its_mode(runtime: Path) -> None:
+    runtime.mkdir(mode=0o700)
+    LocalTokens().write("localhost:50051")
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_no_token_is_written_into_the_folder_of_another(runtime: Path) -> None:
+    (runtime / "50051").mkdir(parents=True)
+    os.chown(runtime / "50051", 65534, 65534)
+    with pytest.raises(UnfitError, match="somebody else"):
+        LocalTokens().write("localhost:50051")
+    assert list((runtime / "50051").iterdir()) == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_that_somebody_else_made_in_the_shared_place_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,3 +46,10 @@ tolerations: {{ toYaml . | nindent 2 }}
 affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+{{- define "interfere.tokenVolume" -}}
+# The kubelet renews the file; it is read again for each call.
+- name: server-token
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, audience: {{ .Values.server.identity.audience | quote }}, expirationSeconds: 3600}
+{{- end }}
