@@ -5,8 +5,8 @@ measured, because it is not known before: the time that it held its place is cha
 then its caller is charged what its last call cost.
 
 Law 1: a caller whose calls are few waits for at most one call of each place, whatever others have waiting. Law 2: a
-place is never free while a call waits that may take it, but for a moment where callers are beside each other. Law 3:
-a caller that was idle is owed nothing for that time.
+place is never free while a call waits that may take it, but for the rest between two calls of a caller. Law 3: a
+caller that was idle is owed nothing for that time.
 """
 
 import threading
@@ -94,17 +94,18 @@ class FairQueue:
         reserved: int = 0,
         most_of_caller: int | None = None,
         may_begin: Callable[[str], bool] | None = None,
+        always_rests: bool = False,
     ) -> None:
         """Make a queue of `at_once` places.
 
         `reserved`: places that no single caller takes, unless there is but one; where it is not 0, callers that come
         beside each other have one place each, and rest between calls. `most_of_caller`: calls of one caller that may
         run or wait; None for any number. `may_begin`: whether a call of this caller may begin now; `look_again` asks
-        again.
+        again. `always_rests`: a place stays empty for `REST_S` after each call, for the sake of calls in other queues.
         """
         self._at_once, self._most, self._may_begin = at_once, most_of_caller, may_begin or (lambda _: True)
         self._of_caller = max(1, at_once - reserved)
-        self._shares = reserved > 0
+        self._shares, self._always_rests = reserved > 0, always_rests
         self._seen_s: dict[str, float] = {}  # when callers last had a call, longest ago first; not before RECENT_S ago
         self._flows: dict[str, _Flow] = {}
         self._running, self._clock_s, self._mutex = 0, 0.0, threading.Lock()
@@ -169,7 +170,8 @@ class FairQueue:
 
     def _has_to_rest(self, caller: str) -> bool:
         with self._mutex:
-            return self._callers_are_beside_each_other() and bool(self._flows[caller].waiting)
+            beside_others = self._callers_are_beside_each_other()
+            return self._always_rests or (beside_others and bool(self._flows[caller].waiting))
 
     def _begin_next(self) -> None:
         """Give free places to the callers that have used least. The lock must be held.

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import grpc
@@ -149,7 +149,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
     def _unary_method(self, handler: Handler, service: str, method: str) -> Handler:
         policy = service == SERVICE
-        queue = self._queues.of_method(method) if policy else None
+        queue = self._queues.of_method(method) if policy else self._queues.short
         run = self._unary(handler, service, method)
 
         def call(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
@@ -167,7 +167,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                     with (
                         self._large_requests.count(len(content)),
                         interruptible(CallInterruption(context, self._stopping)),
-                        queue.turn(caller) if queue else nullcontext(),
+                        queue.turn(caller),
                     ):
                         answer = run(content, context, identity)
                 if answer is not None:
@@ -241,12 +241,20 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             self._metrics.count_refused_call(kind, service, method, code)
             context.abort(grpc.StatusCode[code], "nobody waits for this answer any longer")
         except InterfereError as error:
+            self._wait_for_refusal(context)
             self._refusals.note(method)
             self._metrics.count_refused_call(kind, service, method, error.code)
             _abort_with(error, context)
         except grpc.RpcError:  # the call ended before its request had arrived, or was cancelled for its slowness
             self._metrics.count_refused_call(kind, service, method, _ended_early(context))
             raise
+
+    def _wait_for_refusal(self, context: grpc.ServicerContext) -> None:
+        """Wait until it is the turn of the address of a refused call. Where the address has too many calls, which each
+        hold a thread, its refusals do not wait."""
+        address = address_of(context)
+        with suppress(LimitError), self._limits.count(address, context), self._queues.short.turn(address):
+            pass
 
     # --- streams ----------------------------------------------------------------------------------------------------
 

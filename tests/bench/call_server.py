@@ -45,13 +45,20 @@ class _Uncounted:
         return nullcontext()
 
 
-class _NoQueues:
+class _NoQueue:
     """Lets every call begin at once."""
+
+    def turn(self, _: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _NoQueues:
+    short = _NoQueue()
 
     def __init__(self, *_: Any) -> None: ...
 
-    def of_method(self, _: str) -> None:
-        return None
+    def of_method(self, _: str) -> _NoQueue:
+        return self.short
 
 
 class _NoTransfers:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from interfere.serving.server import RunningServer
 from tests.models import WORKLOADS
 from tests.serving.greedy import IN_FLIGHT, greedy
 from tests.serving.http2 import connect, read_frame, send_call
+from tests.serving.test_attacks import add, client_of
 from tests.serving.test_bounds import LARGE_ANSWER, MATRIX
 from tests.waiting import wait_until
 
@@ -45,6 +47,24 @@ def test_a_polite_client_waits_for_few_calls_of_a_greedy_one(
                 frame_kind, flags, _ = read_frame(polite)
                 if frame_kind == 1 and flags & 1:
                     break
+            waited.append(answered() - before)
+    print("answers to the greedy client while the polite one waited:", sorted(waited))
+    assert sorted(waited)[len(waited) // 2] < IN_FLIGHT / 4
+
+
+@pytest.mark.parametrize("kind", ["unknown_callers", "health"])
+def test_a_known_client_waits_for_few_calls_that_are_refused_or_need_no_caller(
+    serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path, kind: str
+) -> None:
+    """180 calls without a token in flight, each of which takes next to nothing."""
+    add(tmp_path, "polite", "--role=predict")
+    server = serve(replace(settings, callers=tmp_path / "callers.toml"))
+    with greedy(server.address, kind, WORKLOADS) as answered, client_of(server, tmp_path, "polite") as polite:
+        wait_until(lambda: answered() > 2 * IN_FLIGHT, "the greedy client has been answered for a while")
+        waited = []
+        for _ in range(15):
+            before = answered()
+            polite.predict(WORKLOADS[:2], pairs=[(0, 1)])
             waited.append(answered() - before)
     print("answers to the greedy client while the polite one waited:", sorted(waited))
     assert sorted(waited)[len(waited) // 2] < IN_FLIGHT / 4
