@@ -3,7 +3,7 @@
 What a scheduler or a notebook imports, each with an example in its docstring:
 
 - `PolicyClient` asks a server for predictions and decisions, and reports what was measured.
-- `Job`, `Device`, `Limits` and `Snapshot` say what is pending and running, and what a decision may do.
+- `Job`, `JobSize`, `Device`, `Limits` and `Snapshot` say what is pending and running, and what a decision may do.
 - `Plan`, `Action` and `ActionKind` are the decision; `Progress` reports how fast a job ran.
 - `JobProfile` and `KernelStat` hold the facts about a job; `load_table` reads a table of measurements, and
   `import_spreadsheet` makes one of a file or DataFrame of yours.

@@ -41,8 +41,8 @@ from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthS
 from interfere.serving.calls.host_paths import error_without_paths
 from interfere.serving.calls.issued_tokens import IssuedTokens
 from interfere.serving.calls.local_tokens import LocalTokens
-from interfere.serving.calls.queues import CallQueues
 from interfere.serving.calls.transfers import LargeRequests, Transfers
+from interfere.serving.calls.turns import CallQueues
 from interfere.serving.metrics import Metrics
 from interfere.time_budget import check_interruption, interruptible
 from interfere.v1 import policy_pb2 as pb

@@ -96,4 +96,4 @@ def test_whether_a_third_job_pays(source: str, trace: str, tmp_path: Path) -> No
                 record(f"seats {source} {trace} {ends} {line.policy}", {"against_two": line.change_to_pairs.mean})
             assert line.worst_slowdown.interval.is_known
             assert line.completion_s.interval.is_known
-    print(f"  {answer.study.stable[0].completion_s.interval.population}")
+    print(f"  {answer.comparison.stable[0].completion_s.interval.population}")
