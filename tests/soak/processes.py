@@ -58,6 +58,9 @@ def serving_with(folder: Path, **settings: object) -> Iterator[Served]:
     assert line, (folder / "server.log").read_text()
     try:
         yield Served(process, json.loads(line)["address"])
+    except BaseException:
+        print((folder / "server.log").read_text()[-20_000:])  # an internal error names its cause there alone
+        raise
     finally:
         process.terminate()
         assert process.wait(PATIENCE_S) == 0, (folder / "server.log").read_text()[-5000:]
