@@ -13,7 +13,16 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
-from interfere.records import Device, Job, ObservationResult, Prediction, Progress, Snapshot, Source
+from interfere.records import (
+    Device,
+    Job,
+    ObservationResult,
+    Prediction,
+    Progress,
+    ReporterWeight,
+    Snapshot,
+    Source,
+)
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE, expected, profile
@@ -122,6 +131,16 @@ def test_a_window_in_company_of_several_moves_the_pairs_and_their_group(client: 
     assert before < group() < 1.2 * before
     assert (pairs() > pairs_before).all()
     assert results(client, window("1", "infer", "gemm", "stream", slowdown=1.2 * before)) == [DUPLICATE]
+
+
+@pytest.mark.parametrize("weight", [0.0, 5e-324, 1e-9])
+def test_a_reporter_of_a_vanishing_weight_is_muted(client: PolicyClient, weight: float) -> None:
+    """Shares of such a weight among a group's pairs come to 0, which was an internal error."""
+    client.observe([ReporterWeight(observation_id="w", reporter="node", weight=weight, reason="broken clock")])
+    group = replace(window("g", "infer", "gemm", "stream", "train", "train", slowdown=3.0), reporter="node")
+    (answer,) = client.observe([group])
+    assert answer.result is not REJECTED
+    assert median(client) == pytest.approx(expected("infer", "gemm"), rel=1e-6)
 
 
 def test_a_window_of_an_unknown_job_is_kept_and_learned_once_its_profile_comes(client: PolicyClient) -> None:

@@ -21,6 +21,7 @@ from interfere.predict.online.belief_state import BeliefState, DomainKey, PairOb
 from interfere.predict.online.solo_rates import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.predict.online.stand_in_profiles import StandInProfiles
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, ObservationResult, Progress, ReporterWeight
+from interfere.records.checks import MIN_WEIGHT
 
 Z90 = 1.645  # standard deviations from the median to either end of a 90 % interval
 
@@ -67,8 +68,8 @@ class WindowLearner:
         return self._learn_shared(window, resolve)
 
     def weigh_reporter(self, order: ReporterWeight) -> None:
-        """Set the weight of a reporter's later windows."""
-        self._state.reporter_weights[order.reporter] = order.weight
+        """Set the weight of a reporter's later windows; one so small that its shares vanish mutes the reporter."""
+        self._state.reporter_weights[order.reporter] = order.weight if order.weight >= MIN_WEIGHT else 0.0
 
     def _operator_weight(self, window: Progress) -> float:
         return self._state.reporter_weights.get(window.reporter, 1.0)
