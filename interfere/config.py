@@ -36,6 +36,10 @@ class Settings:
     model_digest: str = field(
         default="", metadata=_about("digests of the models that may be served, separated by commas; default: any model")
     )
+    canary: str = field(
+        default="",
+        metadata=_about("scopes that a newly published model decides for first, separated by commas; default: all"),
+    )
     store: Path | None = field(default=None, metadata=_about("SQLite file of the store; default: WORK/store.db"))
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on"))
     port: int = field(default=50051, metadata=_about("port to listen on; 0 takes a free one", 0, 65535))

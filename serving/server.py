@@ -27,11 +27,11 @@ from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
 from interfere.serving.models.host import ModelHost, ModelWatch
-from interfere.serving.models.shadow import RecentCalls
+from interfere.serving.models.trial import probe
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
-from interfere.serving.workers.pool import Knowing, WorkerPool, learn_in_process
+from interfere.serving.workers.pool import WorkerPool, learn_in_process
 from interfere.store.sqlite import SqliteStore
 
 _log = logging.getLogger(__name__)
@@ -109,18 +109,20 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
         folder, accepted = settings.served_folder, parse_digests(settings.model_digest)
         published = load_served_model(folder, accepted)
+        probe(published, ())
         store = SqliteStore(settings.store_path, on_eviction=metrics.count_evictions)
         resources.callback(store.close)
         archive = ModelArchive(settings.served_models_path, on_eviction=metrics.count_evictions)
-        model = _archived(published, archive, accepted)
+        canary = frozenset(filter(None, map(str.strip, settings.canary.split(","))))
+        model = _archived(published, archive, accepted, keeps_last=bool(canary))
         core = _core(settings, model, store, metrics)
         core.decisions.reporters = listening.access.reporters
         resources.callback(core.close)
         core.store_state(if_due=True)
         learn = partial(learn_in_process, settings.store_path)
         watched = settings.model_folder or settings.champion_path
-        models = ModelHost(core, archive, watched, metrics, RecentCalls(), learn, accepted)
-        workers = _start_workers(settings, core, metrics, resources)
+        models = ModelHost(core, archive, watched, metrics, learn_beside=learn, accepted=accepted, canary=canary)
+        workers = _start_workers(settings, core, models, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
         # 3. Calls.
         watch = ModelWatch(models, settings.model_poll_s)
@@ -172,15 +174,17 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
         _log.warning("no known callers: anybody who reaches %s may send requests", target(settings.host, port))
 
 
-def _archived(published: ServedModel, archive: ModelArchive, accepted: Collection[str]) -> ServedModel:
-    """Return the archived copy of the model to start with: of the model that the last run pinned, else of the published
-    model."""
-    pinned = archive.state.served[-1] if archive.state.pinned and archive.state.served else ""
-    if pinned:
+def _archived(
+    published: ServedModel, archive: ModelArchive, accepted: Collection[str], *, keeps_last: bool
+) -> ServedModel:
+    """Return the archived copy of the model to start with: of the model that the last run served last, where it was
+    pinned or with `keeps_last`, else of the published model."""
+    last = archive.state.served[-1:] if archive.state.pinned or keeps_last else ()
+    for version in last:
         try:
-            return load_served_model(archive.find(pinned), accepted)
+            return load_served_model(archive.find(version), accepted)
         except InterfereError as error:
-            _log.warning("the pinned model cannot be served, the published one is: %s", error.one_line)
+            _log.warning("the model that was served last cannot be served, the published one is: %s", error.one_line)
     try:
         kept = archive.keep(archive.copy(published.folder), published.predictor.version)
         return load_served_model(kept, accepted)
@@ -189,7 +193,9 @@ def _archived(published: ServedModel, archive: ModelArchive, accepted: Collectio
         return published
 
 
-def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resources: ExitStack) -> WorkerPool | None:
+def _start_workers(
+    settings: Settings, core: PolicyCore, models: ModelHost, metrics: Metrics, resources: ExitStack
+) -> WorkerPool | None:
     """Start the processes that compute decisions, and return their pool; None where the server itself computes them."""
     count = settings.decision_workers
     if count is None:
@@ -197,23 +203,11 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
     if count == 0:
         core.warm_up()
         return None
-
-    def knowing() -> Knowing:
-        state = core.state
-        return Knowing(
-            model_folder=state.model.folder,
-            model_version=state.version,
-            last_sequence=state.learned.last_sequence,
-            profiles_digest=state.profiles.digest(),
-            relearning=state.learned.relearning,
-            reporters=core.decisions.reporters(),
-        )
-
     workers = WorkerPool(
         count,
         store_path=settings.store_path,
         time_budget_s=settings.time_budget_s,
-        knowing=knowing,
+        knowing=partial(models.knowing, core),
         metrics=metrics,
     )
     resources.callback(workers.close)

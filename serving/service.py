@@ -6,8 +6,9 @@ publishes a new `ServedState` as a whole, and no reader waits for it.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +19,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.validate import validate_clock
+from interfere.predict.residual import OnlineModel
 from interfere.records import (
     DecisionList,
     DecisionQuery,
@@ -45,6 +47,7 @@ from interfere.records.checks import Inspection
 from interfere.records.served_model import scores_of
 from interfere.serving.decisions import DecisionMaker, explain
 from interfere.serving.learning.ledger import ObservationLedger
+from interfere.serving.learning.log_fold import LogFold
 from interfere.serving.listing import all_scopes, newest_decisions
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
@@ -79,7 +82,7 @@ class PolicyCore:
         self._writing = threading.Lock()
         self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
         profiles = self._stored_catalogue(model)
-        self._observed = self._learned_by(model, profiles)
+        self._observed = self._learned_by(model, profiles, metrics, self._show_learned)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
         metrics.set_model_version(self._state.version)
 
@@ -175,21 +178,38 @@ class PolicyCore:
 
     # --- the model --------------------------------------------------------------------------------------------------
 
-    def use_model(self, model: ServedModel) -> None:
-        """Serve another model from the next call on. The new model first learns the observations again, while calls go
-        on."""
-        known = self._state.profiles
+    def replica(self, model: ServedModel) -> "PolicyCore":
+        """Return a core with another model on the same store. It has learned the observations; `follow` lets it learn
+        the newer ones."""
+        replica = copy(self)
         profiles = self._stored_catalogue(model)
-        observed = self._learned_by(model, profiles)
+        replica._observed = self._learned_by(model, profiles, Metrics(), replica._show_learned)
+        replica._state = ServedState(model=model, profiles=profiles, learned=replica._observed.published)
+        return replica
+
+    def follow(self, other: "PolicyCore") -> None:
+        """Learn what another core on the same store has learned since."""
         with self._writing:
-            if self._state.profiles is not known:  # a profile was registered meanwhile
-                learned_with, profiles = profiles, self._stored_catalogue(model)
-                observed.use_profiles(profiles, changed=profiles.changes_since(learned_with))
-            observed.catch_up()
+            self._follow(other)
+
+    def _follow(self, other: "PolicyCore") -> None:
+        learned = other.state.learned
+        self._catch_up(learned.last_sequence, other.state.profiles.digest())
+
+    def take_over(self, replica: "PolicyCore") -> None:
+        """Serve the model of a replica from the next call on. The replica must not be used afterwards."""
+        with self._writing:
+            replica._follow(self)
             self._observed.close()
-            self._observed = observed
-            self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
+            self._observed, self._state = replica._observed, replica._state
+            self._observed.report_to(self._metrics, self._show_learned)
         self._metrics.set_model_version(self._state.version)
+
+    def learned_at(self, model: ServedModel, sequence: int) -> OnlineModel:
+        """Return a model after it has learned the log up to an entry."""
+        profiles = self._stored_catalogue(model)
+        fold = LogFold(model.untaught, self._store.observations, self._store.checkpoints, profiles)
+        return fold.model_after(sequence)[0]
 
     def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """Return the catalogue of the model's own and the stored profiles. Profiles in the earlier catalogue `before`
@@ -200,7 +220,9 @@ class PolicyCore:
             _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
         return catalogue
 
-    def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
+    def _learned_by(
+        self, model: ServedModel, profiles: ProfileCatalogue, metrics: Metrics, on_replaced: Callable[[], None]
+    ) -> ObservationLedger:
         """Return the ledger of the observations as a model learned them. The evictions of the model's cache are counted
         from now on."""
         model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
@@ -209,10 +231,10 @@ class PolicyCore:
             self._store.observations,
             self._store.checkpoints,
             profiles,
-            self._metrics,
+            metrics,
             self._max_log_entries,
             writer=self._writing if self._learns_beside else None,
-            on_replaced=self._show_learned,
+            on_replaced=on_replaced,
         )
 
     def _show_learned(self, profiles: ProfileCatalogue | None = None) -> None:
@@ -258,15 +280,18 @@ class PolicyCore:
         `relearning`: the other process learns the log again; the present model answers until the result is stored.
         """
         with self._writing:
-            before, profiles = self._state.profiles, None
-            if before.digest() != profiles_digest:
-                profiles = self._stored_catalogue(self._state.model, before)
-                changed = profiles.changes_since(before)
-                self._observed.use_profiles(profiles, changed=changed, relearning=relearning)
-            learned = self._observed.published
-            if learned.last_sequence < last_sequence or (learned.relearning and not relearning):
-                self._observed.catch_up(relearning=relearning)
-            self._show_learned(profiles)
+            self._catch_up(last_sequence, profiles_digest, relearning=relearning)
+
+    def _catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
+        before, profiles = self._state.profiles, None
+        if before.digest() != profiles_digest:
+            profiles = self._stored_catalogue(self._state.model, before)
+            changed = profiles.changes_since(before)
+            self._observed.use_profiles(profiles, changed=changed, relearning=relearning)
+        learned = self._observed.published
+        if learned.last_sequence < last_sequence or (learned.relearning and not relearning):
+            self._observed.catch_up(relearning=relearning)
+        self._show_learned(profiles)
 
     def store_state(self, *, if_due: bool = False) -> None:
         """Store the online state, so that the next start is quick; with `if_due` only where much was learned since the

@@ -67,9 +67,14 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         """Return one decision."""
         return self._decide(request)
 
+    def core_of(self, scope: str) -> PolicyCore:
+        """Return the core that decides for a scope."""
+        return self._core
+
     def _decide(self, request: pb.MatchRequest, *, greedy_because: str = "") -> pb.MatchResponse:
         """Return one decision; the greedy plan without a search, where a reason for it is given."""
-        decided = self._core.match(
+        core = self.core_of(request.scope)
+        decided = core.match(
             from_proto(Snapshot, request), validate_only=request.validate_only, greedy_because=greedy_because
         )
         if decided is None:
@@ -77,12 +82,12 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         plan, state = decided
         answer = to_proto(plan, pb.MatchResponse)
         sent, scope = (request.SerializeToString(), answer.SerializeToString()), request.scope or "default"
-        self._core.remember(state.audit(plan.decision_id, scope, *sent))
+        core.remember(state.audit(plan.decision_id, scope, *sent))
         return answer
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """Rank all devices for one job."""
-        return to_proto(self._core.rank(from_proto(RankQuery, request)), pb.RankPlacementsResponse)
+        return to_proto(self.core_of(request.scope).rank(from_proto(RankQuery, request)), pb.RankPlacementsResponse)
 
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
         """Predict the effect of every sharing mode of one device on a set of jobs."""
@@ -94,7 +99,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain one job's action."""
-        return to_proto(self._core.explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
+        return to_proto(self.core_of(request.scope).explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
 
     def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsResponse:
         """Return the newest decisions of a scope."""
@@ -161,6 +166,10 @@ class RoutedServicer(PolicyServicer):
         """Answer from this core from now on. Without workers the server process computes everything."""
         self._core, self._models, self._workers = core, models, workers
 
+    def core_of(self, scope: str) -> PolicyCore:
+        """Return the core that decides for a scope: a model on trial may decide for some."""
+        return self._models.core_of(scope)
+
     def remember_call(self, query: PairQuery) -> None:
         """Keep an answered query: a new model answers it too before it is taken."""
         self._models.calls.remember(query)
@@ -207,7 +216,8 @@ class RoutedServicer(PolicyServicer):
     def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         """Return the models that can be served."""
         models = self._models.models()
-        return to_proto(replace(models, refused=without_paths(models.refused)), pb.ListModelsResponse)
+        refused, trial = without_paths(models.refused), without_paths(models.trial)
+        return to_proto(replace(models, refused=refused, trial=trial), pb.ListModelsResponse)
 
     def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """Serve another model."""
@@ -234,7 +244,9 @@ class RoutedServicer(PolicyServicer):
         there is none within `within_s` seconds."""
         if self._workers is None:
             return None
-        return self._workers.ask(method, request.SerializeToString(), wait=wait, within_s=within_s)
+        core = self._core if (scope := getattr(request, "scope", None)) is None else self.core_of(scope)
+        knowing = self._models.knowing(core)
+        return self._workers.ask(method, request.SerializeToString(), knowing, wait=wait, within_s=within_s)
 
 
 def bounded_wait_s(request: pb.MatchRequest, time_remaining_s: float | None) -> float:

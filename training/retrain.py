@@ -41,7 +41,7 @@ from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing import model_registry
 from interfere.training.publishing.tracking import prepare_workspace
-from interfere.training.site_log import changed_domains, score
+from interfere.training.site_log import changed_domains, score_on_log
 
 FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
 STATE_FILE, LOCK_FILE = "state.json", "lock"
@@ -322,10 +322,10 @@ def _refusal_by_windows(
         return ""
     encoder = FeatureEncoder()
     try:
-        before = score(served, encoder, observed.log, observed.profiles)
+        before = score_on_log(served, encoder, observed.log, observed.profiles)
     except ModelError:  # a champion of an earlier release, which this program cannot serve
         return ""
-    after = score(trained.folder, encoder, observed.log, observed.profiles)
+    after = score_on_log(trained.folder, encoder, observed.log, observed.profiles)
     report(f"newest {after.windows} windows: mean error {after.error:.4f}, of the served model {before.error:.4f}")
     return after.refusal(before)
 

@@ -8,13 +8,14 @@ Law: equal base tables and equal logs give equal changes, however often was retr
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from interfere.data.tables import Table
+from interfere.predict.acceptance.score import Case, score
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation
@@ -29,7 +30,6 @@ from interfere.store.observed_table import DomainChange, LoggedWindow
 CONTRADICTED_WEIGHT = 0.5  # a window that is learned with less contradicts what was believed before it
 SCORED_WINDOWS = 200  # newest windows of pairs and groups that compare two models
 MIN_SCORED_WINDOWS = 20  # fewer tell nothing about a model
-MAX_ERROR_RATIO = 1.0  # a window counts for no larger error
 SCORE_TOLERANCE = 0.003  # of the mean error, by which the model to be published may be worse
 
 
@@ -71,25 +71,25 @@ def changed_domains(tables: Iterable[Table], windows: Iterable[LoggedWindow]) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowScore:
+class LogScore:
     """How far a model that learns a log was off on its newest windows, each predicted before it was learned."""
 
     windows: int
-    error: float  # mean of |measured ÷ predicted slowdown - 1|; NaN without windows
+    error: float  # mean error of speed; NaN without windows
 
-    def refusal(self, served: "WindowScore") -> str:
+    def refusal(self, served: "LogScore") -> str:
         """Return why this model must not replace the served one: "" where it errs no more, or too little is known."""
         if min(self.windows, served.windows) < MIN_SCORED_WINDOWS or self.error <= served.error + SCORE_TOLERANCE:
             return ""
         return (
-            f"refused: on the newest {self.windows} windows of the log its mean error of slowdown is {self.error:.3f}, "
+            f"refused: on the newest {self.windows} windows of the log its mean error of speed is {self.error:.3f}, "
             f"that of the served model with the same log {served.error:.3f}"
         )
 
 
-def score(
-    folder: Path, encoder: PairEncoder, windows: Sequence[LoggedWindow], profiles: Iterable[JobProfile]
-) -> WindowScore:
+def score_on_log(
+    folder: Path, encoder: PairEncoder, log: Sequence[LoggedWindow], profiles: Iterable[JobProfile]
+) -> LogScore:
     """Return how well the model of a folder, served with this log, predicts the newest windows of the log.
 
     `profiles`, oldest first, are those that the server's store holds; the model's own stand behind them. Raises
@@ -106,9 +106,35 @@ def score(
         coordinates=model.coordinates,
     )
     known = dict(model.profiles) | {(profile.workload, profile.device_type): profile for profile in profiles}
-    errors: deque[float] = deque(maxlen=SCORED_WINDOWS)
-    for logged in windows:
-        learned = online.observe(logged.window, lambda workload, device_type: known.get((workload, device_type)))
-        if math.isfinite(learned.error_ratio):
-            errors.append(min(learned.error_ratio, MAX_ERROR_RATIO))
-    return WindowScore(windows=len(errors), error=float(np.mean(errors)) if errors else math.nan)
+    found = ((place, _case_of(logged, known)) for place, logged in enumerate(log))
+    cases = [(place, case) for place, case in found if case is not None][-SCORED_WINDOWS:]
+    starts = [*(place for place, _ in cases), len(log)]
+
+    def learn(first: int, last: int) -> None:
+        for logged in log[first:last]:
+            online.observe(logged.window, lambda workload, device_type: known.get((workload, device_type)))
+
+    learn(0, starts[0])
+    every = [slice(k, k + 1) for k in range(len(cases))]
+    scores = score(
+        online, [case for _, case in cases], every, lambda part: learn(starts[part.start], starts[part.stop])
+    )
+    errors = [float(each.error[0]) for each in scores if math.isfinite(each.error[0])]
+    return LogScore(windows=len(errors), error=float(np.mean(errors)) if errors else math.nan)
+
+
+def _case_of(logged: LoggedWindow, known: Mapping[tuple[str, str], JobProfile]) -> Case | None:
+    """Return the case of a window; None for a job alone, and where a profile or the slowdown is not known."""
+    window = logged.window
+    names = (window.workload, *window.company)
+    profiles = [profile for name in names if (profile := known.get((name, window.device_type))) is not None]
+    if len(names) == 1 or len(profiles) < len(names) or not MIN_SLOWDOWN <= logged.slowdown <= MAX_SLOWDOWN:
+        return None
+    victim, *neighbours = profiles
+    return Case(
+        victim=victim,
+        neighbours=tuple(neighbours),
+        device_type=window.device_type,
+        mode=window.mode,
+        slowdown=logged.slowdown,
+    )

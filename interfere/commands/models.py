@@ -19,7 +19,7 @@ TIMEOUT_S = 600.0  # of a change: a new model learns everything that was observe
 
 @app.command("list")
 def list_(target: Target = None, as_json: JsonFlag = False) -> None:
-    """List the models that a server can serve, and why the newest publication was refused, if it was."""
+    """List the models that a server can serve, the model on trial, and why the newest publication was refused."""
     with connect(target) as client:
         models = client.list_models()
     pinned = " (pinned)" if models.pinned else ""
@@ -30,7 +30,8 @@ def list_(target: Target = None, as_json: JsonFlag = False) -> None:
         rows.append((each.version, each.model, each.created_at[:19], taken, mark))
     table = text_table(f"watched: {models.watched_folder}", ("version", "model", "published", "taken", ""), rows)
     refused = [Sentence(f"refused: {models.refused}")] if models.refused else []
-    emit(asdict(models), [table, *refused], as_json=as_json)
+    trial = [Sentence(f"on trial: {models.trial}")] if models.trial else []
+    emit(asdict(models), [table, *trial, *refused], as_json=as_json)
 
 
 @app.command()

@@ -26,6 +26,7 @@ _THRESHOLDS = np.array(EVIDENCE_THRESHOLDS)
 # Growth of the residual's variance with novelty. On held-out jobs and families of two public tables the likeliest
 # values were 400 and 10, with little between them: 50 covers the worst tenth of unseen jobs of both.
 WIDENING = 50.0
+ABSTAINED = 0.1  # share of the pairs of unseen families that a model abstains from, those with the largest scores
 MAX_NOVELTY = 0.95  # above this value the training data carry no information about the pair
 
 Floats = NDArray[np.float64]

@@ -105,6 +105,7 @@ class ServedModels:
     pinned: bool  # whether what is published does not replace the served one
     watched_folder: str
     refused: str  # why the newest publication was refused; empty where it was not
+    trial: str = ""  # the model that is tried beside the one before it, and what both have shown; empty without one
 
 
 @record

@@ -1643,16 +1643,18 @@ class ModelSummary(_message.Message):
     def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[str] = ..., served: _Optional[bool] = ..., taken_s: _Optional[float] = ...) -> None: ...
 
 class ListModelsResponse(_message.Message):
-    __slots__ = ("models", "pinned", "watched_folder", "refused")
+    __slots__ = ("models", "pinned", "watched_folder", "refused", "trial")
     MODELS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     WATCHED_FOLDER_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
     models: _containers.RepeatedCompositeFieldContainer[ModelSummary]
     pinned: bool
     watched_folder: str
     refused: str
-    def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ..., pinned: _Optional[bool] = ..., watched_folder: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
+    trial: str
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ..., pinned: _Optional[bool] = ..., watched_folder: _Optional[str] = ..., refused: _Optional[str] = ..., trial: _Optional[str] = ...) -> None: ...
 
 class LoadModelRequest(_message.Message):
     __slots__ = ("version", "no_shadow")

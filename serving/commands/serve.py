@@ -59,6 +59,13 @@ def serve(
             metavar="DIGEST",
         ),
     ] = None,
+    canary: Annotated[
+        str | None,
+        typer.Option(
+            help="Scopes that a newly published model decides for first, several by commas. Default: all.",
+            metavar="SCOPE",
+        ),
+    ] = None,
     store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
@@ -94,6 +101,7 @@ def serve(
         config,
         model=model,
         model_digest=model_digest,
+        canary=canary,
         host=host,
         port=port,
         store=store,

@@ -174,6 +174,11 @@ class ObservationLedger:
         if not self.published.relearning:
             self._fold.recent.add(self._last_sequence, self._model.state)
 
+    def report_to(self, metrics: Metrics, on_replaced: Callable[[], None]) -> None:
+        """Count in these metrics from now on, and call `on_replaced` as the constructor says."""
+        self._metrics, self._on_replaced = metrics, on_replaced
+        metrics.set("interfere_drifting_workloads", len(self._model.drifting_workloads()))
+
     def close(self) -> None:
         """Stop the thread that learns the log again."""
         if self._relearning:

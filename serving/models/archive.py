@@ -23,17 +23,32 @@ _VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # names a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartedTrial:
+    """A trial of a model that goes on after a restart; see `interfere.serving.models.trial`."""
+
+    before: str  # version
+    new: str  # version
+    after_sequence: int  # last entry of the log when it began
+    everywhere: bool = True  # whether the new model answers all scopes already; else those of the canary
+    compares_calls: bool = True
+    compared: dict[str, int] = field(default_factory=dict)  # see `Comparison`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingState:
     """The state of the served models that a server keeps over a restart."""
 
     served: tuple[str, ...] = ()  # versions in the order in which they were taken, the present one last
     pinned: bool = False
     taken_s: dict[str, float] = field(default_factory=dict)  # by version, unix seconds
+    trial: StartedTrial | None = None
+    refused: str = ""  # by its trial: "VERSION: reason"
 
     def serving(self, version: str, *, pinned: bool) -> "ServingState":
         """Return the state after a version was taken."""
         served = self.served if self.served[-1:] == (version,) else (*self.served, version)
-        return ServingState(served=served[-100:], pinned=pinned, taken_s={version: time.time(), **self.taken_s})
+        taken_s = {version: time.time(), **self.taken_s}
+        return replace(self, served=served[-100:], pinned=pinned, taken_s=taken_s)
 
     def back_at(self, version: str) -> "ServingState":
         """Return the state after a rollback to a version: what was served after it is forgotten, so that the next
@@ -114,7 +129,8 @@ class ModelArchive:
     def serving(self, version: str, *, pinned: bool) -> None:
         """Record that a version is served now, and remove the copies of models that were served longest ago."""
         self._write_state(self.state.serving(version, pinned=pinned))
-        self._prune({version, self.previous()})
+        tried = {self.state.trial.before, self.state.trial.new} if self.state.trial else set()
+        self._prune({version, self.previous(), *tried})
 
     def back_at(self, version: str) -> None:
         """Record that a version is served again after a rollback."""
@@ -128,6 +144,15 @@ class ModelArchive:
         """Record whether publications may replace the served model."""
         self._write_state(replace(self.state, pinned=pinned))
 
+    def trying(self, trial: StartedTrial | None, *, refused: str | None = None) -> None:
+        """Record the trial that is under way, if any, and with `refused` which model a trial refused, and why."""
+        refused = self.state.refused if refused is None else refused
+        self._write_state(replace(self.state, trial=trial, refused=refused))
+
+    def discard(self, version: str) -> None:
+        """Remove the copy of a model."""
+        shutil.rmtree(self.path(version), ignore_errors=True)
+
     def _prune(self, needed: Collection[str]) -> None:
         for version in [version for version in self.versions() if version not in needed][KEPT:]:
             shutil.rmtree(self.path(version), ignore_errors=True)
@@ -140,6 +165,8 @@ class ModelArchive:
                 served=tuple(map(str, document["served"])),
                 pinned=bool(document["pinned"]),
                 taken_s={str(version): float(at) for version, at in document["taken_s"].items()},
+                trial=None if document.get("trial") is None else StartedTrial(**document["trial"]),
+                refused=str(document.get("refused", "")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return ServingState()

@@ -42,6 +42,7 @@ class Knowing:
     model_version: str
     last_sequence: int
     profiles_digest: str
+    model_beside: str = ""  # version of another model that is served too, to some scopes
     relearning: bool = False  # the server learns the log again, and will store the result
     reporters: Mapping[str, frozenset[str]] | None = None  # who may report now, for which scopes; see `DecisionMaker`
 
@@ -112,8 +113,18 @@ class WorkerPool:
         for _ in range(count + SPARE_WORKERS):
             self._begin(self._start)
 
-    def ask(self, method: str, request: bytes, *, wait: bool = True, within_s: float = math.inf) -> bytes | Late | None:
+    def ask(
+        self,
+        method: str,
+        request: bytes,
+        knowing: Knowing | None = None,
+        *,
+        wait: bool = True,
+        within_s: float = math.inf,
+    ) -> bytes | Late | None:
         """Let a worker compute the answer to a request, and return the bytes of the answer.
+
+        `knowing`: the state that it must have; None for that of the pool.
 
         Returns None where no worker has become ready yet, or where none is free and `wait` is False. Returns Late where
         there is no answer within `within_s` seconds on the wall. Raises the error that the worker raised,
@@ -125,7 +136,7 @@ class WorkerPool:
             is_late = wait and time.monotonic() >= start_s + within_s
             return Late(waited_s=time.monotonic() - start_s, cpu_s=0.0) if is_late else None
         start_cpu_s = worker.cpu_s()
-        answer = self._submit(worker, method, request)
+        answer = self._submit(worker, method, request, knowing or self._knowing())
         try:
             while not _is_done(answer):
                 check_interruption()
@@ -171,9 +182,9 @@ class WorkerPool:
 
     # --- a call -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, worker: WorkerProcess, method: str, request: bytes) -> "Future[Any]":
+    def _submit(self, worker: WorkerProcess, method: str, request: bytes, knowing: Knowing) -> "Future[Any]":
         worker.last_call += 1
-        return worker.submit(Ask(method=method, request=request, knowing=self._knowing(), number=worker.last_call))
+        return worker.submit(Ask(method=method, request=request, knowing=knowing, number=worker.last_call))
 
     def _answer(self, method: str, result: Any) -> bytes:
         """Return the bytes of a worker's answer, and count what it counted. Raises as `ask`."""

@@ -74,37 +74,43 @@ class Worker:
     """Answers the requests of the server."""
 
     def __init__(self, store_path: Path, time_budget_s: float, first: Knowing, computation: "_Computation") -> None:
-        self._metrics, self._computation = _CountingMetrics(), computation
-        self._core = PolicyCore(
-            model=load_served_model(first.model_folder),
-            store=SqliteStore(store_path, shared=True, on_eviction=self._metrics.count_evictions),
-            metrics=self._metrics,
-            time_budget_s=time_budget_s,
-        )
-        self._servicer = PolicyServicer(self._core)
-        self._core.warm_up()
+        self._metrics, self._computation, self._time_budget_s = _CountingMetrics(), computation, time_budget_s
+        self._store = SqliteStore(store_path, shared=True, on_eviction=self._metrics.count_evictions)
+        self._cores: dict[str, PolicyCore] = {}  # by the version of the model
+        self._core_knowing(first).warm_up()
 
     def answer(self, ask: Ask) -> Answered | Failed:
         """Return the answer to one request."""
         self._metrics.counts.clear()
         self._computation.begin_request(ask.number)
         try:
-            self._catch_up(ask.knowing)
+            servicer = PolicyServicer(self._core_knowing(ask.knowing))
             request = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name[ask.method].input_type.name
             message = getattr(pb, request).FromString(ask.request)
             with self._computation.interruptible():  # what was learned half would be learned twice
-                answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
+                answer = getattr(servicer, ask.method)(message, None).SerializeToString()
         except InterfereError as error:
             return Failed(code=error.code, status=status_of(error).SerializeToString())
         except Exception:
             return Failed(traceback=traceback.format_exc())
         return Answered(answer=answer, counts=tuple(self._metrics.counts))
 
-    def _catch_up(self, knowing: Knowing) -> None:
-        if self._core.state.version != knowing.model_version:
-            self._core.use_model(load_served_model(knowing.model_folder))
-        self._core.decisions.reporters = lambda: knowing.reporters
-        self._core.catch_up(knowing.last_sequence, knowing.profiles_digest, relearning=knowing.relearning)
+    def _core_knowing(self, knowing: Knowing) -> PolicyCore:
+        """Return the core with a model, after it has learned what it must know. Cores of models that are not served any
+        longer are dropped."""
+        for version in self._cores.keys() - {knowing.model_version, knowing.model_beside}:
+            del self._cores[version]
+        core = self._cores.get(knowing.model_version)
+        if core is None:
+            core = self._cores[knowing.model_version] = PolicyCore(
+                model=load_served_model(knowing.model_folder),
+                store=self._store,
+                metrics=self._metrics,
+                time_budget_s=self._time_budget_s,
+            )
+        core.decisions.reporters = lambda: knowing.reporters
+        core.catch_up(knowing.last_sequence, knowing.profiles_digest, relearning=knowing.relearning)
+        return core
 
 
 class _Computation:

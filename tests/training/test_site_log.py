@@ -17,7 +17,7 @@ from interfere.store.rows import NewObservation
 from interfere.store.sqlite import SqliteStore
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.retrain import RetrainOutcome, RetrainResult, retrain
-from interfere.training.site_log import WindowScore, changed_domains, score
+from interfere.training.site_log import LogScore, changed_domains, score_on_log
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.worlds import crossed, world
 
@@ -116,14 +116,14 @@ def test_retraining_keeps_what_was_learned_of_an_upgraded_site(base: Table, base
     store.observations.append([NewObservation(observation=window) for window in windows], 2e9)
     served = champion_folder(tmp_path)
     log, _ = logged_windows(store)
-    before = score(served, FeatureEncoder(), log, ())
+    before = score_on_log(served, FeatureEncoder(), log, ())
     made = run()
     assert made.outcome is RetrainOutcome.PUBLISHED, made.reason
     assert [(change.device_type, change.mode) for change in made.observed.changes] == [
         (base.ok_pairs[0].device_type, base.ok_pairs[0].mode)
     ]
     first = served_error(served, base, store, upgraded)
-    assert score(served, FeatureEncoder(), log, ()).error <= before.error + 0.003
+    assert score_on_log(served, FeatureEncoder(), log, ()).error <= before.error + 0.003
     unreported = [pair for pair in base.ok_pairs if not reported(pair)]
     assert first <= 0.35 * np.mean([abs(unchanged(pair) - upgraded(pair)) for pair in unreported])
     # A later retraining, on the same base table and a longer log, does not drift back.
@@ -135,11 +135,11 @@ def test_retraining_keeps_what_was_learned_of_an_upgraded_site(base: Table, base
 
 
 def test_a_model_that_errs_more_on_the_newest_windows_is_refused_with_both_figures() -> None:
-    served = WindowScore(windows=200, error=0.03)
-    refusal = WindowScore(windows=200, error=0.2).refusal(served)
+    served = LogScore(windows=200, error=0.03)
+    refusal = LogScore(windows=200, error=0.2).refusal(served)
     assert refusal.startswith("refused: ")
     assert "0.200" in refusal
     assert "0.030" in refusal
-    assert WindowScore(windows=200, error=0.031).refusal(served) == ""
-    assert WindowScore(windows=5, error=0.5).refusal(served) == ""
-    assert WindowScore(windows=200, error=0.5).refusal(WindowScore(windows=0, error=math.nan)) == ""
+    assert LogScore(windows=200, error=0.031).refusal(served) == ""
+    assert LogScore(windows=5, error=0.5).refusal(served) == ""
+    assert LogScore(windows=200, error=0.5).refusal(LogScore(windows=0, error=math.nan)) == ""

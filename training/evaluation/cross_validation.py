@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from interfere import __version__
 from interfere.errors import UnfitError
 from interfere.predict.acceptance.score import speed
-from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
+from interfere.predict.intervals import ABSTAINED, EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
 from interfere.study.engine import Document, Runner
 from interfere.training.baselines import Baseline, FittedRule
 from interfere.training.dataset import Dataset, PairRows, RowColumns
@@ -35,7 +35,6 @@ from interfere.training.models.protocols import FittedModel, ModelSettings
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 LOW, HIGH = 0.05, 0.95  # ends of the 90 % interval
-SILENCED = 0.1  # share of the tests on unseen families that the model abstains from
 MIN_SELECTIVITY = 1.5  # times the error of the rest that the silenced tests must have
 MIN_RESIDUALS = 100  # of a group with a grid of its own: five of them lie outside each end
 
@@ -62,7 +61,7 @@ def abstention_threshold(dataset: Dataset, family: "Evaluation") -> float:
     The threshold is infinite where larger scores do not go with larger errors.
     """
     score = abstention_score(family.novelty, family.predicted_log)
-    threshold = float(np.quantile(score, 1.0 - SILENCED))
+    threshold = float(np.quantile(score, 1.0 - ABSTAINED))
     error = np.abs(speed(dataset.log_slowdown[family.index]) - speed(family.predicted_log))
     return threshold if selectivity(score, error) >= MIN_SELECTIVITY else math.inf
 
@@ -70,9 +69,9 @@ def abstention_threshold(dataset: Dataset, family: "Evaluation") -> float:
 def selectivity(score: Floats, error: Floats) -> float:
     """Return how many times larger the mean error of the tests with the largest scores is than that of the other tests.
 
-    The largest scores are a share `SILENCED` of all. NaN where either part is empty or the other tests have no error.
+    The largest scores are a share `ABSTAINED` of all. NaN where either part is empty or the other tests have no error.
     """
-    silenced = score > np.quantile(score, 1.0 - SILENCED)
+    silenced = score > np.quantile(score, 1.0 - ABSTAINED)
     if silenced.all() or not silenced.any() or not error[~silenced].any():
         return math.nan
     return float(error[silenced].mean() / error[~silenced].mean())

@@ -1,18 +1,23 @@
-"""Scores a model on a log of asked and observed pairs: equal in training, offline and in a running server.
+"""Scores a model on a log of asked and observed cases: equal in training, offline and in a running server.
 
-A log is a sequence of pairs in order of time, some with the slowdown that was observed. Error is that of speed, as the
-gate between challenger and champion compares it: |y - ŷ| with y = 1/s clipped to [`MIN_SPEED`, `MAX_SPEED`]. Law: a
-score depends on the model and the pairs of its window alone.
+A case is one job beside its neighbours. A log is a sequence of cases in order of time, some with the slowdown that was
+observed. Error is that of speed, as the gate between challenger and champion compares it: |y - ŷ| with y = 1/s clipped
+to [`MIN_SPEED`, `MAX_SPEED`].
+
+Law: a score depends on the model and the log up to the end of its window alone. A model that learns is scored on a
+window before it learns the window: on one window it answers with what it knew before all of its cases, on windows of
+one case each with what it knew before each case.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.groups import compose_groups, composition_of
 from interfere.protocols import Predictor
-from interfere.records import NAN, JobProfile, PairBatch
+from interfere.records import NAN, JobProfile, PairBatch, Prediction
 from interfere.sharing_modes import SharingMode
 
 MIN_SPEED, MAX_SPEED = 0.05, 1.6
@@ -32,11 +37,11 @@ def speed_error(measured_log: Floats, predicted_log: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedPair:
-    """One ordered pair that a model was asked about or that was observed."""
+class Case:
+    """One job beside its neighbours that a model was asked about, or that was observed."""
 
     victim: JobProfile
-    neighbour: JobProfile
+    neighbours: tuple[JobProfile, ...]
     device_type: str
     mode: SharingMode
     slowdown: float = NAN  # observed; NaN where it was only asked
@@ -44,7 +49,7 @@ class LoggedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowScore:
-    """What a model answers to the `t` pairs of one window."""
+    """What a model answers to the `t` cases of one window."""
 
     median: Floats  # float64[t], also where the model abstains
     lower: Floats
@@ -62,44 +67,59 @@ class WindowScore:
         return ~(np.isfinite(self.median) & (self.median > 0) & ordered)
 
     def disagrees(self, other: "WindowScore") -> Bools:
-        """Return bool[t]: for which pairs the intervals of the two models have no common slowdown."""
+        """Return bool[t]: for which cases the intervals of the two models have no common slowdown."""
         return (self.lower > other.upper) | (self.upper < other.lower)
 
 
-def score(model: Predictor, log: Sequence[LoggedPair], windows: Sequence[slice]) -> tuple[WindowScore, ...]:
-    """Return the score of a model in each window, which is a slice of the log."""
-    return tuple(_score_window(model, log[window]) for window in windows)
+def score(
+    model: Predictor, log: Sequence[Case], windows: Sequence[slice], learn: Callable[[slice], None] = lambda _: None
+) -> tuple[WindowScore, ...]:
+    """Return the score of a model in each window, which is a slice of the log.
+
+    `learn` lets a model that learns take in a window of the log; it is called after the window was scored.
+    """
+    scores = []
+    for window in windows:
+        scores.append(_score_window(model, log[window]))
+        learn(window)
+    return tuple(scores)
 
 
-def _score_window(model: Predictor, pairs: Sequence[LoggedPair]) -> WindowScore:
-    numbers = np.full((3, len(pairs)), np.nan)
-    abstains = np.zeros(len(pairs), dtype=bool)
+def _score_window(model: Predictor, cases: Sequence[Case]) -> WindowScore:
+    numbers = np.full((3, len(cases)), np.nan)
+    abstains = np.zeros(len(cases), dtype=bool)
     places: dict[tuple[str, SharingMode], list[int]] = {}
-    for k, pair in enumerate(pairs):
-        places.setdefault((pair.device_type, pair.mode), []).append(k)
+    for k, case in enumerate(cases):
+        places.setdefault((case.device_type, case.mode), []).append(k)
     for (device_type, mode), rows in places.items():
-        distinct = {id(job): job for k in rows for job in (pairs[k].victim, pairs[k].neighbour)}
-        index = {key: place for place, key in enumerate(distinct)}
-        victim, neighbour = (
-            np.array([index[id(job)] for job in side])
-            for side in ([pairs[k].victim for k in rows], [pairs[k].neighbour for k in rows])
-        )
-        answer, careful = (
-            model.predict_pairs(
-                PairBatch(
-                    jobs=tuple(distinct.values()),
-                    victim=victim,
-                    neighbour=neighbour,
-                    device_type=device_type,
-                    mode=mode,
-                    allow_extrapolation=extrapolate,
-                )
-            )
-            for extrapolate in (True, False)
-        )
+        asked = [cases[k] for k in rows]
+        answer, careful = (_predict(model, asked, device_type, mode, extrapolate=flag) for flag in (True, False))
         numbers[:, rows] = answer.median, answer.lower, answer.upper
         abstains[rows] = np.isnan(careful.median)
-    observed = np.array([pair.slowdown for pair in pairs], dtype=np.float64)
+    observed = np.array([case.slowdown for case in cases], dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         error = speed_error(np.log(observed), np.log(numbers[0]))
     return WindowScore(median=numbers[0], lower=numbers[1], upper=numbers[2], abstains=abstains, error=error)
+
+
+def _predict(
+    model: Predictor, cases: Sequence[Case], device_type: str, mode: SharingMode, *, extrapolate: bool
+) -> Prediction:
+    """Return one prediction a case, of cases of one domain."""
+    pairs = [(case.victim, neighbour) for case in cases for neighbour in case.neighbours]
+    jobs = {id(job): job for pair in pairs for job in pair}
+    place = {key: k for k, key in enumerate(jobs)}
+    victim, neighbour = (np.array([place[id(job)] for job in side]) for side in zip(*pairs, strict=True))
+    prediction = model.predict_pairs(
+        PairBatch(
+            jobs=tuple(jobs.values()),
+            victim=victim,
+            neighbour=neighbour,
+            device_type=device_type,
+            mode=mode,
+            allow_extrapolation=extrapolate,
+        )
+    )
+    sizes = [len(case.neighbours) for case in cases]
+    unknown_share = np.full(len(cases), np.nan)  # of the memory of a device that the log does not name
+    return compose_groups(prediction, sizes, unknown_share, composition_of(model, device_type, mode))

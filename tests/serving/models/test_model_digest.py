@@ -81,7 +81,7 @@ def test_a_kept_model_is_served_again_only_while_it_is_listed(
         assert client.model().version == "version001"
         with pytest.raises(ModelError, match=OTHER):
             client.load_model("version000")
-    assert caplog.text.count("the pinned model cannot be served") == 1
+    assert caplog.text.count("the model that was served last cannot be served") == 1
 
 
 def test_a_folder_in_the_archive_that_was_exchanged_is_not_served(

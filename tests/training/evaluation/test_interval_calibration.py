@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.intervals import MAX_NOVELTY, WIDENING, Intervals, abstention_score
+from interfere.predict.intervals import ABSTAINED, MAX_NOVELTY, WIDENING, Intervals, abstention_score
 from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.cross_validation import (
     LEVELS,
     MIN_RESIDUALS,
-    SILENCED,
     Evaluation,
     calibrate_intervals,
     evaluate_models,
@@ -94,7 +93,7 @@ def test_the_model_abstains_from_the_tenth_of_unseen_families_on_which_it_errs_m
     family = on_families(dataset, novelty, novelty**4)
     made = calibrate_intervals(dataset, [family])
     abstains = made.abstains(family.novelty, family.predicted_log)
-    assert abstains.mean() == pytest.approx(SILENCED, abs=0.02)
+    assert abstains.mean() == pytest.approx(ABSTAINED, abs=0.02)
     error = np.abs(family.residual(dataset))
     assert error[abstains].mean() > 1.5 * error[~abstains].mean()
     assert not made.abstains(np.zeros(1), np.full(1, 3.0))[0]  # a known pair, however slow
