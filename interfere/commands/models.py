@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -100,3 +101,7 @@ def pin(
     emit(
         {"version": version, "pinned": not release}, f"{version} {'released' if release else 'pinned'}", as_json=as_json
     )
+
+
+for _entry in entry_points(group="interfere.commands.models"):  # commands of packages that this one may not import
+    app.command(_entry.name)(_entry.load())

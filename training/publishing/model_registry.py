@@ -3,19 +3,23 @@
 A training registers its model as `challenger`, with the gate's verdict; the first one that passes becomes `champion`
 too. Promotion obeys the verdict: it moves the alias and publishes the folder of that version, read back from its run
 and checked, to `models/champion`. To force a refused version, a reason is required, which is stored with the version.
+
+A policy server knows folders alone: a follower publishes the version that an alias names, whenever it moves. Law: the
+folder holds a whole model that passed the gate or was forced, or the one before.
 """
 
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import NotFoundError, UnfitError
+from interfere.client import PolicyClient
+from interfere.errors import InterfereError, NotFoundError, UnavailableError, UnfitError
 from interfere.predict.manifest import published_version, read_manifest
 from interfere.training.evaluation.gate import Verdict
 from interfere.training.publishing.publication import replace_folder
@@ -27,6 +31,9 @@ PUBLISHED = "published"  # artifact folder of a run
 PASSED, REFUSED = "passed", "refused"
 FIGURES = ("pair.mae", "job.mae", "job.mae_own", "job.mae_others", "job.coverage_own", "job.coverage_others")
 MAX_TAG_LENGTH = 4_900  # characters of a tag's value; MLflow's limit is 5,000
+SERVER_TAG = "server"  # of a version: what the server says of it
+
+Connect = Callable[[], PolicyClient]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ def fetch_champion(mlflow: Any) -> Iterator[ChampionVersion | None]:
     if version is None:
         yield None
         return
-    with _downloaded(mlflow, version) as folder:
+    with downloaded(mlflow, version) as folder:
         yield ChampionVersion(version=version, folder=folder)
 
 
@@ -133,17 +140,13 @@ def promote(
             listed = ", ".join(str(each.number) for each in reversed(versions)) or "none: interfere train"
             raise NotFoundError("no such registered version", value=number, remedy=f"one of {listed}")
         # 2. Obey the gate's verdict.
-        if selected.gate != PASSED and not force:
-            raise UnfitError(
-                f"version {selected.number} did not pass the gate",
-                value=selected.reason,
-                remedy="train on more measurements, or promote it all the same: --force REASON",
-            )
+        if not force:
+            require_passed(replace(selected, forced=""))
         # 3. Download, check and publish its folder.
         folder = champion_folder(work)
-        with _downloaded(mlflow, selected) as downloaded:
-            read_manifest(downloaded, fingerprint)  # refuses a folder that must not be served
-            copy_folder(downloaded, folder)
+        with downloaded(mlflow, selected) as source:
+            read_manifest(source, fingerprint)  # refuses a folder that must not be served
+            copy_folder(source, folder)
         # 4. Move the alias.
         if force:
             client.set_model_version_tag(MODEL, str(selected.number), "forced", force[:MAX_TAG_LENGTH])
@@ -168,6 +171,102 @@ def list_versions(work: Path, tracking: str | None = None) -> tuple[ListedVersio
             is_published = each.folder_version == published != ""
             listed.append(ListedVersion(**asdict(each), published=is_published, figures=figures))
         return tuple(listed)
+
+
+def require_passed(version: ModelVersion) -> None:
+    """Raise UnfitError for a version that the gate refused and nobody forced."""
+    if version.gate != PASSED and not version.forced:
+        raise UnfitError(
+            f"version {version.number} did not pass the gate",
+            value=version.reason,
+            remedy="train on more measurements, or promote it all the same: interfere promote --force REASON",
+        )
+
+
+def version_of_alias(client: Any, alias: str) -> ModelVersion | None:
+    """Return the version that has an alias; None where none has. Raises what the registry raises."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.get_model_version_by_alias(MODEL, alias)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return _model_version(found, {alias: found.version})
+
+
+class AliasFollower:
+    """Publishes the version that an alias names. One thread looks."""
+
+    def __init__(
+        self, mlflow: Any, alias: str, folder: Path, fingerprint: str, *, connect: Connect | None = None
+    ) -> None:
+        """Follow an alias of the registry that `mlflow` is connected to, into a folder.
+
+        `fingerprint`: of the encoder of this program; `connect`: a client of the server whose words are noted, None for
+        none.
+        """
+        self._mlflow, self._alias, self._folder, self._fingerprint = mlflow, alias, folder, fingerprint
+        self._connect, self._noted = connect, ("", "")
+
+    def look(self) -> str:
+        """Publish the version that the alias names now, unless it is published already; returns what changed in one
+        line, "" where nothing did.
+
+        Raises NotFoundError without such a version, UnfitError where the gate refused it, ModelError where it must not
+        be served, UnavailableError where the registry does not answer.
+        """
+        client = self._mlflow.MlflowClient()
+        try:
+            version = version_of_alias(client, self._alias)
+            if version is None:
+                remedy = "interfere train, or set it in MLflow"
+                raise NotFoundError(f"no version of {MODEL} has this alias", value=self._alias, remedy=remedy)
+            told = self._publish(version)
+            return "; ".join(filter(None, (told, self._note_server(client, version))))
+        except InterfereError:
+            raise
+        except Exception as error:  # whatever MLflow and its HTTP client raise
+            raise UnavailableError(
+                "the registry does not answer as it should", value=repr(error)[:300], remedy="the next look tries again"
+            ) from None
+
+    def _publish(self, version: ModelVersion) -> str:
+        if version.folder_version == published_version(self._folder) != "":
+            return ""
+        require_passed(version)
+        with downloaded(self._mlflow, version) as folder:
+            read_manifest(folder, self._fingerprint)  # refuses a folder that must not be served
+            copy_folder(folder, self._folder)
+        return f"version {version.number} ({version.model} {version.folder_version}) is published to {self._folder}"
+
+    def _note_server(self, client: Any, version: ModelVersion) -> str:
+        """Write what the server says of the version to the version, and return it where it is new."""
+        if self._connect is None:
+            return ""
+        try:
+            with self._connect() as server:
+                said = f"{server.target}: {server_words(server, version.folder_version)}"
+        except InterfereError as error:
+            said = f"no answer: {error.what}"
+        if (version.folder_version, said) == self._noted:
+            return ""
+        self._noted = version.folder_version, said
+        client.set_model_version_tag(MODEL, str(version.number), SERVER_TAG, said[:MAX_TAG_LENGTH])
+        return said
+
+
+def server_words(server: PolicyClient, version: str) -> str:
+    """Return in words whether a server serves a version, and how the version does on trial."""
+    models = server.list_models()
+    served = next((each.version for each in models.models if each.served), "")
+    if models.refused.startswith(f"{version}: "):
+        return f"refused: {models.refused}"
+    trial = f"on trial: {models.trial}" if models.trial.startswith(f"{version} beside ") else ""
+    if served == version:
+        return f"serves {version}" + (f", {trial}" if trial else "")
+    return trial or f"serves {served}" + (", which is pinned" if models.pinned else "")
 
 
 def champion_folder(work: Path) -> Path:
@@ -195,30 +294,30 @@ def _versions(client: Any) -> list[ModelVersion]:
     """Return all versions of the registered model, newest first."""
     found = sorted(client.search_model_versions(f"name = '{MODEL}'"), key=lambda version: -int(version.version))
     aliases = client.get_registered_model(MODEL).aliases if found else {}
-    versions = []
-    for each in found:
-        number, tags = int(each.version), client.get_model_version(MODEL, each.version).tags
-        judged_against = tags.get("gate_against", "")
-        versions.append(
-            ModelVersion(
-                number=number,
-                model=tags.get("model", ""),
-                folder_version=tags.get("folder_version", ""),
-                run_id=each.run_id,
-                registered_at_s=each.creation_timestamp / 1000,
-                gate=tags.get("gate", ""),
-                reason=tags.get("gate_reason", "registered without a verdict"),
-                judged_against=int(judged_against) if judged_against else None,
-                forced=tags.get("forced", ""),
-                champion=int(aliases.get(CHAMPION, 0)) == number,
-                challenger=int(aliases.get(CHALLENGER, 0)) == number,
-            )
-        )
-    return versions
+    return [_model_version(client.get_model_version(MODEL, each.version), aliases) for each in found]
+
+
+def _model_version(found: Any, aliases: Mapping[str, str]) -> ModelVersion:
+    """Return a version as MLflow gives it, one by one: a search leaves its tags out."""
+    number, tags = int(found.version), found.tags
+    judged_against = tags.get("gate_against", "")
+    return ModelVersion(
+        number=number,
+        model=tags.get("model", ""),
+        folder_version=tags.get("folder_version", ""),
+        run_id=found.run_id,
+        registered_at_s=found.creation_timestamp / 1000,
+        gate=tags.get("gate", ""),
+        reason=tags.get("gate_reason", "registered without a verdict"),
+        judged_against=int(judged_against) if judged_against else None,
+        forced=tags.get("forced", ""),
+        champion=int(aliases.get(CHAMPION, 0)) == number,
+        challenger=int(aliases.get(CHALLENGER, 0)) == number,
+    )
 
 
 @contextmanager
-def _downloaded(mlflow: Any, version: ModelVersion) -> Iterator[Path]:
+def downloaded(mlflow: Any, version: ModelVersion) -> Iterator[Path]:
     """Download the published folder of a version for the duration of the block."""
     with tempfile.TemporaryDirectory() as scratch:
         yield Path(
