@@ -143,6 +143,16 @@ def test_a_reporter_of_a_vanishing_weight_is_muted(client: PolicyClient, weight:
     assert median(client) == pytest.approx(expected("infer", "gemm"), rel=1e-6)
 
 
+def test_windows_that_a_reporter_sent_before_it_was_muted_wait_in_vain(client: PolicyClient) -> None:
+    """Learned with the weight 0 once a rate of the job came, they were an internal error."""
+    pending = window("g", "infer", "gemm", "stream", "train", steps=100.0)
+    assert results(client, replace(pending, reporter="node")) == [PENDING]
+    client.observe([ReporterWeight(observation_id="w", reporter="node", weight=0.0, reason="broken clock")])
+    assert results(client, window("solo", "infer", steps=1000.0)) == [APPLIED]
+    assert median(client) == pytest.approx(expected("infer", "gemm"), rel=1e-6)
+    assert client.model().online.pending_solo == 0
+
+
 def test_a_window_of_an_unknown_job_is_kept_and_learned_once_its_profile_comes(client: PolicyClient) -> None:
     (answer,) = client.observe([window("1", "mine", "gemm", slowdown=2.5)])
     assert answer.result is PENDING

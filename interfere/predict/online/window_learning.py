@@ -99,7 +99,8 @@ class WindowLearner:
         rate = self._state.solo_rates.get(key, SoloRate()).with_window(window.steps, window.end_s - window.start_s)
         self._state.solo_rates[key] = rate
         for pending in self._state.pending.pop(key, ()):
-            self._learn_shared(pending, resolve)
+            if self._operator_weight(pending) > 0.0:  # its reporter was not muted meanwhile
+                self._learn_shared(pending, resolve)
         return LearningResult(ObservationResult.APPLIED)
 
     def _learn_shared(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
