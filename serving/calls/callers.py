@@ -10,8 +10,9 @@ import grpc
 
 from interfere.errors import LimitError
 
-MAX_CALLS = 1_024  # of all callers; each holds a thread, and gRPC itself refuses more
-MAX_CALLS_OF_CALLER = 512
+MAX_THREADS = 1_024  # calls of all callers that are looked at; each holds a thread, and others wait for one
+MAX_CALLS_OF_CALLER = 384
+MAX_WAITING_REFUSALS = 256  # of all callers; with the calls of one caller they leave a third of all places to others
 MAX_CONNECTIONS = 16  # of one address, with calls
 RETRY_S = 1.0  # hint to refused callers
 

@@ -34,7 +34,14 @@ from interfere.errors import (
     UnfitError,
 )
 from interfere.serving.calls.access import CHANGING, Access, Caller
-from interfere.serving.calls.callers import MAX_CALLS, CallLimits, RateLimit, StreamLimit, address_of
+from interfere.serving.calls.callers import (
+    MAX_THREADS,
+    MAX_WAITING_REFUSALS,
+    CallLimits,
+    RateLimit,
+    StreamLimit,
+    address_of,
+)
 from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.calls.fair_queue import calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
@@ -62,6 +69,7 @@ LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 
 MAX_STREAMS_OF_CONNECTION = 100
 MAX_CONNECTIONS = 4_000  # a silent one takes 15 kB
+MAX_ARRIVED = 5_000  # calls: all streams of 50 connections at once; gRPC itself refuses more
 HANDSHAKE_S = 10  # until a client has sent the first frame of HTTP/2
 IDLE_S = 60  # without a call; clients of gRPC connect again by themselves
 # Each open stream holds a thread. A client that resolves names by reflection has one for some milliseconds.
@@ -119,6 +127,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         self._model_changes = RateLimit(burst=MODEL_CHANGES, each_s=MODEL_CHANGE_EVERY_S)
         self._watches = StreamLimit(MAX_WATCHES_OF_CALLER, MAX_WATCHES)
         self._streams = StreamLimit(MAX_STREAMS_OF_CALLER, MAX_STREAMS)
+        self._waiting_refusals = StreamLimit(MAX_WAITING_REFUSALS, MAX_WAITING_REFUSALS)
         metrics.watch("interfere_large_request_bytes", lambda: self._large_requests.bytes)
         metrics.watch("interfere_receiving_requests", lambda: self._transfers.arriving)
         metrics.watch("interfere_unsent_answer_bytes", lambda: self._transfers.unsent_bytes)
@@ -173,6 +182,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 if answer is not None:
                     self._transfers.send(answer, context, caller)
                 return answer
+            return b""  # of a call that is over: nobody gets it
 
         return grpc.stream_unary_rpc_method_handler(call)
 
@@ -247,13 +257,17 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             _abort_with(error, context)
         except grpc.RpcError:  # the call ended before its request had arrived, or was cancelled for its slowness
             self._metrics.count_refused_call(kind, service, method, _ended_early(context))
-            raise
 
     def _wait_for_refusal(self, context: grpc.ServicerContext) -> None:
         """Wait until it is the turn of the address of a refused call. Where the address has too many calls, which each
         hold a thread, its refusals do not wait."""
         address = address_of(context)
-        with suppress(LimitError), self._limits.count(address, context), self._queues.short.turn(address):
+        with (
+            suppress(LimitError),
+            self._waiting_refusals.count(""),
+            self._limits.count(address, context),
+            self._queues.short.turn(address),
+        ):
             pass
 
     # --- streams ----------------------------------------------------------------------------------------------------
@@ -387,16 +401,19 @@ def listen(
     issued = IssuedTokens(settings.issuer, settings.audience, settings.issuer_keys) if settings.issuer_keys else None
     access = Access(settings.callers, tokens, issued)
     interceptor = CallInterceptor(metrics, settings, stopping, access=access)
-    threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="call")
+    threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="call")
     resources.callback(threads.shutdown, wait=False)
     server = grpc.server(
         threads,
         interceptors=[interceptor],
-        maximum_concurrent_rpcs=MAX_CALLS,
+        maximum_concurrent_rpcs=MAX_ARRIVED,
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.max_concurrent_streams", MAX_STREAMS_OF_CONNECTION),  # a client holds back what is beyond
+            # Beyond so many calls that nobody has looked at yet, gRPC drops any caller's by lot.
+            ("grpc.server.max_pending_requests", MAX_ARRIVED),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_ARRIVED),
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
             ("grpc.max_allowed_incoming_connections", _max_connections()),
             ("grpc.server_handshake_timeout_ms", 1_000 * HANDSHAKE_S),

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from interfere.config import Settings
 from interfere.errors import LimitError
-from interfere.serving.calls.callers import MAX_CALLS
+from interfere.serving.calls.callers import MAX_THREADS
 from interfere.serving.calls.fair_queue import FairQueue, current_caller
 from interfere.serving.calls.transfers import Transfers
 from interfere.time_budget import check_interruption
@@ -93,7 +93,7 @@ class CallQueues:
         self._reads = FairQueue(settings.threads, reserved=1, most_of_caller=most, may_begin=may_begin)
         self._writes = FairQueue(WRITES_AT_ONCE, reserved=1, most_of_caller=most, may_begin=may_begin)
         # Decisions wait for their turn in `interfere.serving.calls.turns`; here the calls of a caller are bounded.
-        self._decisions = FairQueue(MAX_CALLS, most_of_caller=most, may_begin=may_begin)
+        self._decisions = FairQueue(MAX_THREADS, most_of_caller=most, may_begin=may_begin)
         # Health checks and refusals take so little that 180 of them in flight keep the thread busy that takes all calls
         # from the network: a polite caller waited 53 times as long beside calls without a token, and 8 times as long
         # beside health checks.

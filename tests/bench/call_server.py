@@ -94,7 +94,7 @@ The file of callers is left out for `token`."""
 def serve(what: str, callers: Path | None, resources: ExitStack) -> int:
     """Start the server and return its port."""
     if what in ("plain", "stream"):
-        server = grpc.server(ThreadPoolExecutor(listening.MAX_CALLS), options=[("grpc.so_reuseport", 0)])
+        server = grpc.server(ThreadPoolExecutor(listening.MAX_THREADS), options=[("grpc.so_reuseport", 0)])
         handler = (
             grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
             if what == "plain"

@@ -22,7 +22,7 @@ def read_frame(connection: socket.socket) -> tuple[int, int, int]:
     return header[3], header[4], int.from_bytes(header[5:], "big")
 
 
-def request_headers(method: str) -> bytes:
+def request_headers(method: str, token: str = "") -> bytes:
     """Headers of a call, each a literal that is not indexed (RFC 7541, section 6.2.2)."""
     headers = {
         ":method": "POST",
@@ -31,7 +31,7 @@ def request_headers(method: str) -> bytes:
         ":authority": "localhost",
         "content-type": "application/grpc",
         "te": "trailers",
-    }
+    } | ({"authorization": f"Bearer {token}"} if token else {})
     texts = (text.encode() for header in headers.items() for text in header)
     parts = [bytes([len(text)]) + text for text in texts]
     return b"".join(b"\x00" + name + value for name, value in zip(parts[::2], parts[1::2], strict=True))
@@ -45,9 +45,9 @@ def connect(port: int, *, source: str = "127.0.0.1", window: int = 65_535) -> so
     return connection
 
 
-def send_call(connection: socket.socket, stream: int, method: str, message: bytes) -> None:
+def send_call(connection: socket.socket, stream: int, method: str, message: bytes, token: str = "") -> None:
     """Send a whole call with one message."""
     connection.sendall(
-        frame(HEADERS, END_HEADERS, stream, request_headers(method))
+        frame(HEADERS, END_HEADERS, stream, request_headers(method, token))
         + frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, len(message)) + message)
     )

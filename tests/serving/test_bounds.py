@@ -6,22 +6,27 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
+from interfere.client.credentials import Credentials
 from interfere.config import Settings
 from interfere.serving.calls import listening, transfers
 from interfere.serving.calls.callers import MAX_CONNECTIONS
+from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from tests.models import WORKLOADS
 from tests.serving.http2 import (
     DATA,
+    END_HEADERS,
     END_STREAM,
     HEADERS,
     PREFACE,
@@ -30,9 +35,11 @@ from tests.serving.http2 import (
     connect,
     frame,
     read_frame,
+    request_headers,
     send_call,
 )
 from tests.serving.test_server import metrics_page, scrape
+from tests.soak.processes import serving_with
 from tests.waiting import PATIENCE_S, free_port, wait_until
 
 MATRIX = "/interfere.v1.PolicyService/PredictMatrix"
@@ -127,6 +134,39 @@ def test_an_address_has_few_connections_with_calls(serve: Callable[..., RunningS
         wait_until(lambda: refused.search(scrape(server)))
         with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
             assert client.predict(["gemm", "infer"]).prediction.median.size == 2
+
+
+@pytest.mark.journey
+def test_3000_open_streams_of_one_caller_refuse_no_call_of_another(model_folder: Path, tmp_path: Path) -> None:
+    """100 calls whose requests never come from each of 30 addresses, again and again."""
+    caller_added(tmp_path, "polite")
+    headers = request_headers(MATRIX, caller_added(tmp_path, "greedy"))
+    with (
+        serving_with(tmp_path, model=model_folder, callers=tmp_path / "callers.toml") as served,
+        PolicyClient(
+            served.address, timeout_s=PATIENCE_S, credentials=Credentials(token_file=tmp_path / "polite.token")
+        ) as client,
+    ):
+        for _ in range(3):
+            with ExitStack() as held:
+                for k in range(30):
+                    port = int(served.address.rpartition(":")[2])
+                    connection = held.enter_context(connect(port, source=f"127.0.1.{1 + k}"))
+                    for stream in range(100):
+                        connection.sendall(frame(HEADERS, END_HEADERS, 1 + 2 * stream, headers))
+                for k in range(20):
+                    assert client.predict(["gemm", "infer"]).prediction.median.size == 2
+                    time.sleep(transfers.SLOW_S / 10)  # until slow requests are cancelled
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
+
+
+def caller_added(folder: Path, name: str) -> str:
+    """The token of a new caller that may predict."""
+    file = folder / f"{name}.token"
+    arguments = ["add", name, "--file", str(folder / "callers.toml"), "--token-file", str(file), "--role=predict"]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 0, ran.output
+    return file.read_text().strip()
 
 
 @pytest.mark.parametrize("greeting", [b"", PREFACE, PREFACE + frame(SETTINGS, 0, 0, b"")])
