@@ -306,8 +306,8 @@ class PolicyCore:
 
     # --- profiles ---------------------------------------------------------------------------------------------------
 
-    def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store profiles, all or none, and return their ids. They are used from now on.
+    def register(self, profiles: Sequence[JobProfile], caller: str = "") -> tuple[str, ...]:
+        """Store profiles of a caller, all or none, and return their ids. They are used from now on.
 
         Raises InvalidInputError for a profile that the model cannot encode.
         """
@@ -317,7 +317,7 @@ class PolicyCore:
             inspection.read(f"profiles[{k}]", partial(check_encodable, profile))
         inspection.done()
         with self._writing:
-            ids = self._store.profiles.put(profiles)
+            ids = self._store.profiles.put(profiles, caller)
             before = self._state.profiles
             catalogue = before.with_registered(dict(zip(ids, profiles, strict=True)))
             if superseded := [each for each in (*before.registered(), *ids) if not catalogue.knows(each)]:

@@ -24,6 +24,7 @@ from interfere.records import (
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
+from interfere.serving.calls.fair_queue import current_caller
 from interfere.serving.calls.host_paths import without_paths
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.models.host import ModelHost
@@ -132,7 +133,8 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
             "profiles", lambda: read_each(lambda message: from_proto(JobProfile, message), request.profiles)
         )
         inspection.done()
-        return pb.RegisterProfilesResponse(profile_ids=self._core.register(profiles or ()))
+        ids = self._core.register(profiles or (), current_caller())
+        return pb.RegisterProfilesResponse(profile_ids=ids)
 
     def RemoveProfiles(self, request: pb.RemoveProfilesRequest, context: Context) -> pb.RemoveProfilesResponse:
         """Remove registered profiles."""

@@ -20,6 +20,7 @@ from interfere.store.row_kinds import OBSERVATION, PROFILE, ROW_KINDS
 from interfere.store.sqlite_file import EvictionListener, FileLock, SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
+MAX_PROFILES_OF_CALLER = MAX_PROFILES // 2  # so that no caller takes the places of all others
 MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
 
 
@@ -132,17 +133,29 @@ class SqliteProfiles:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def put(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
+    def put(self, profiles: Sequence[JobProfile], caller: str = "") -> tuple[str, ...]:
         """Store all profiles or none, and return their ids in order. A profile that is stored again becomes the
-        newest."""
+        newest. `caller`: who registers them; a profile counts for whoever registered it first.
+
+        Raises LimitError where there are too many, of all callers or of this one.
+        """
         rows = [(profile.profile_id, to_json(profile)) for profile in profiles]
         with self._file.transaction() as connection:
             connection.executemany("REPLACE INTO profile (id, content) VALUES (?, ?)", rows)
-            count = connection.execute("SELECT count(*) FROM profile").fetchone()[0]
-            if count > MAX_PROFILES:
-                raise LimitError(
-                    "too many profiles", value=count, remedy=f"at most {MAX_PROFILES:,}: interfere profiles remove"
-                )
+            registered = [(profile_id, caller) for profile_id, _ in rows]
+            connection.executemany("INSERT OR IGNORE INTO registered VALUES (?, ?)", registered)
+            counts = (
+                ("too many profiles", "SELECT count(*) FROM profile", (), MAX_PROFILES),
+                (
+                    "too many profiles of one caller",
+                    "SELECT count(*) FROM profile JOIN registered USING (id) WHERE caller = ? AND caller <> ''",
+                    (caller,),
+                    MAX_PROFILES_OF_CALLER,
+                ),
+            )
+            for what, query, arguments, most in counts:
+                if (count := connection.execute(query, arguments).fetchone()[0]) > most:
+                    raise LimitError(what, value=count, remedy=f"at most {most:,}: interfere profiles remove")
         return tuple(profile_id for profile_id, _ in rows)
 
     def all(self) -> Iterator[JobProfile]:
@@ -152,6 +165,7 @@ class SqliteProfiles:
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles, and return the ids that were stored."""
         with self._file.transaction() as connection:
+            connection.executemany("DELETE FROM registered WHERE id = ?", [(each,) for each in profile_ids])
             return tuple(
                 profile_id
                 for profile_id in profile_ids

@@ -64,6 +64,8 @@ CREATE INDEX IF NOT EXISTS observation_usage ON observation (
 _PLANNED = """
     planned (scope TEXT NOT NULL, kind TEXT NOT NULL, place INTEGER NOT NULL, content TEXT NOT NULL,
     PRIMARY KEY (scope, kind, place))"""
+# Who registered a profile; made when a file is opened, as above.
+_REGISTERED = "registered (id TEXT PRIMARY KEY, caller TEXT NOT NULL) WITHOUT ROWID"
 _SCHEMA = f"""
 {_AUDITS};
 CREATE TABLE profile (
@@ -140,7 +142,7 @@ class SqliteFile:
                 self._require_format(version)
             for statement in filter(str.strip, (script or "").split(";")):
                 connection.execute(statement)
-            for columns in (_PLANNED, QUARANTINE, CHECKSUMS):
+            for columns in (_PLANNED, _REGISTERED, QUARANTINE, CHECKSUMS):
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {columns}")
             count_transactions(connection)
             if script is not None:

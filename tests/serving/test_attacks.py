@@ -18,15 +18,16 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.client.credentials import Credentials
 from interfere.config import Settings
-from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError, UnavailableError
+from interfere.errors import ForbiddenError, InvalidInputError, LimitError, UnauthenticatedError, UnavailableError
 from interfere.records import Device, Job, MemoryUsage, ReporterWeight, Rollback, Snapshot
 from interfere.serving.calls.access import ROLE_OF_METHOD, Access
 from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
+from interfere.store import sqlite
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from tests.models import DEVICE_TYPE
+from tests.models import DEVICE_TYPE, profile
 from tests.serving.test_observations import window
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -206,6 +207,86 @@ def test_every_change_is_in_the_audit_log_and_no_secret_in_any(
     assert "code PERMISSION_DENIED" in lines[1]
     token = (tmp_path / "scheduler.token").read_text().strip()
     assert all(token not in json.dumps(record.__dict__, default=str) for record in caplog.records)
+
+
+def test_one_caller_cannot_take_the_places_of_all_profiles(
+    guarded: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "MAX_PROFILES", 20)
+    monkeypatch.setattr(sqlite, "MAX_PROFILES_OF_CALLER", 10)
+    for name in ("first", "second", "third"):
+        add(tmp_path, name, "--role=report")
+
+    def register(client: PolicyClient, prefix: str, count: int) -> None:
+        client.register_profiles([profile(f"{prefix}-{k}") for k in range(count)])
+
+    with client_of(guarded, tmp_path, "first") as first, client_of(guarded, tmp_path, "second") as second:
+        register(first, "mine", 10)
+        with pytest.raises(LimitError, match="too many profiles of one caller: 11"):
+            register(first, "more", 1)
+        register(first, "mine", 10)  # the same again
+        register(second, "theirs", 10)
+        with client_of(guarded, tmp_path, "third") as third, pytest.raises(LimitError, match="too many profiles: 21"):
+            register(third, "other", 1)
+
+
+def test_certificates_and_their_authority_are_replaced_under_calls_without_a_failure(
+    serve: Callable[..., RunningServer], mutual_tls: Settings, tmp_path: Path
+) -> None:
+    """Each call on a connection of its own, while files are replaced one by one, a key before its certificate."""
+    server = serve(mutual_tls)
+    over, failed, answered = threading.Event(), list[BaseException](), list[str]()
+    (tmp_path / "trusted.pem").write_bytes((tmp_path / "site.pem").read_bytes())  # what clients believe
+    name = ["slurm"]
+
+    def call() -> None:
+        while not over.is_set():
+            files = replace(credentials(tmp_path, name[0]), ca=tmp_path / "trusted.pem")
+            try:
+                with PolicyClient(server.address, timeout_s=PATIENCE_S, credentials=files) as client:
+                    assert client.match(snapshot()).actions
+                    answered.append(name[0])
+            except BaseException as error:
+                failed.append(error)
+
+    def goes_on(calls: int = 5) -> None:
+        before = len(answered)
+        wait_until(lambda: failed or len(answered) > before + calls, "calls are answered")
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            goes_on()
+            certificate(tmp_path, "next", "site", "IP:127.0.0.1")
+            (tmp_path / "next.key").replace(tmp_path / "server.key")
+            goes_on()  # the new key does not fit the certificate yet
+            (tmp_path / "next.pem").replace(tmp_path / "server.pem")
+        # A new authority: first both are believed, then everybody gets a new certificate, then the old one ends.
+        authority(tmp_path, "new")
+        both = (tmp_path / "site.pem").read_bytes() + (tmp_path / "new.pem").read_bytes()
+        for file in ("trusted.pem", "both.pem"):
+            (tmp_path / "scratch").write_bytes(both)
+            (tmp_path / "scratch").replace(tmp_path / file)
+        shutil.copy(tmp_path / "site.pem", tmp_path / "old-site.pem")
+        (tmp_path / "both.pem").replace(tmp_path / "site.pem")
+        goes_on()
+        certificate(tmp_path, "renewed", "new", "URI:spiffe://site/slurm")
+        name[0] = "renewed"
+        goes_on()
+        shutil.copy(tmp_path / "new.pem", tmp_path / "scratch")
+        (tmp_path / "scratch").replace(tmp_path / "site.pem")
+        goes_on()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    files = replace(credentials(tmp_path, "slurm"), ca=tmp_path / "trusted.pem")
+    with PolicyClient(server.address, timeout_s=2.0, credentials=files) as old, pytest.raises(UnavailableError):
+        old.match(snapshot())
+    print(f"{len(answered)} calls on connections of their own")
 
 
 def test_a_broken_file_is_refused_at_the_start_and_ignored_later(guarded: RunningServer, tmp_path: Path) -> None:

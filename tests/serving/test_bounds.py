@@ -154,7 +154,7 @@ def test_3000_open_streams_of_one_caller_refuse_no_call_of_another(model_folder:
                     connection = held.enter_context(connect(port, source=f"127.0.1.{1 + k}"))
                     for stream in range(100):
                         connection.sendall(frame(HEADERS, END_HEADERS, 1 + 2 * stream, headers))
-                for k in range(20):
+                for _ in range(20):
                     assert client.predict(["gemm", "infer"]).prediction.median.size == 2
                     time.sleep(transfers.SLOW_S / 10)  # until slow requests are cancelled
     assert "Traceback" not in (tmp_path / "server.log").read_text()
