@@ -1,11 +1,14 @@
 """What a server decided and keeps, in numbers: the newest decisions of a scope, and all scopes.
 
-A decision is counted from the stored messages of its audit, without making records of its jobs: a hundred decisions of
-a thousand jobs are listed in a fraction of a second.
+A decision is counted from its messages, without making records of its jobs: a hundred decisions of a thousand jobs are
+listed in a fraction of a second. Each decision is also one event of the log.
 """
 
+import logging
 import math
 from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 from interfere.errors import LimitError
 from interfere.records import (
@@ -18,12 +21,12 @@ from interfere.records import (
     ScopeList,
     SolveStatus,
 )
-from interfere.store.rows import DecisionAudit
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import words
 
 DEFAULT_LISTED, MAX_LISTED = 20, 100
+_events = logging.getLogger("interfere.decisions")
 _KINDS = words(ActionKind, pb.ActionKind.DESCRIPTOR)
 _RULES = words(RuleKind, pb.RuleKind.DESCRIPTOR)
 _STATUSES = words(SolveStatus, pb.SolveStatus.DESCRIPTOR)
@@ -38,7 +41,11 @@ def newest_decisions(store: SqliteStore, query: DecisionQuery) -> DecisionList:
         raise LimitError("too many decisions", value=query.limit, remedy=remedy)
     scope = query.scope or "default"
     audits = store.audits.newest(scope, query.limit or DEFAULT_LISTED, before_id=query.before_id)
-    return DecisionList(scope=scope, decisions=tuple(map(_summary, audits)))
+    decisions = (
+        decision_in_numbers(pb.MatchRequest.FromString(audit.request), pb.MatchResponse.FromString(audit.answer))
+        for audit in audits
+    )
+    return DecisionList(scope=scope, decisions=tuple(decisions))
 
 
 def all_scopes(store: SqliteStore) -> ScopeList:
@@ -46,8 +53,8 @@ def all_scopes(store: SqliteStore) -> ScopeList:
     return ScopeList(scopes=store.ledgers.summaries())
 
 
-def _summary(audit: DecisionAudit) -> DecisionSummary:
-    request, answer = pb.MatchRequest.FromString(audit.request), pb.MatchResponse.FromString(audit.answer)
+def decision_in_numbers(request: pb.MatchRequest, answer: pb.MatchResponse) -> DecisionSummary:
+    """Return a decision in numbers, from its messages."""
     kinds = Counter(_KINDS.get(action.kind) for action in answer.actions)
     rules = Counter(
         _RULES[action.rule.kind]
@@ -55,10 +62,10 @@ def _summary(audit: DecisionAudit) -> DecisionSummary:
         if _KINDS.get(action.kind) in _WAITING and action.rule.kind in _RULES
     )
     return DecisionSummary(
-        decision_id=audit.decision_id,
+        decision_id=answer.decision_id,
         snapshot_id=request.snapshot_id,
         now_s=request.now_s if request.HasField("now_s") else math.nan,
-        model_version=audit.model_version,
+        model_version=answer.model_version,
         status=_STATUSES.get(answer.status, SolveStatus.HEURISTIC),
         gap=answer.gap,
         pending=len(request.pending),
@@ -72,6 +79,40 @@ def _summary(audit: DecisionAudit) -> DecisionSummary:
         cpu_s=_present(answer, "cpu_s"),
         stopped_by=answer.stopped_by,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision that was made: for which scope, in numbers, and how long it took."""
+
+    scope: str
+    decision: DecisionSummary
+    seconds: float
+
+    def log(self, caller: str) -> None:
+        """Write the decision as an event."""
+        decision = self.decision
+        fields: dict[str, Any] = {
+            "decision_id": decision.decision_id,
+            "scope": self.scope,
+            "caller": caller,
+            "model": decision.model_version,
+            "status": decision.status.value,
+            "gap": decision.gap,
+            "pending": decision.pending,
+            "devices": decision.devices,
+            "started_alone": decision.started_alone,
+            "started_shared": decision.started_shared,
+            "waiting": decision.waiting,
+            "waiting_rules": {each.kind.value: each.count for each in decision.waiting_rules},
+            "displaced": decision.displaced,
+            "planned_value": decision.planned_value,
+            "stopped_by": decision.stopped_by,
+            "ms": round(1e3 * self.seconds, 1),
+        }
+        # Texts that are empty, rules of nobody, and numbers that are not known are left out.
+        given = {name: value for name, value in fields.items() if str(value) not in ("", "{}", "nan")}
+        _events.info("%s", ", ".join(f"{name} {value}" for name, value in given.items()), extra={"fields": given})
 
 
 def _present(answer: pb.MatchResponse, name: str) -> float:

@@ -19,6 +19,7 @@ from interfere.records import Plan, Snapshot
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Relative error |measured / predicted - 1| and relative optimality gap.
 _RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+_WIDTHS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 5.0)
 MAX_SCOPES = 1_000  # whose granules are told
 EVICTED = (
     "encoded_job",  # from the model's cache: encoded again when it is asked about
@@ -44,6 +45,11 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, label
     ),
     ("interfere_failed_checks", "Plans whose placement or bound an independent check did not confirm.", ()),
     ("interfere_observations", "Observations answered.", ("result",)),
+    (
+        "interfere_interval_observations",
+        "Observed slowdowns inside or outside the 90 % interval that was predicted before they were learned.",
+        ("result",),
+    ),
     ("interfere_drift_alarms", "Drift alarms.", ()),
     (
         "interfere_evictions",
@@ -62,6 +68,12 @@ _HISTOGRAMS = (  # name, help, labels, upper bounds of the buckets
         (),
         _RATIOS,
     ),
+    (
+        "interfere_interval_width_ratio",
+        "Upper end / lower end of those intervals.",
+        (),
+        _WIDTHS,
+    ),
 )
 _GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, labels
     ("interfere_requests_in_flight", "Calls begun and not ended.", _CALL),
@@ -78,6 +90,7 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, labels
     ),
     ("interfere_store_bytes", "Size of the store on disk.", ()),
     ("interfere_log_entries", "Observations in the log.", ()),
+    ("interfere_newest_observation_seconds", "Unix time at which the newest observation came; 0 without any.", ()),
     (
         "interfere_encoded_jobs_bytes",
         f"Memory of profiles that are kept encoded, of which there are at most {MAX_CACHED_JOBS}.",

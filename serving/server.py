@@ -155,6 +155,10 @@ def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: M
         learns_beside=True,
     )
     metrics.watch_store(settings.store_path)
+    metrics.watch(
+        "interfere_newest_observation_seconds",
+        lambda: max((each.received_s for each in store.observations.newest(1)), default=0.0),
+    )
     metrics.watch("interfere_log_entries", lambda: sum(core.state.learned.counts.values()))
     metrics.watch("interfere_encoded_jobs_bytes", lambda: core.state.model.encoded_jobs.bytes)
     return core

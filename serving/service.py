@@ -5,12 +5,14 @@ publishes a new `ServedState` as a whole, and no reader waits for it.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import interfere
 from interfere.errors import InvalidInputError, LimitError, UnavailableError
@@ -19,6 +21,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.validate import validate_clock
+from interfere.predict.acceptance.score import score
 from interfere.predict.residual import OnlineModel
 from interfere.records import (
     DecisionList,
@@ -35,6 +38,7 @@ from interfere.records import (
     ObservationResult,
     Outcome,
     Plan,
+    Progress,
     RankAnswer,
     RankQuery,
     Reported,
@@ -57,6 +61,8 @@ from interfere.store.rows import DecisionAudit
 from interfere.store.sqlite import SqliteStore
 
 _log = logging.getLogger(__name__)
+MAX_INTERVALS = 20  # of one report, that are compared with what is observed
+LEARNED = (ObservationResult.APPLIED, ObservationResult.QUARANTINED)
 
 
 class PolicyCore:
@@ -246,10 +252,16 @@ class PolicyCore:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Learn observations, and return an answer for each. All but rejected observations are stored before this
         method returns."""
+        told = self._told_intervals(reported)
         with self._writing:
             observed = self._observed
             answers = observed.observe(reported)
             self._show_learned()
+        for k, (slowdown, lower, upper) in told.items():
+            if answers[k].result in LEARNED:
+                result = "inside" if lower <= slowdown <= upper else "outside"
+                self._metrics.add("interfere_interval_observations", 1, result)
+                self._metrics.observe("interfere_interval_width_ratio", upper / lower)
         if observed.state_is_due:
             observed.store_state()
             with self._writing:
@@ -259,6 +271,19 @@ class PolicyCore:
             if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
                 self.decisions.apply_outcome(observation)
         return answers
+
+    def _told_intervals(self, reported: Sequence[Reported]) -> dict[int, tuple[float, float, float]]:
+        """Return the slowdowns of shared windows and the ends of the 90 % intervals that are told before they are
+        learned, by the index of the window; of some windows of a large report."""
+        state = self._state
+        shared = ((k, each) for k, each in enumerate(reported) if isinstance(each, Progress) and each.company)
+        found = ((k, state.case_of(window)) for k, window in islice(shared, MAX_INTERVALS))
+        cases = {k: case for k, case in found if case is not None and math.isfinite(case.slowdown)}
+        if not cases:
+            return {}
+        (told,) = score(state.predictor, list(cases.values()), [slice(None)])
+        ends = zip(told.lower.tolist(), told.upper.tolist(), strict=True)
+        return {k: (case.slowdown, *end) for (k, case), end in zip(cases.items(), ends, strict=True) if end[0] > 0}
 
     def list_decisions(self, query: DecisionQuery) -> DecisionList:
         """Return the newest decisions of a scope, in numbers."""

@@ -5,6 +5,7 @@ give the same answer, because a worker is a replica of the core on the same stor
 """
 
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from interfere.records.record import read_each
 from interfere.serving.calls.fair_queue import current_caller
 from interfere.serving.calls.host_paths import without_paths
 from interfere.serving.calls.turns import DecisionTurns
+from interfere.serving.listing import Decided, decision_in_numbers
 from interfere.serving.models.host import ModelHost
 from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes
 from interfere.serving.service import PolicyCore
@@ -46,6 +48,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     """The gRPC methods over the core. They raise the core's errors, which the interceptor turns into statuses."""
 
     _core: PolicyCore
+    decided: Decided | None = None  # the last decision
 
     def __init__(self, core: PolicyCore) -> None:
         self._core = core
@@ -74,7 +77,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def _decide(self, request: pb.MatchRequest, *, greedy_because: str = "") -> pb.MatchResponse:
         """Return one decision; the greedy plan without a search, where a reason for it is given."""
-        core = self.core_of(request.scope)
+        core, start_s = self.core_of(request.scope), time.perf_counter()
         decided = core.match(
             from_proto(Snapshot, request), validate_only=request.validate_only, greedy_because=greedy_because
         )
@@ -84,7 +87,12 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         answer = to_proto(plan, pb.MatchResponse)
         sent, scope = (request.SerializeToString(), answer.SerializeToString()), request.scope or "default"
         core.remember(state.audit(plan.decision_id, scope, *sent))
+        self.note(Decided(scope, decision_in_numbers(request, answer), time.perf_counter() - start_s))
         return answer
+
+    def note(self, decided: Decided) -> None:
+        """Keep a decision: a worker sends it to the server, which logs it."""
+        self.decided = decided
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """Rank all devices for one job."""
@@ -167,6 +175,10 @@ class RoutedServicer(PolicyServicer):
     def use(self, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> None:
         """Answer from this core from now on. Without workers the server process computes everything."""
         self._core, self._models, self._workers = core, models, workers
+
+    def note(self, decided: Decided) -> None:
+        """Log a decision of this process."""
+        decided.log(current_caller())
 
     def core_of(self, scope: str) -> PolicyCore:
         """Return the core that decides for a scope: a model on trial may decide for some."""

@@ -4,6 +4,7 @@ Law: a call reads one `ServedState` once and answers from it alone, so that no a
 One writer replaces the state as a whole; readers never wait for it.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from interfere.errors import InterfereError, InvalidInputError, ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.policy.context import ProfileLookup
 from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
+from interfere.predict.acceptance.score import Case
 from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import REMEDY, Manifest
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
@@ -21,7 +23,7 @@ from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
-from interfere.records import Job, JobProfile, JobRef
+from interfere.records import Job, JobProfile, JobRef, Progress
 from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.rows import DecisionAudit
@@ -165,6 +167,22 @@ class ServedState:
     def profile_of_workload(self, workload: str, device_type: str) -> JobProfile | None:
         """Return the combined profile of a workload on a device type; None where the workload has no profile there."""
         return self.profiles.of_workload(workload, device_type)
+
+    def case_of(self, window: Progress) -> Case | None:
+        """Return the case that a window shows; None for a job alone, and where a job has no profile."""
+        victim, *neighbours = (
+            self.profile_of_workload(name, window.device_type) for name in (window.workload, *window.company)
+        )
+        known = tuple(neighbour for neighbour in neighbours if neighbour is not None)
+        if victim is None or not neighbours or len(known) < len(neighbours):
+            return None
+        slowdown = window.slowdown
+        if math.isnan(slowdown):  # steps of the window against the step time of the profile
+            steps_s = window.steps * victim.step_time_s
+            slowdown = (window.end_s - window.start_s) / steps_s if steps_s > 0 else math.nan
+        return Case(
+            victim=victim, neighbours=known, device_type=window.device_type, mode=window.mode, slowdown=slowdown
+        )
 
     def profile_of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         """Return the profile to predict from and an empty text, or None and the reason."""

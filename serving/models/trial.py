@@ -236,23 +236,8 @@ def observed_cases(newest: Sequence[LogEntry], state: ServedState, *, after: int
         (entry for entry in newest if entry.sequence > after and not entry.rolled_back),
         key=lambda entry: entry.sequence,
     )
-    cases = (_observed_case(entry.observation, state) for entry in since if isinstance(entry.observation, Progress))
+    cases = (state.case_of(entry.observation) for entry in since if isinstance(entry.observation, Progress))
     return [case for case in cases if case is not None][:MAX_OBSERVED]
-
-
-def _observed_case(window: Progress, state: ServedState) -> Case | None:
-    """Return the case of a window; None for a job alone, and where a job has no profile."""
-    victim, *neighbours = (
-        state.profile_of_workload(name, window.device_type) for name in (window.workload, *window.company)
-    )
-    known = tuple(neighbour for neighbour in neighbours if neighbour is not None)
-    if victim is None or not neighbours or len(known) < len(neighbours):
-        return None
-    slowdown = window.slowdown
-    if math.isnan(slowdown):  # steps of the window against the step time of the profile
-        steps_s = window.steps * victim.step_time_s
-        slowdown = (window.end_s - window.start_s) / steps_s if steps_s > 0 else math.nan
-    return Case(victim=victim, neighbours=known, device_type=window.device_type, mode=window.mode, slowdown=slowdown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

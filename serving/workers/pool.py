@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from interfere.errors import InterfereError, UnavailableError
+from interfere.serving.calls.fair_queue import current_caller
+from interfere.serving.listing import Decided
 from interfere.serving.metrics import Metrics
 from interfere.serving.workers.fork_server import ForkServer
 from interfere.serving.workers.worker import WorkerProcess
@@ -63,6 +65,7 @@ class Answered:
 
     answer: bytes
     counts: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # method of `Metrics`, its arguments
+    decided: Decided | None = None  # that the server logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +194,8 @@ class WorkerPool:
         if isinstance(result, Answered):
             for name, arguments in result.counts:
                 getattr(self._metrics, name)(*arguments)
+            if result.decided is not None:
+                result.decided.log(current_caller())
             return result.answer
         if isinstance(result, Failed):
             if result.traceback:

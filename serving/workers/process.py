@@ -93,7 +93,7 @@ class Worker:
             return Failed(code=error.code, status=status_of(error).SerializeToString())
         except Exception:
             return Failed(traceback=traceback.format_exc())
-        return Answered(answer=answer, counts=tuple(self._metrics.counts))
+        return Answered(answer=answer, counts=tuple(self._metrics.counts), decided=servicer.decided)
 
     def _core_knowing(self, knowing: Knowing) -> PolicyCore:
         """Return the core with a model, after it has learned what it must know. Cores of models that are not served any

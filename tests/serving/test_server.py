@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from interfere.records import Device, Job, Snapshot
 from interfere.serving.server import RunningServer, start_server
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
+from tests.waiting import PATIENCE_S
 
 NAN = float("nan")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -189,6 +191,7 @@ def test_metrics(serve: Callable[..., RunningServer], settings: Settings) -> Non
             client.predict(["gemm"] * 200)
         from tests.serving.test_observations import window
 
+        begun_s = time.time()
         client.observe([window("1", "infer", "gemm", slowdown=2.0), window("1", "infer", "gemm", slowdown=1.0)])
     text = scrape(server)
     call = 'grpc_method="PredictSlowdowns",grpc_service="interfere.v1.PolicyService",grpc_type="unary"'
@@ -201,11 +204,32 @@ def test_metrics(serve: Callable[..., RunningServer], settings: Settings) -> Non
         "interfere_match_solve_seconds_count 1.0",
         "interfere_match_gap_ratio_count 1.0",
         "interfere_prediction_error_ratio_count 1.0",
+        'interfere_interval_observations_total{result="outside"} 1.0',
+        "interfere_interval_width_ratio_count 1.0",
         'interfere_observations_total{result="applied"} 1.0',
         'interfere_observations_total{result="rejected"} 1.0',
         'interfere_model_info{version="0123456789ab"} 1.0',
     ):
         assert line in text, line
+    newest = float(text.partition("\ninterfere_newest_observation_seconds ")[2].partition("\n")[0])
+    assert begun_s <= newest <= time.time()
+
+
+def test_intervals_hold_what_is_observed_as_often_as_they_say(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    """A pair is observed as predicted, then far outside, then again what was sent before."""
+    from tests.serving.test_observations import window
+
+    server = serve(replace(settings, metrics_port=0))
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        told = client.predict(["infer", "stream"], pairs=[(0, 1)]).prediction
+        inside = [window(f"in{k}", "infer", "stream", slowdown=float(told.median[0])) for k in range(3)]
+        client.observe(inside)
+        client.observe([*inside, window("out", "train", "infer", slowdown=9.0), window("alone", "infer", steps=100.0)])
+    text = scrape(server)
+    assert 'interfere_interval_observations_total{result="inside"} 3.0' in text
+    assert 'interfere_interval_observations_total{result="outside"} 1.0' in text
 
 
 def test_two_servers_in_one_process_do_not_share_counters(
