@@ -88,17 +88,19 @@ def _solo_profile(
     workload: str, device_type: str, trace: Trace, counted: CountedSlices, facts: StepFacts
 ) -> JobProfile:
     busy_s, idle_s = busy_and_idle_durations(trace)
+    step_time_s = counted.wall_s / counted.steps
+    busy_frac = min(1.0, counted.cpu_s / counted.wall_s)  # both clocks are not read at one instant
     kernels = facts.kernels
     if facts.operator:
-        mean_s = counted.cpu_s / counted.steps / facts.operator_count
+        mean_s = busy_frac * step_time_s / facts.operator_count
         kernels = (KernelStat(name=facts.operator, mean_s=mean_s, count=facts.operator_count),)
     return JobProfile(
         workload=workload,
         device_type=device_type,
-        step_time_s=counted.wall_s / counted.steps,
+        step_time_s=step_time_s,
         source=SOURCE,
         step_time_sd_s=counted.step_time_sd_s,
-        busy_frac=min(1.0, counted.cpu_s / counted.wall_s),
+        busy_frac=busy_frac,
         busy_s=busy_s,
         idle_s=idle_s,
         flops_per_step=facts.flops,

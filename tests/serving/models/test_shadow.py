@@ -27,7 +27,7 @@ from interfere.serving.server import RunningServer
 from interfere.serving.state import load_served_model
 from interfere.sharing_modes import parse_sharing_mode
 from tests.models import DEVICE_TYPE, MODE, WORKLOADS, profile
-from tests.serving.models.test_reload import base, expected, put, wait_served
+from tests.serving.models.test_reload import base, base_of, expected, put, wait_served
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape
 from tests.waiting import PATIENCE_S, wait_until
@@ -171,7 +171,7 @@ def test_a_model_is_on_trial_beside_what_the_server_had_learned(
     """A retrained model agrees with what was learned of an upgraded site, not with what was published before."""
     caplog.set_level("INFO")
     rng = np.random.default_rng(2)
-    with base(0.1 + 0.05 * FAR):
+    with base(base_of(FAR)):
         upgraded = {(i, j): tiny.expected(i, j) for i in WORKLOADS for j in WORKLOADS if i != j}
     with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
         for _ in range(4):
