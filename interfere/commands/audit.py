@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress as Bar
 
-from interfere.commands.monitoring_options import TokenFile, monitoring_settings
+from interfere.commands.monitoring_options import TokenFile, describe_candidates, monitoring_settings
 from interfere.commands.options import with_options
 from interfere.commands.output import JsonFlag, emit, err, progress_note
 
@@ -63,7 +63,7 @@ def _read(
     from interfere.installation import install_line
     from interfere.monitoring.audit.advice import can_match
     from interfere.monitoring.audit.audit import audit as run_audit
-    from interfere.monitoring.progress_check import ProgressError
+    from interfere.monitoring.preflight import PreflightError
     from interfere.monitoring.prometheus import PrometheusSource
 
     end_s = _time_s(until) if until else source.now_s()
@@ -82,20 +82,12 @@ def _read(
                 end_s,
                 on_cell=lambda done, cells: bar.update(task, completed=done, total=cells),
             )
-    except ProgressError:
-        progress_note(_candidates(source, start_s, end_s))
+    except PreflightError:
+        progress_note(describe_candidates(source, start_s, end_s))
         raise
     if not settings.progress:
-        progress_note(_candidates(source, start_s, end_s))
+        progress_note(describe_candidates(source, start_s, end_s))
     return report
-
-
-def _candidates(source: "PrometheusSource | SavedAnswers", start_s: float, end_s: float) -> str:
-    """Return a line that names what may count the jobs' steps, the counters of most jobs first."""
-    found = source.possible_counters(start_s, end_s)
-    if not found:
-        return "no counter of a job on a device was found that may count steps"
-    return f"counters of jobs that may count steps: {', '.join(found)}; the first: --progress {found[0]}"
 
 
 def _source(

@@ -8,6 +8,8 @@ import typer
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
+    from interfere.monitoring.prometheus import PrometheusSource
+    from interfere.monitoring.saved_answers import SavedAnswers
     from interfere.monitoring.settings import MonitoringSettings
 
 TokenFile = Annotated[Path | None, typer.Option(help="File with a bearer token for Prometheus.")]
@@ -68,3 +70,11 @@ def monitoring_settings(
         exporter_delay_s=duration_s(exporter_delay),
         step_s=duration_s(step),
     )
+
+
+def describe_candidates(source: "PrometheusSource | SavedAnswers", start_s: float, end_s: float) -> str:
+    """Return a line that names what may count the jobs' steps, the counters of most jobs first."""
+    found = source.possible_counters(start_s, end_s)
+    if not found:
+        return "no counter of a job on a device was found that may count steps"
+    return f"counters of jobs that may count steps: {', '.join(found)}; the first: --progress {found[0]}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.monitoring_options import TokenFile, monitoring_settings
+from interfere.commands.monitoring_options import TokenFile, describe_candidates, monitoring_settings
 from interfere.commands.options import DEFAULT_WORK, Target, Work, connect, with_options
 from interfere.commands.output import JsonFlag, emit, progress_note
 
@@ -41,8 +41,10 @@ def prometheus(
 ) -> None:
     """Report windows of jobs alone and in constant company to the server, from DCGM-exporter series in Prometheus.
 
-    Prometheus is only read. Killed and started again, it goes on where it was; nothing is counted twice.
+    Prometheus is only read. A counter or a label that fits nothing recorded ends it with status 2. Killed and started
+    again, it goes on where it was; nothing is counted twice.
     """
+    from interfere.monitoring.preflight import PreflightError
     from interfere.monitoring.prometheus import PrometheusSource
     from interfere.monitoring.settings import duration_s
     from interfere.monitoring.watcher import Watcher, describe, watch
@@ -51,15 +53,21 @@ def prometheus(
     settings = replace(settings, site=site)
     state_file = state or work / f"watch-{site}.json"
     source = PrometheusSource(url, settings, token_file=token_file)
+    lookback_s = duration_s(since)
     with connect(target) as client:
-        watcher = Watcher(source, client, settings, state_file, lookback_s=duration_s(since))
-        if once:
-            reports = watcher.catch_up()
-            document = {"cells": [asdict(report) for report in reports], "state": str(state_file)}
-            emit(document, "\n".join(map(describe, reports)) or "nothing is complete yet", as_json=as_json)
-            return
-        stop = threading.Event()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: stop.set())
-        progress_note(f"watching {source.url}; state in {state_file}")
-        watch(watcher, stop)
+        watcher = Watcher(source, client, settings, state_file, lookback_s=lookback_s)
+        try:
+            if once:
+                reports = watcher.catch_up()
+                document = {"cells": [asdict(report) for report in reports], "state": str(state_file)}
+                emit(document, "\n".join(map(describe, reports)) or "nothing is complete yet", as_json=as_json)
+                return
+            stop = threading.Event()
+            for name in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(name, lambda *_: stop.set())
+            progress_note(f"watching {source.url}; state in {state_file}")
+            watch(watcher, stop)
+        except PreflightError:
+            now_s = source.now_s()
+            progress_note(describe_candidates(source, now_s - lookback_s, now_s))
+            raise

@@ -19,7 +19,7 @@ import numpy as np
 from interfere.monitoring.company_windows import Stretch, cut_at_cells, stretches
 from interfere.monitoring.dcgm import BLANK_RANGES, METRICS
 from interfere.monitoring.job_progress import Interval, JobProgress, MeasuredSteps, intersect, progress_of_job
-from interfere.monitoring.progress_check import ProgressCounts, count_progress
+from interfere.monitoring.preflight import ProgressCounts, count_progress
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import DeviceIdentity, JobIdentity, SiteLabels, matching_jobs, recurring_labels

@@ -24,7 +24,7 @@ from interfere.data.importers.strict_reading import (
 )
 from interfere.errors import InvalidInputError, TableError
 from interfere.monitoring.dcgm import METRICS
-from interfere.monitoring.progress_check import ProgressError
+from interfere.monitoring.preflight import PreflightError
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 
@@ -140,7 +140,7 @@ class SavedAnswers:
         if settings.progress and not progress:
             names = ", ".join(sorted({series.name for series in self._others if series.name})) or "nothing else"
             remedy = f"save its answer into the same folder, which holds {names}"
-            raise ProgressError("no series of the job counter", value=settings.progress, remedy=remedy)
+            raise PreflightError("no series of the job counter", value=settings.progress, remedy=remedy)
         self._block = SampleBlock(device=merged_series(device), progress=merged_series(progress))
 
     def now_s(self) -> float:

@@ -5,7 +5,7 @@ the exporter that the scrape sets too: where a device series carries `exported_p
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from interfere.devices import device_type_of_product
@@ -87,6 +87,16 @@ class SiteLabels:
         lacks."""
         return tuple(
             series.labels.get(EXPORTED_PREFIX + name) or series.labels.get(name, "") for _, name in self._label_map
+        )
+
+    def missing_labels(self, device_label_names: Collection[str]) -> tuple[str, ...]:
+        """Return the labels that the settings name for jobs on devices, and that no device series carries."""
+        named = [name for name in self._settings.by.split("+") if name != BY_WORKLOAD]
+        named += [name for name, _ in self._settings.label_map]
+        return tuple(
+            name
+            for name in named
+            if not {name, EXPORTED_PREFIX + name, OLD_NAMES.get(name, name)} & set(device_label_names)
         )
 
     @property

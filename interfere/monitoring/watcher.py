@@ -1,9 +1,9 @@
 """Watches monitoring: cell after cell, windows become observations and profiles in a server.
 
 Laws: a cell is read when all of it, and a margin after it, has been recorded; the state file moves on when the server
-has acknowledged the cell. So whatever is killed or away in between, no window is lost and none counts twice: a cell
-that is sent again has the ids that it had. Memory holds the samples of one cell and its margins, and one sum per
-workload.
+has acknowledged the cell, and none is sent before the options were seen to fit what is recorded. So whatever is killed
+or away in between, no window is lost and none counts twice: a cell that is sent again has the ids that it had. Memory
+holds the samples of one cell and its margins, and one sum per workload.
 
 An adapter of another scheduler gives its own SampleSource and calls `Watcher.catch_up` from its own loop.
 
@@ -25,7 +25,8 @@ from typing import Any, Protocol
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.file_writing import write_atomically
 from interfere.monitoring.company_windows import read_span
-from interfere.monitoring.reading import MEMORY, CompanyWindow, JobInWindow, read_cell
+from interfere.monitoring.preflight import PreflightError, ProgressCounts, check_labels, check_progress
+from interfere.monitoring.reading import MEMORY, CompanyWindow, JobInWindow, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels, naming_hint
@@ -35,6 +36,9 @@ _log = logging.getLogger("interfere.watch")
 STATE_FORMAT = 1
 BATCH = 500  # observations of one report
 MIN_WAIT_S, MAX_WAIT_S, MAX_RETRY_S = 0.2, 60.0, 60.0
+PREFLIGHT_WINDOWS = 10  # device time with a job, in shortest windows, from which missing progress is no start-up
+PREFLIGHT_CELLS = 12  # with a job or after one: an hour at the usual five minutes, then less time has to do
+PREFLIGHT_CHANGES = 1000  # of progress: more make the check no surer
 SETTLE_S = 5.0  # a scrape is recorded that much after its time at the latest
 
 
@@ -89,20 +93,54 @@ class Watcher:
         self._lookback_s = lookback_s
         self._next_cell: int | None = None
         self._facts = SoloFacts()
+        self._checked = not settings.progress
         self._read_state()
 
     def catch_up(self, stop: threading.Event | None = None) -> list[CellReport]:
-        """Read and report every complete cell, oldest first. Raises UnavailableError where the source or the server is
-        away."""
+        """Read and report every complete cell, oldest first.
+
+        Raises UnavailableError where the source or the server is away, and PreflightError where the options do not fit
+        what is recorded.
+        """
         reports = []
+        check_labels(self._settings, self._source.device_label_names())
         while stop is None or not stop.is_set():
             now_s = self._source.now_s()
             cell = self._cell(now_s)
-            margin_s = read_span(cell, self._settings.min_window_s)[1] - cell[1]
-            if now_s < cell[1] + margin_s + SETTLE_S:
+            if not self._is_complete(cell, now_s):
+                break
+            if not self._checked and not self._check_progress(cell, now_s):
                 break
             reports.append(self._report_cell(cell))
         return reports
+
+    def _is_complete(self, cell: tuple[float, float], now_s: float) -> bool:
+        return now_s >= read_span(cell, self._settings.min_window_s)[1] + SETTLE_S
+
+    def _check_progress(self, cell: tuple[float, float], now_s: float) -> bool:
+        """Return whether `cell` may be reported: no job is in it, or the complete cells from it on show that what was
+        named counts the jobs' steps. False while they are too few to tell.
+
+        Raises PreflightError where they show that it does not.
+        """
+        counts, busy_s, cells = ProgressCounts(), 0.0, 0
+        while counts.changes < PREFLIGHT_CHANGES and self._is_complete(cell, now_s):
+            reading = self._read(cell)
+            counts += reading.progress
+            busy_s += sum(shared.seconds for shared in reading.shared)
+            if not busy_s:
+                return True
+            cell, cells = (cell[1], cell[1] + self._settings.cell_s), cells + 1
+        if busy_s < PREFLIGHT_WINDOWS * self._settings.min_window_s and cells < PREFLIGHT_CELLS:
+            return False
+        check_progress(counts, self._settings, "those on devices")
+        self._checked = True
+        return True
+
+    def _read(self, cell: tuple[float, float]) -> SiteReading:
+        labels = SiteLabels(self._settings, self._source.device_label_names())
+        block = self._source.read(*read_span(cell, self._settings.min_window_s))
+        return read_cell(block, labels, self._settings, cell)
 
     def seconds_to_next(self) -> float:
         """Return the seconds until the next cell is complete; 0 where a complete cell waits."""
@@ -118,9 +156,7 @@ class Watcher:
 
     def _report_cell(self, cell: tuple[float, float]) -> CellReport:
         # 1. Read the samples of the cell, and what they say.
-        labels = SiteLabels(self._settings, self._source.device_label_names())
-        block = self._source.read(*read_span(cell, self._settings.min_window_s))
-        reading = read_cell(block, labels, self._settings, cell)
+        reading = self._read(cell)
         # 2. Profiles first, so that the server knows the jobs of the windows.
         facts = SoloFacts.from_json(self._facts.to_json())
         facts.add(reading.windows)
@@ -171,6 +207,7 @@ class Watcher:
                 raise ValueError(f"format {document['format']}")
             facts, next_cell = SoloFacts.from_json(document["facts"]), int(document["next_cell"])
             identity = document["settings"]
+            checked = bool(document.get("checked"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._bad_state(repr(error)) from None
         if identity != self._identity():
@@ -180,13 +217,14 @@ class Watcher:
                 value=self._state,
                 remedy="give the settings of before, or another --state",
             )
-        self._facts, self._next_cell = facts, next_cell
+        self._facts, self._next_cell, self._checked = facts, next_cell, self._checked or checked
 
     def _write_state(self) -> None:
         document = {
             "format": STATE_FORMAT,
             "settings": self._identity(),
             "next_cell": self._next_cell,
+            "checked": self._checked,
             "facts": self._facts.to_json(),
         }
         text = json.dumps(document)
@@ -198,7 +236,10 @@ class Watcher:
 
 
 def watch(watcher: Watcher, stop: threading.Event) -> None:
-    """Report cells until `stop` is set. While Prometheus or the server is away, try again at growing intervals."""
+    """Report cells until `stop` is set. While Prometheus or the server is away, try again at growing intervals.
+
+    Raises PreflightError where the options do not fit what is recorded.
+    """
     retry_s = 1.0
     while not stop.is_set():
         try:
@@ -208,6 +249,8 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
         except UnavailableError as error:
             _log.warning("waiting: %s", error.one_line)
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
+        except PreflightError:
+            raise
         except InterfereError as error:
             _log.error("not reported: %s", error.one_line)
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)

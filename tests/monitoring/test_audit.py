@@ -18,7 +18,7 @@ from interfere.monitoring.audit.audit_document import audit_document
 from interfere.monitoring.audit.known_slowdowns import Origin, PairEffects, PairVerdict
 from interfere.monitoring.audit.slowdowns import Baseline, Episode, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.job_progress import MeasuredSteps
-from interfere.monitoring.progress_check import ProgressCounts
+from interfere.monitoring.preflight import ProgressCounts
 from interfere.monitoring.reading import CompanyWindow, JobInWindow, NotMeasured, SharedTime, SiteReading
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import DeviceIdentity, JobIdentity

@@ -32,6 +32,7 @@ from tests.monitoring.simulated_site import BASE_RATE, WORST, SimulatedSite, pla
 from tests.monitoring.test_reading import check_windows
 from tests.monitoring.test_watcher import reported
 from tests.reports.html_tree import Tree
+from tests.waiting import PATIENCE_S, free_port, wait_until
 
 pytestmark = pytest.mark.journey
 MAX_MIB = 150  # resident memory of the watcher with 1,000 series; the interpreter and gRPC take 60 of it
@@ -113,6 +114,43 @@ def test_the_watcher_killed_on_its_way_reports_each_window_once_in_bounded_memor
     assert max(peaks_mib) < MAX_MIB
     rates = {each.workload: each for each in client.list_profiles()}
     assert rates.keys() >= BASE_RATE.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--progress", "train_step_total"), "the first: --progress train_steps_total"),
+        (("--progress", "DCGM_FI_DEV_FB_USED"), "remedy"),
+        (("--progress", "train_steps_total", "--same-label", "pod=namespace"), "--same-label"),
+        (("--progress", "train_steps_total", "--by", "podd"), "no series of a device has this label: podd"),
+    ],
+)
+@pytest.mark.parametrize("once", [("--once",), ()])
+def test_a_watcher_of_the_wrong_thing_ends_with_status_2_and_sends_nothing(
+    prometheus: str,
+    client: PolicyClient,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    part: str,
+    once: tuple[str, ...],
+) -> None:
+    where = ("--target", client.target, "--state", str(tmp_path / "state.json"), "--since", "6h")
+    result = run("watch", "prometheus", prometheus, *options, *where, *once, cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert part in result.stderr
+    assert "Traceback" not in result.stderr
+    assert reported(client) == []
+
+
+def test_a_prometheus_that_is_down_at_the_start_is_waited_for(client: PolicyClient, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "interfere", "watch", "prometheus", f"http://127.0.0.1:{free_port()}"]
+    with (tmp_path / "watch.log").open("w") as log:
+        options = ("--progress", "x", "--target", client.target, "--state", str(tmp_path / "s.json"))
+        process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+    wait_until(lambda: "waiting: Prometheus does not answer" in (tmp_path / "watch.log").read_text(), "waiting")
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_an_expression_of_steps_per_second_gives_the_same_slowdowns(

@@ -16,7 +16,7 @@ from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairin
 from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
-from interfere.monitoring.progress_check import ProgressCounts, check_progress
+from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress
 from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
@@ -114,7 +114,7 @@ class AuditSums:
     def report(self, start_s: float, end_s: float, settings: MonitoringSettings) -> AuditReport:
         """Return the report of all cells that were added.
 
-        Raises UnfitError where no job was seen on a device, ProgressError where what counts the jobs' steps is not
+        Raises UnfitError where no job was seen on a device, PreflightError where what counts the jobs' steps is not
         found, joins no job or is no counter.
         """
         if not self._seconds:
@@ -223,7 +223,9 @@ def audit(
 ) -> AuditReport:
     """Return the audit of a span of time. `on_cell` gets the number of cells that are done and the number of all
     cells."""
-    labels = SiteLabels(settings, source.device_label_names())
+    label_names = source.device_label_names()
+    check_labels(settings, label_names)
+    labels = SiteLabels(settings, label_names)
     sums = AuditSums()
     first, last = math.floor(start_s / settings.cell_s), math.floor(end_s / settings.cell_s)
     for k in range(first, last + 1):

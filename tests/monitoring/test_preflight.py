@@ -1,4 +1,5 @@
-"""Audits of the wrong thing: a gauge, a mistyped name, labels that join nothing. They end and say what is there."""
+"""Audits and watchers of the wrong thing: a gauge, a mistyped name, labels that join nothing. They end, and say what
+is there."""
 
 import math
 import subprocess
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from interfere.client import PolicyClient
 from interfere.monitoring.audit.audit import audit
-from interfere.monitoring.progress_check import ProgressCounts, ProgressError, check_progress, count_progress
+from interfere.monitoring.preflight import PreflightError, ProgressCounts, check_progress, count_progress
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
+from interfere.monitoring.watcher import Watcher
 from tests.monitoring.recorded_site import RecordedSite
 from tests.monitoring.saved_site import write_answers
 from tests.monitoring.simulated_site import SimulatedSite
@@ -46,7 +49,7 @@ def changed(site: SimulatedSite, kind: str) -> SampleBlock:
     return SampleBlock(device=block.device, progress=tuple(progress))
 
 
-@pytest.mark.parametrize(
+WRONG = pytest.mark.parametrize(
     ("kind", "part"),
     [
         ("gauge", "no counter: it falls in"),
@@ -56,15 +59,61 @@ def changed(site: SimulatedSite, kind: str) -> SampleBlock:
         ("nothing", "nothing was recorded under this name"),
     ],
 )
+
+
+@WRONG
 def test_what_is_no_counter_of_the_jobs_is_refused(site: SimulatedSite, kind: str, part: str) -> None:
     source = RecordedSite(changed(site, kind), site.end_s)
-    with pytest.raises(ProgressError, match=part):
+    with pytest.raises(PreflightError, match=part):
         audit(source, MonitoringSettings(progress=STEPS), site.start_s, site.end_s)
+
+
+@WRONG
+def test_a_watcher_of_what_is_no_counter_ends_and_nothing_is_sent(
+    site: SimulatedSite, tmp_path: Path, kind: str, part: str
+) -> None:
+    with pytest.raises(PreflightError, match=part):
+        watcher(RecordedSite(changed(site, kind), site.end_s), tmp_path / "state.json").catch_up()
+
+
+def test_a_label_that_no_device_has_is_refused_by_both_and_those_that_exist_are_named(
+    site: SimulatedSite, tmp_path: Path
+) -> None:
+    source, settings = RecordedSite(site.block(), site.end_s), MonitoringSettings(progress=STEPS, by="namespace+nmae")
+    with pytest.raises(PreflightError, match="has this label: nmae") as refused:
+        audit(source, settings, site.start_s, site.end_s)
+    assert "pod" in refused.value.remedy
+    with pytest.raises(PreflightError, match="has this label: nmae"):
+        watcher(source, tmp_path / "state.json", settings).catch_up()
+
+
+def test_a_watcher_passes_over_idle_time_and_waits_for_enough_of_the_progress_of_jobs(
+    site: SimulatedSite, client: PolicyClient, tmp_path: Path
+) -> None:
+    source, state = RecordedSite(SampleBlock(), site.end_s), tmp_path / "state.json"
+    assert all(report.windows == 0 for report in watcher(source, state, sink=client).catch_up())
+    state.unlink()
+    few = site.block().between(site.start_s + 3600, site.start_s + 3690)
+    source = RecordedSite(SampleBlock(device=few.device), site.start_s + 3600 + 1500)
+    watching = watcher(source, state, sink=client)
+    assert all(report.windows == 0 for report in watching.catch_up()), "too little to tell"
+    source.block = changed(site, "nothing")
+    with pytest.raises(PreflightError, match="nothing was recorded"):
+        watching.catch_up()
+
+
+def test_what_was_seen_to_fit_is_not_asked_again_where_jobs_stand_still(
+    site: SimulatedSite, client: PolicyClient, tmp_path: Path
+) -> None:
+    state, middle_s = tmp_path / "state.json", site.start_s + 7200
+    assert watcher(RecordedSite(site.block(), middle_s), state, sink=client).catch_up()
+    stopped = SampleBlock(device=site.block().device, progress=site.block().between(0, middle_s - 3600).progress)
+    assert watcher(RecordedSite(stopped, site.end_s), state, sink=client).catch_up()
 
 
 def test_labels_that_differ_are_shown_and_the_remedy_joins_them(site: SimulatedSite) -> None:
     source = RecordedSite(changed(site, "other labels"), site.end_s)
-    with pytest.raises(ProgressError, match="k8s_pod=") as refused:
+    with pytest.raises(PreflightError, match="k8s_pod=") as refused:
         audit(source, MonitoringSettings(progress=STEPS), site.start_s, site.end_s)
     assert "--same-label" in refused.value.remedy
     joined = MonitoringSettings(progress=STEPS, label_map=(("pod", "k8s_pod"),))
@@ -92,6 +141,19 @@ def test_counts_of_two_spans_add_up() -> None:
     assert both == ProgressCounts(series=3, joined=2, rises=2, falls=1, unjoined=('pod="p"',))
     assert both.falling == pytest.approx(1 / 3)
     check_progress(both, MonitoringSettings(progress="s"), "")  # too few changes to call it a gauge
+
+
+def watcher(
+    source: RecordedSite,
+    state: Path,
+    settings: MonitoringSettings = MonitoringSettings(progress=STEPS),  # noqa: B008 - frozen
+    *,
+    sink: PolicyClient | None = None,
+    cell_s: float = 900.0,
+) -> Watcher:
+    """A watcher of the last four hours; without a sink, one whose server is unreachable."""
+    sink = sink or PolicyClient("127.0.0.1:1", timeout_s=0.5)
+    return Watcher(source, sink, replace(settings, cell_s=cell_s), state, lookback_s=4 * 3600)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("gauge", STEPS), ("right", "train_step_total")])

@@ -1,10 +1,11 @@
-"""Whether what was named as the jobs' progress is one: found at all, of jobs on devices, and a count that only rises.
+"""Whether the options fit what is recorded: labels that exist, and a progress of jobs on devices that only rises.
 
-A wrong name, labels that join nothing, and a gauge in place of a counter all give an audit full of numbers; it would be
-about something else. Law: a counter whose jobs restart, are renamed or stand still is a counter.
+A wrong name, labels that join nothing, and a gauge in place of a counter all give an audit full of numbers, and a
+server full of observations; they would be about something else. Law: a counter whose jobs restart, are renamed or
+stand still is a counter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
+from interfere.monitoring.site_labels import DEVICE_LABELS, SiteLabels
 
 # A counter falls when its process begins again. A gauge falls about as often as it rises.
 MAX_FALLING = 0.1  # share of falls in the changes of a counter
@@ -19,8 +21,9 @@ MIN_CHANGES = 10  # below it a few restarts could be most of the changes
 SHOWN = 3  # series shown as examples of labels
 
 
-class ProgressError(InvalidInputError):
-    """What was named as progress cannot be used. The command is a wrong one: it ends with status 2."""
+class PreflightError(InvalidInputError):
+    """An option names nothing that is recorded, or the wrong thing. The command is a wrong one: it ends with status
+    2."""
 
     exit_status = 2
 
@@ -45,9 +48,14 @@ class ProgressCounts:
         )
 
     @property
+    def changes(self) -> int:
+        """The number of rises and falls."""
+        return self.rises + self.falls
+
+    @property
     def falling(self) -> float:
         """The share of falls in all changes; 0 without any."""
-        return self.falls / (self.rises + self.falls) if self.falls else 0.0
+        return self.falls / self.changes if self.falls else 0.0
 
 
 def count_progress(joined: Sequence[SampleSeries], unjoined: Sequence[SampleSeries]) -> ProgressCounts:
@@ -62,28 +70,41 @@ def count_progress(joined: Sequence[SampleSeries], unjoined: Sequence[SampleSeri
     )
 
 
+def check_labels(settings: MonitoringSettings, device_label_names: Collection[str]) -> None:
+    """Raise PreflightError where `--by` or `--same-label` names a label that no device series carries.
+
+    A source without any device series, and so without `device_label_names`, is not judged.
+    """
+    missing = SiteLabels(settings, device_label_names).missing_labels(device_label_names)
+    if device_label_names and missing:
+        raise PreflightError(
+            "no series of a device has this label",
+            value=", ".join(missing),
+            remedy=f"name one of {', '.join(sorted(set(device_label_names) - DEVICE_LABELS)) or 'UUID, gpu'}",
+        )
+
+
 def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_labels: str) -> None:
-    """Raise ProgressError where the named progress cannot be what jobs did. `job_labels`: those of one job's device
+    """Raise PreflightError where the named progress cannot be what jobs did. `job_labels`: those of one job's device
     series, for the text."""
     if not settings.progress:
         return
     if not counts.series:
-        raise ProgressError(
+        raise PreflightError(
             "nothing was recorded under this name", value=settings.progress, remedy="name a counter of the jobs' steps"
         )
     if not counts.joined:
-        raise ProgressError(
+        raise PreflightError(
             f"none of its {counts.series} series belongs to a job on a device",
             value=f"{settings.progress}{{{counts.unjoined[0] if counts.unjoined else ''}}}, jobs: {{{job_labels}}}",
             remedy="say which labels name the same job: --same-label label-of-DCGM=label-of-the-counter",
         )
-    if not counts.rises + counts.falls:
-        raise ProgressError(
+    if not counts.changes:
+        raise PreflightError(
             "it never changes", value=settings.progress, remedy="name a counter that rises with every step"
         )
-    enough = counts.rises + counts.falls >= MIN_CHANGES
-    if settings.progress_is_counter and enough and counts.falling > MAX_FALLING:
-        raise ProgressError(
+    if settings.progress_is_counter and counts.changes >= MIN_CHANGES and counts.falling > MAX_FALLING:
+        raise PreflightError(
             f"this is no counter: it falls in {counts.falling:.0%} of its changes",
             value=settings.progress,
             remedy="name a counter of steps; a gauge of steps per second is an expression, such as 'avg by (namespace, "
