@@ -28,6 +28,13 @@ By = Annotated[
         "such as container or app; several joined by +."
     ),
 ]
+Workloads = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV `pattern,workload`, as for the import of jobs and `whatif`: which workload a job is, by its name in "
+        "full or by what --by makes of it; jobs that no pattern matches keep the latter."
+    ),
+]
 LabelMap = Annotated[
     list[str] | None,
     typer.Option(
@@ -45,6 +52,7 @@ ExporterDelay = Annotated[
 def monitoring_settings(
     progress: Progress = "",
     by: By = "workload",
+    workloads: Workloads = None,
     label_map: LabelMap = None,
     device: Annotated[str, typer.Option("--device-type", help="Device type; default: by the label modelName.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")] = DEFAULT_MODE,
@@ -57,11 +65,13 @@ def monitoring_settings(
     step: Annotated[str, typer.Option(help="Step at which an expression is evaluated.")] = "15s",
 ) -> "MonitoringSettings":
     """Return the settings of a reading from the values of its options. Raises InvalidInputError for a wrong value."""
+    from interfere.data.importers.site_traces import read_workload_map
     from interfere.monitoring.settings import MonitoringSettings, duration_s, parse_label_map
 
     return MonitoringSettings(
         progress=progress.strip(),
         by=by,
+        workloads=None if workloads is None else read_workload_map(workloads),
         label_map=parse_label_map(tuple(label_map or ())),
         device_type=device,
         mode=mode,

@@ -3,11 +3,15 @@
 import math
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.monitoring.dcgm import BY_WORKLOAD
 from interfere.records.checks import check, text_violations
 from interfere.sharing_modes import SharingMode, set_sharing_mode
+
+if TYPE_CHECKING:
+    from interfere.data.importers.site_traces import WorkloadMap
 
 SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?|\{[^{}]*\}")
 _RANGE = re.compile(r"\[(\d+(?:ms|[smhd]))[\]:]")
@@ -20,6 +24,7 @@ class MonitoringSettings:
 
     progress: str = ""  # a counter of steps (a selector), or an expression of steps per second; empty: nothing counts
     by: str = BY_WORKLOAD  # what names the workload of a job: `workload`, or labels of the device series joined by "+"
+    workloads: "WorkloadMap | None" = None  # of the jobs whose names a pattern matches, in place of the name by `by`
     label_map: tuple[tuple[str, str], ...] = ()  # (label of device series, label of progress series) that name one job
     device_type: str = ""  # of all devices; empty: by the label modelName
     mode: SharingMode = SharingMode.TIMESLICE  # how jobs share a device on this site

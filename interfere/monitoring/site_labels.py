@@ -68,14 +68,16 @@ class SiteLabels:
         """Return the job of a DCGM series; None where the series is about the device alone."""
         pod = self._device_label(series.labels, "pod")
         job_id = "/".join(filter(None, (self._device_label(series.labels, name) for name in JOB_LABELS))) if pod else ""
-        by = self._settings.by
-        parts = [
-            workload_of_pod(pod) if name == BY_WORKLOAD else self._device_label(series.labels, name)
-            for name in by.split("+")
-        ]
-        if not all(parts):
+        by = self._settings.by.split("+")
+        names = [pod if name == BY_WORKLOAD else self._device_label(series.labels, name) for name in by]
+        if not all(names):
             return None
-        return JobIdentity(id=job_id or "/".join(parts), workload="/".join(parts))
+        default = "/".join(
+            workload_of_pod(name) if label == BY_WORKLOAD else name for label, name in zip(by, names, strict=True)
+        )
+        named = self._settings.workloads
+        workload = named.workload("/".join(names)) or named.workload(default) if named is not None else ""
+        return JobIdentity(id=job_id or default, workload=workload or default)
 
     def progress_keys(self, series: SampleSeries) -> tuple[str, ...]:
         """Return the label values by which a device series is joined to progress series, in the order of the mapped

@@ -193,7 +193,9 @@ class Watcher:
         """Return the settings that a state file must repeat to be continued, because ids and sums depend on them."""
         settings = self._settings
         names = ("site", "by", "mode", "cell_s", "progress")
-        return {name: getattr(settings, name) for name in names}
+        patterns = settings.workloads.patterns if settings.workloads is not None else ()
+        workloads = {"workloads": [[pattern.pattern, name] for pattern, name in patterns]} if patterns else {}
+        return {name: getattr(settings, name) for name in names} | workloads
 
     def _read_state(self) -> None:
         try:
@@ -211,7 +213,8 @@ class Watcher:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._bad_state(repr(error)) from None
         if identity != self._identity():
-            changed = [name for name, value in self._identity().items() if identity.get(name) != value]
+            now = self._identity()
+            changed = sorted(name for name in now.keys() | identity.keys() if identity.get(name) != now.get(name))
             raise InvalidInputError(
                 f"the state file is of other settings ({', '.join(changed)})",
                 value=self._state,

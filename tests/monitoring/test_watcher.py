@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from interfere.client import PolicyClient
+from interfere.data.importers.site_traces import read_workload_map
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.watcher import Watcher, describe
@@ -103,6 +105,9 @@ def test_a_state_file_of_other_settings_or_a_damaged_one_is_refused(
     document = json.loads(state.read_text())
     with pytest.raises(InvalidInputError, match="cell_s"):
         Watcher(source, client, MonitoringSettings(progress="x", cell_s=600.0), state, lookback_s=60.0)
+    (names := tmp_path / "names.csv").write_text("pattern,workload\n^a,b\n")
+    with pytest.raises(InvalidInputError, match="workloads"):
+        Watcher(source, client, replace(SETTINGS, workloads=read_workload_map(names)), state, lookback_s=60.0)
     for text in ("{", "[]", json.dumps(document | {"format": 9}), json.dumps(document | {"facts": [1]})):
         state.write_text(text)
         with pytest.raises(InvalidInputError, match="cannot be read"):
