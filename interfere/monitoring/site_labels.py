@@ -1,4 +1,4 @@
-"""Which device and which job a series is about, read from its labels; and hints where the labels do not pair anything.
+"""Which device and which job a series is about, read from its labels.
 
 Labels are those of dcgm-exporter (UUID, modelName, GPU_I_ID, pod, namespace, container). Prometheus renames a label of
 the exporter that the scrape sets too: where a device series carries `exported_pod`, the plain `pod` is the exporter's.
@@ -23,8 +23,6 @@ DEVICE_LABELS = frozenset(
         *("DCGM_FI_DRIVER_VERSION", "err_code", "err_msg"),
     )
 )
-
-MAX_NAMES_FRAC = 0.75  # names over jobs: above it most jobs are compared with nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,17 +142,3 @@ def recurring_labels(series: Sequence[SampleSeries], jobs: Mapping[int, JobIdent
     }
     ranked = sorted(recurring.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
     return tuple((name, values) for name, (share, values) in ranked if share >= 0.5 and values > 1)
-
-
-def naming_hint(workload_of: Mapping[str, str], recurring: Sequence[tuple[str, int]], by: str) -> str:
-    """Return a hint of labels to pass to --by where almost every job has a workload of its own; else an empty text.
-
-    `workload_of` holds the workload of each job by job id, `recurring` the result of `recurring_labels`.
-    """
-    names = len(set(workload_of.values()))
-    if len(workload_of) < 4 or names <= MAX_NAMES_FRAC * len(workload_of):
-        return ""
-    text = f"{len(workload_of)} jobs have {names} names by {by}: "
-    if not recurring:
-        return text + "no label of theirs recurs, so hardly any can be compared"
-    return text + "these labels recur: " + ", ".join(f"--by {name} ({values} names)" for name, values in recurring[:3])

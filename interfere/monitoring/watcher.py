@@ -25,11 +25,12 @@ from typing import Any, Protocol
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.file_writing import write_atomically
 from interfere.monitoring.company_windows import read_span
+from interfere.monitoring.naming_hints import naming_hint
 from interfere.monitoring.preflight import PreflightError, ProgressCounts, check_labels, check_progress
 from interfere.monitoring.reading import MEMORY, CompanyWindow, JobInWindow, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
-from interfere.monitoring.site_labels import SiteLabels, naming_hint
+from interfere.monitoring.site_labels import SiteLabels
 from interfere.records import NAN, JobProfile, Observation, ObservationResult, Progress
 
 _log = logging.getLogger("interfere.watch")

@@ -8,10 +8,11 @@ import pytest
 
 from interfere.monitoring.company_windows import cut_at_cells
 from interfere.monitoring.job_progress import JobProgress, intersect
+from interfere.monitoring.naming_hints import naming_hint
 from interfere.monitoring.reading import CompanyWindow, NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings, duration_s
-from interfere.monitoring.site_labels import SiteLabels, naming_hint
+from interfere.monitoring.site_labels import SiteLabels
 from interfere.monitoring.watcher import SoloFacts, progress_observations
 
 CELL = (0.0, 3600.0)
@@ -202,7 +203,7 @@ def test_series_without_device_or_type_are_counted_and_not_guessed() -> None:
 def test_a_hint_where_no_name_recurs() -> None:
     jobs = {f"j{k}": f"j{k}" for k in range(9)}
     assert "--by app (2 names)" in naming_hint(jobs, [("app", 2)], "pod")
-    assert "no label of theirs recurs" in naming_hint(jobs, [], "pod")
+    assert "no label recurs" in naming_hint(jobs, [], "pod")
     assert naming_hint(dict.fromkeys(jobs, "w"), [], "pod") == ""
 
 

@@ -16,11 +16,12 @@ from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairin
 from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
+from interfere.monitoring.naming_hints import naming_hint
 from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress
 from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
-from interfere.monitoring.site_labels import SiteLabels, naming_hint
+from interfere.monitoring.site_labels import SiteLabels
 from interfere.records import NAN
 
 HOUR_S = 3600.0
