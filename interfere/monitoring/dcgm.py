@@ -33,6 +33,7 @@ BLANK_RANGES = (
     (2147483632.0, 2147483647.0),
     (140737488355328.0, 140737488355335.0),
 )
+NO_STEPS = "(DCGM|container|kube|process|go|python|scrape|promhttp|node)_.*"  # what every exporter tells
 
 BY_WORKLOAD = "workload"  # in place of a label: the pod's name without what Kubernetes appended
 _SAFE = "[bcdfghjklmnpqrstvwxz2456789]"

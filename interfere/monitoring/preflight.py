@@ -5,12 +5,14 @@ server full of observations; they would be about something else. Law: a counter 
 stand still is a counter.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from interfere.errors import InvalidInputError
+from interfere.monitoring.dcgm import NO_STEPS
 from interfere.monitoring.samples import SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import DEVICE_LABELS, SiteLabels
@@ -18,6 +20,13 @@ from interfere.monitoring.site_labels import DEVICE_LABELS, SiteLabels
 # A counter falls when its process begins again. A gauge falls about as often as it rises.
 MAX_FALLING = 0.1  # share of falls in the changes of a counter
 MIN_CHANGES = 10  # below it a few restarts could be most of the changes
+# Names of counters of time or energy, by Prometheus' rule that a name ends in its unit: they rise whether or not a job
+# gets on.
+NO_WORK = re.compile(r".*_(seconds|milliseconds|ms|joules|millijoules|mj)(_total|_sum)?")
+CLOCK_RATES = (1e-3, 1.0, 1e3, 1e6, 1e9)  # per second, of counters of time in any unit
+CLOCK_SERIES = 3  # of such a rate and of no other: fewer may be jobs of one step a second
+CLOCK_ERROR = 0.005  # of the rate, by scrapes that are late
+MIN_RATE_CHANGES = 100  # of an expression: steps per second fall about as often as they rise
 SHOWN = 3  # series shown as examples of labels
 
 
@@ -36,6 +45,8 @@ class ProgressCounts:
     joined: int = 0  # series of exactly one job on a device
     rises: int = 0  # from one sample to the next
     falls: int = 0
+    clocks: int = 0  # joined series with the rate of a clock
+    others: int = 0  # joined series with another rate
     unjoined: tuple[str, ...] = ()  # labels of some series that belong to no job on a device
 
     def __add__(self, other: "ProgressCounts") -> "ProgressCounts":
@@ -44,6 +55,8 @@ class ProgressCounts:
             joined=self.joined + other.joined,
             rises=self.rises + other.rises,
             falls=self.falls + other.falls,
+            clocks=self.clocks + other.clocks,
+            others=self.others + other.others,
             unjoined=(*self.unjoined, *other.unjoined)[:SHOWN],
         )
 
@@ -61,11 +74,14 @@ class ProgressCounts:
 def count_progress(joined: Sequence[SampleSeries], unjoined: Sequence[SampleSeries]) -> ProgressCounts:
     """Return the counts of the progress series of a span of time, by whether they belong to a job on a device."""
     changes = [np.diff(each.values) for each in joined]
+    clocks = [_is_clock(each) for each in joined if len(each.values) > MIN_CHANGES]
     return ProgressCounts(
         series=len(joined) + len(unjoined),
         joined=len(joined),
         rises=sum(int((change > 0).sum()) for change in changes),
         falls=sum(int((change < 0).sum()) for change in changes),
+        clocks=sum(clocks),
+        others=len(clocks) - sum(clocks),
         unjoined=tuple(_labels(each) for each in unjoined[:SHOWN]),
     )
 
@@ -89,6 +105,13 @@ def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_lab
     series, for the text."""
     if not settings.progress:
         return
+    name = settings.progress.partition("{")[0]
+    if settings.progress_is_counter and (re.fullmatch(NO_STEPS, name) or NO_WORK.fullmatch(name.lower())):
+        raise PreflightError(
+            "this counts no work of a job, but time, energy or what an exporter tells of every process",
+            value=settings.progress,
+            remedy="name a counter of steps, samples, tokens or requests; if this is one: 'rate(NAME[1m])'",
+        )
     if not counts.series:
         raise PreflightError(
             "nothing was recorded under this name", value=settings.progress, remedy="name a counter of the jobs' steps"
@@ -103,6 +126,12 @@ def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_lab
         raise PreflightError(
             "it never changes", value=settings.progress, remedy="name a counter that rises with every step"
         )
+    if settings.progress_is_counter and counts.clocks >= CLOCK_SERIES and not counts.others:
+        raise PreflightError(
+            f"this counts time: it rises as a clock does in all {counts.clocks} series",
+            value=settings.progress,
+            remedy="name a counter of steps, samples, tokens or requests",
+        )
     if settings.progress_is_counter and counts.changes >= MIN_CHANGES and counts.falling > MAX_FALLING:
         raise PreflightError(
             f"this is no counter: it falls in {counts.falling:.0%} of its changes",
@@ -110,6 +139,18 @@ def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_lab
             remedy="name a counter of steps; a gauge of steps per second is an expression, such as 'avg by (namespace, "
             "pod) (steps_per_second)'",
         )
+    if not settings.progress_is_counter and counts.changes >= MIN_RATE_CHANGES and counts.falling < MAX_FALLING:
+        raise PreflightError(
+            f"these are no steps per second: it falls in {counts.falling:.0%} of its changes only, as a counter does",
+            value=settings.progress,
+            remedy="take its rate, such as 'sum by (namespace, pod) (rate(steps_total[1m]))'",
+        )
+
+
+def _is_clock(series: SampleSeries) -> bool:
+    """Return whether most rises of a series are those of a clock in some unit."""
+    rate = float(np.median(np.diff(series.values) / np.diff(series.times_s)))
+    return any(abs(rate / clock - 1) < CLOCK_ERROR for clock in CLOCK_RATES)
 
 
 def _labels(series: SampleSeries) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from interfere.errors import InvalidInputError, LimitError, UnavailableError
-from interfere.monitoring.dcgm import METRICS
+from interfere.monitoring.dcgm import METRICS, NO_STEPS
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
 
@@ -29,7 +29,6 @@ MAX_POINTS = 10_000  # of one series in one range query; Prometheus refuses more
 DEVICE_METRICS = '{__name__=~"' + "|".join(METRICS) + '"}'
 COUNTER_NAMES = ".+_(total|count|steps|step)"
 MOMENTS = 8
-NO_STEPS = "(DCGM|container|kube|process|go|python|scrape|promhttp|node)_.*"  # what every exporter tells
 CHECK = "check the address, and that the server runs"
 RETRIED = (429, 500, 502, 503, 504)  # HTTP statuses after which the same request may succeed
 

@@ -15,6 +15,7 @@ from interfere.monitoring.settings import MonitoringSettings
 
 OLD_NAMES = {"pod": "pod_name", "namespace": "pod_namespace", "container": "container_name", "UUID": "uuid"}
 JOB_LABELS = ("namespace", "pod")
+CLUSTER = "cluster"  # by convention, where one Prometheus holds several clusters
 # Labels that name the device, the scrape or the exporter, and so never a workload.
 DEVICE_LABELS = frozenset(
     (
@@ -49,7 +50,9 @@ class SiteLabels:
     def __init__(self, settings: MonitoringSettings, device_label_names: Iterable[str]) -> None:
         """Keep the settings; `device_label_names` are the names of all labels on the site's device series."""
         self._settings = settings
-        self._exported = any(name.startswith(EXPORTED_PREFIX) for name in device_label_names)
+        names = frozenset(device_label_names)
+        self._exported = any(name.startswith(EXPORTED_PREFIX) for name in names)
+        self._job_labels = (CLUSTER, *JOB_LABELS) if CLUSTER in names else JOB_LABELS
 
     def device(self, series: SampleSeries) -> DeviceIdentity | None:
         """Return the device of a DCGM series; None for a series without a UUID."""
@@ -65,7 +68,11 @@ class SiteLabels:
     def job(self, series: SampleSeries) -> JobIdentity | None:
         """Return the job of a DCGM series; None where the series is about the device alone."""
         pod = self._device_label(series.labels, "pod")
-        job_id = "/".join(filter(None, (self._device_label(series.labels, name) for name in JOB_LABELS))) if pod else ""
+        job_id = (
+            "/".join(filter(None, (self._device_label(series.labels, name) for name in self._job_labels)))
+            if pod
+            else ""
+        )
         by = self._settings.by.split("+")
         names = [pod if name == BY_WORKLOAD else self._device_label(series.labels, name) for name in by]
         if not all(names):
@@ -101,7 +108,7 @@ class SiteLabels:
 
     @property
     def _label_map(self) -> tuple[tuple[str, str], ...]:
-        return self._settings.label_map or tuple((name, name) for name in JOB_LABELS)
+        return self._settings.label_map or tuple((name, name) for name in self._job_labels)
 
     def _device_label(self, labels: Mapping[str, str], name: str) -> str:
         exported = labels.get(EXPORTED_PREFIX + name, "")

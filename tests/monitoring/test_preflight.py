@@ -37,6 +37,10 @@ def changed(site: SimulatedSite, kind: str) -> SampleBlock:
         progress = [replace(each, values=rng.poisson(0.7, len(each.values)).astype(float)) for each in block.progress]
     elif kind == "constant":
         progress = [replace(each, values=np.full(len(each.values), 7.0)) for each in block.progress]
+    elif kind == "clock":  # seconds since the job began
+        progress = [
+            replace(each, values=each.times_s - each.times_s[0]) for each in block.progress if len(each.times_s)
+        ]
     elif kind == "other labels":
         progress = [
             replace(each, labels={"__name__": STEPS, "k8s_pod": each.labels["pod"], "pod": f"x-{k}"})
@@ -55,6 +59,7 @@ WRONG = pytest.mark.parametrize(
         ("gauge", "no counter: it falls in"),
         ("queue", "no counter: it falls in"),
         ("constant", "never changes"),
+        ("clock", "this counts time"),
         ("other labels", "belongs to a job on a device"),
         ("nothing", "nothing was recorded under this name"),
     ],
@@ -167,3 +172,40 @@ def test_the_command_ends_with_status_2_and_names_what_is_there(
     assert STEPS in ran.stderr
     assert "Traceback" not in ran.stderr
     assert not (tmp_path / "audit.html").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "container_cpu_usage_seconds_total", "step_time_ms_total", "gpu_joules"],
+)
+def test_counters_of_time_or_energy_are_refused_by_their_names_and_an_expression_overrides(name: str) -> None:
+    right = ProgressCounts(series=4, joined=4, rises=400, others=4)
+    with pytest.raises(PreflightError, match="counts no work of a job"):
+        check_progress(right, MonitoringSettings(progress=name + "{x='y'}"), "")
+    check_progress(right, MonitoringSettings(progress=f"rate({name}[1m])"), "")
+
+
+def test_equal_pods_of_two_clusters_in_one_prometheus_are_two_jobs(site: SimulatedSite) -> None:
+    """Each cluster's slowdowns are those that it has by itself: no series is joined to a job of the other."""
+
+    def of_cluster(name: str, every: tuple[SampleSeries, ...]) -> tuple[SampleSeries, ...]:
+        return tuple(
+            replace(
+                each,
+                labels=dict(each.labels)
+                | {"cluster": name}
+                | ({"UUID": name + each.labels["UUID"]} if "UUID" in each.labels else {}),
+            )
+            for each in every
+        )
+
+    block, settings = site.block(), MonitoringSettings(progress=STEPS)
+    both = SampleBlock(
+        device=of_cluster("a", block.device) + of_cluster("b", block.device),
+        progress=of_cluster("a", block.progress) + of_cluster("b", block.progress),
+    )
+    one = audit(RecordedSite(block, site.end_s), settings, site.start_s, site.end_s)
+    two = audit(RecordedSite(both, site.end_s), settings, site.start_s, site.end_s)
+    assert (two.jobs, two.devices, two.windows) == (2 * one.jobs, 2 * one.devices, 2 * one.windows)
+    assert two.busy_hours == pytest.approx(2 * one.busy_hours)
+    assert dict(two.left_out) == {name: 2 * count for name, count in one.left_out}
