@@ -182,7 +182,10 @@ def test_counters_of_time_or_energy_are_refused_by_their_names_and_an_expression
     right = ProgressCounts(series=4, joined=4, rises=400, others=4)
     with pytest.raises(PreflightError, match="counts no work of a job"):
         check_progress(right, MonitoringSettings(progress=name + "{x='y'}"), "")
-    check_progress(right, MonitoringSettings(progress=f"rate({name}[1m])"), "")
+    rates = ProgressCounts(series=4, joined=4, rises=200, falls=200, others=4)
+    check_progress(rates, MonitoringSettings(progress=f"rate({name}[1m])"), "")
+    with pytest.raises(PreflightError, match="no steps per second"):
+        check_progress(right, MonitoringSettings(progress=f"sum by (pod) ({name})"), "")
 
 
 def test_equal_pods_of_two_clusters_in_one_prometheus_are_two_jobs(site: SimulatedSite) -> None:
