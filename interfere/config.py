@@ -41,6 +41,10 @@ class Settings:
         metadata=_about("scopes that a newly published model decides for first, separated by commas; default: all"),
     )
     store: Path | None = field(default=None, metadata=_about("SQLite file of the store; default: WORK/store.db"))
+    database: str = field(
+        default="",
+        metadata=_about("PostgreSQL database that holds the store, in place of a file: postgresql://USER@HOST/NAME"),
+    )
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on"))
     port: int = field(default=50051, metadata=_about("port to listen on; 0 takes a free one", 0, 65535))
     callers: Path | None = field(
@@ -121,8 +125,14 @@ class Settings:
         if self.log_format not in ("text", "json"):
             value, remedy = repr(self.log_format), "text or json"
             violations.append(Violation(field="log_format", what="unknown format", value=value, remedy=remedy))
+        violations += _database_violations(self)
         if violations:
             raise InvalidInputError.from_violations(violations)
+
+    @property
+    def store_address(self) -> Path | str:
+        """Return the database or the SQLite file of the store."""
+        return self.database or self.store_path
 
     @property
     def store_path(self) -> Path:
@@ -163,6 +173,19 @@ class Settings:
             if (folder / "manifest.json").is_file():
                 return folder
         raise ModelError("there is no model yet", value=self.champion_path, remedy="train one: interfere train")
+
+
+def _database_violations(settings: Settings) -> list[Violation]:
+    address, found = settings.database, ""
+    if address and not address.startswith(("postgresql://", "postgres://")):
+        found, remedy = "not the address of a PostgreSQL database", "write postgresql://USER@HOST/NAME"
+    elif ":" in address.partition("://")[2].rpartition("@")[0] or "password=" in address:
+        address = address.partition("://")[0] + "://..."
+        found = "holds a password, which lists of processes and logs would show"
+        remedy = "leave it out, and name a password file (PGPASSFILE) or set PGPASSWORD"
+    elif address and settings.store is not None:
+        found, remedy = "the store is a file already", "give database or store, not both"
+    return [Violation(field="database", what=found, value=repr(address), remedy=remedy)] if found else []
 
 
 def shipped_model(name: str) -> Path:

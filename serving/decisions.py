@@ -60,9 +60,9 @@ from interfere.records.limits import MIN_TIME_BUDGET_S
 from interfere.serving.metrics import Metrics
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import DEFAULT_MODE
-from interfere.store.decisions import SqliteDecisionAudits
+from interfere.store.decisions import StoredDecisionAudits
 from interfere.store.rows import DecisionAudit, StoredDecision
-from interfere.store.sqlite import SqliteStore
+from interfere.store.store import Store
 from interfere.time_budget import TimeBudget, check_interruption
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
@@ -89,7 +89,7 @@ class DecisionMaker:
     each other.
     """
 
-    def __init__(self, store: SqliteStore, metrics: Metrics, *, time_budget_s: float) -> None:
+    def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
         """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
         `MAX_TIME_BUDGET_S`."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
@@ -279,7 +279,7 @@ MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the gra
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
 
-def explain(query: ExplainQuery, store: SqliteStore, state: ServedState) -> Explanation:
+def explain(query: ExplainQuery, store: Store, state: ServedState) -> Explanation:
     """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
     decision or job."""
     audit, decided, action = _find(query, store.audits)
@@ -325,7 +325,7 @@ def explain(query: ExplainQuery, store: SqliteStore, state: ServedState) -> Expl
     )
 
 
-def _find(query: ExplainQuery, audits: SqliteDecisionAudits) -> tuple[DecisionAudit, Plan, Action]:
+def _find(query: ExplainQuery, audits: StoredDecisionAudits) -> tuple[DecisionAudit, Plan, Action]:
     """Return the audit of a decision, its plan, and its action for the job. Raises NotFoundError."""
     audit = audits.find(query.decision_id)
     if audit is None or query.scope not in ("", audit.scope):

@@ -21,7 +21,7 @@ from interfere.records import (
     ScopeList,
     SolveStatus,
 )
-from interfere.store.sqlite import SqliteStore
+from interfere.store.store import Store
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import words
 
@@ -34,7 +34,7 @@ _WAITING = (ActionKind.WAIT, ActionKind.DECLINE)
 _DISPLACED = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)
 
 
-def newest_decisions(store: SqliteStore, query: DecisionQuery) -> DecisionList:
+def newest_decisions(store: Store, query: DecisionQuery) -> DecisionList:
     """Return the newest decisions of a scope that are kept. Raises LimitError where too many are asked for."""
     if query.limit > MAX_LISTED:
         remedy = f"at most {MAX_LISTED}; go on with before_id, the id of the last one"
@@ -48,7 +48,7 @@ def newest_decisions(store: SqliteStore, query: DecisionQuery) -> DecisionList:
     return DecisionList(scope=scope, decisions=tuple(decisions))
 
 
-def all_scopes(store: SqliteStore) -> ScopeList:
+def all_scopes(store: Store) -> ScopeList:
     """Return all scopes with a clock, by name."""
     return ScopeList(scopes=store.ledgers.summaries())
 

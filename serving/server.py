@@ -32,7 +32,9 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.serving.workers.pool import WorkerPool, learn_in_process
-from interfere.store.sqlite import SqliteStore
+from interfere.store.opening import open_store
+from interfere.store.sqlite.file import FileLock
+from interfere.store.store import Store
 
 _log = logging.getLogger(__name__)
 SWITCH_S = 0.0005  # after which a thread that computes lets the one that takes calls from the network go on
@@ -110,8 +112,10 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         folder, accepted = settings.served_folder, parse_digests(settings.model_digest)
         published = load_served_model(folder, accepted)
         probe(published, ())
-        store = SqliteStore(settings.store_path, on_eviction=metrics.count_evictions)
+        store = open_store(settings.store_address, on_eviction=metrics.count_evictions)
         resources.callback(store.close)
+        if settings.database:  # the folder beside a file is held with the file
+            resources.callback(_held(settings.work).close)
         archive = ModelArchive(settings.served_models_path, on_eviction=metrics.count_evictions)
         canary = frozenset(filter(None, map(str.strip, settings.canary.split(","))))
         model = _archived(published, archive, accepted, keeps_last=bool(canary))
@@ -119,11 +123,16 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         core.decisions.reporters = listening.access.reporters
         resources.callback(core.close)
         core.store_state(if_due=True)
-        learn = partial(learn_in_process, settings.store_path)
+        learn = partial(learn_in_process, settings.store_address)
         watched = settings.model_folder or settings.champion_path
         models = ModelHost(core, archive, watched, metrics, learn_beside=learn, accepted=accepted, canary=canary)
         workers = _start_workers(settings, core, models, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
+        if settings.database:
+            from interfere.store.postgres import PostgresStore  # needs the extra `postgres`
+
+            assert isinstance(store, PostgresStore)
+            resources.callback(store.follow(core.follow_store).close)
         # 3. Calls.
         watch = ModelWatch(models, settings.model_poll_s)
         resources.callback(watch.close)
@@ -144,7 +153,7 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         )
 
 
-def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: Metrics) -> PolicyCore:
+def _core(settings: Settings, model: ServedModel, store: Store, metrics: Metrics) -> PolicyCore:
     """Return the core of the server over a model and a store, after it has learned the log."""
     core = PolicyCore(
         model=model,
@@ -154,7 +163,8 @@ def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: M
         max_log_entries=settings.max_log_entries,
         learns_beside=True,
     )
-    metrics.watch_store(settings.store_path)
+    if not settings.database:
+        metrics.watch_store(settings.store_path)
     metrics.watch(
         "interfere_newest_observation_seconds",
         lambda: max((each.received_s for each in store.observations.newest(1)), default=0.0),
@@ -164,11 +174,17 @@ def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: M
     return core
 
 
+def _held(folder: Path) -> FileLock:
+    """Hold a workspace, with the models that its server serves. Raises UnfitError where another server holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / "server", what="workspace", remedy="stop it, or give this one a workspace: --work FOLDER")
+
+
 def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) -> None:
     fields = {
         "address": target(settings.host, port),
         "model": core.state.version,
-        "store": str(settings.store_path),
+        "store": str(settings.store_address),
         "observations": sum(core.state.learned.counts.values()),
         "profiles": len(core.state.profiles.registered()),
         "seconds": round(seconds, 3),
@@ -209,7 +225,7 @@ def _start_workers(
         return None
     workers = WorkerPool(
         count,
-        store_path=settings.store_path,
+        store=settings.store_address,
         time_budget_s=settings.time_budget_s,
         knowing=partial(models.knowing, core),
         metrics=metrics,

@@ -58,7 +58,7 @@ from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
 from interfere.serving.state import ServedModel, ServedState
 from interfere.store.rows import DecisionAudit
-from interfere.store.sqlite import SqliteStore
+from interfere.store.store import Store
 
 _log = logging.getLogger(__name__)
 MAX_INTERVALS = 20  # of one report, that are compared with what is observed
@@ -72,7 +72,7 @@ class PolicyCore:
         self,
         *,
         model: ServedModel,
-        store: SqliteStore,
+        store: Store,
         metrics: Metrics,
         time_budget_s: float,
         max_log_entries: int = 10_000_000,
@@ -87,6 +87,7 @@ class PolicyCore:
         self._learns_beside = learns_beside
         self._writing = threading.Lock()
         self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
+        self._profiles_version = store.profiles.version()
         profiles = self._stored_catalogue(model)
         self._observed = self._learned_by(model, profiles, metrics, self._show_learned)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
@@ -308,15 +309,29 @@ class PolicyCore:
             self._catch_up(last_sequence, profiles_digest, relearning=relearning)
 
     def _catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
-        before, profiles = self._state.profiles, None
-        if before.digest() != profiles_digest:
-            profiles = self._stored_catalogue(self._state.model, before)
-            changed = profiles.changes_since(before)
-            self._observed.use_profiles(profiles, changed=changed, relearning=relearning)
+        if self._state.profiles.digest() != profiles_digest:
+            self._use_stored_profiles(relearning=relearning)
         learned = self._observed.published
         if learned.last_sequence < last_sequence or (learned.relearning and not relearning):
             self._observed.catch_up(relearning=relearning)
+        self._show_learned()
+
+    def _use_stored_profiles(self, *, relearning: bool = False) -> None:
+        """Use the profiles that the store holds now."""
+        before = self._state.profiles
+        profiles = self._stored_catalogue(self._state.model, before)
+        self._observed.use_profiles(profiles, changed=profiles.changes_since(before), relearning=relearning)
         self._show_learned(profiles)
+
+    def follow_store(self) -> None:
+        """Learn what other servers have written to the store since: observations and profiles."""
+        with self._writing:
+            if (version := self._store.profiles.version()) != self._profiles_version:
+                self._use_stored_profiles()
+                self._profiles_version = version
+            if self._store.observations.last_sequence() != self._state.learned.last_sequence:
+                self._observed.catch_up()
+            self._show_learned()
 
     def store_state(self, *, if_due: bool = False) -> None:
         """Store the online state, so that the next start is quick; with `if_due` only where much was learned since the

@@ -26,8 +26,8 @@ from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef, Progress
 from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
+from interfere.store.profiles import StoredProfiles
 from interfere.store.rows import DecisionAudit
-from interfere.store.sqlite import SqliteProfiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class ServedModel:
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
     encoded_jobs: EncodedJobs  # the cache of `predictor`
 
-    def catalogue(self, stored: SqliteProfiles, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
+    def catalogue(self, stored: StoredProfiles, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """Return the catalogue of the model's own and of the stored profiles. Profiles that the model cannot predict
         are set aside.
 

@@ -65,3 +65,27 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         (tmp_path / "f").write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"remedy"):
         load_settings(tmp_path / "f", environ={})
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"database": "mysql://db/x"}, "not the address of a PostgreSQL database"),
+        ({"database": "postgresql://me:secret@db/x"}, "holds a password"),
+        ({"database": "postgresql://db/x?password=secret"}, "holds a password"),
+        ({"database": "postgresql://db/x", "store": Path("s.db")}, "not both"),
+    ],
+)
+def test_a_database_that_cannot_be_is_refused_and_its_password_is_not_repeated(
+    given: dict[str, object], what: str
+) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        load_settings(environ={}, **given)
+    assert what in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_database_stands_in_place_of_the_file() -> None:
+    settings = load_settings(environ={"INTERFERE_DATABASE": "postgresql://me@db:5433/x"})
+    assert settings.store_address == "postgresql://me@db:5433/x"
+    assert load_settings(environ={}).store_address == Path("interfere-work/store.db")

@@ -23,7 +23,7 @@ from interfere.file_writing import write_text
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
 from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
-from interfere.store.sqlite import SqliteStore
+from interfere.store.opening import StoreAddress, open_store
 from interfere.strict_json import json_value
 from interfere.training.dataset import (
     SourceTables,
@@ -71,15 +71,15 @@ class ObservedMeasurements:
         return 0 if self.table is None else len(self.table.ok_groups)
 
 
-def read_observations(store: Path, tables: Sequence[Table]) -> ObservedMeasurements:
+def read_observations(store: StoreAddress, tables: Sequence[Table]) -> ObservedMeasurements:
     """Return the measurements in a store, which a server may hold open; none where the store does not exist.
 
     The profiles of the base `tables` stand in for jobs that were not registered with the server, and their measurements
-    tell which domains have changed since. Raises as `SqliteStore` does.
+    tell which domains have changed since. Raises as `open_store` does.
     """
-    if not store.exists():
+    if isinstance(store, Path) and not store.exists():
         return ObservedMeasurements(table=None, windows=0, without_facts=(), digest="")
-    opened = SqliteStore(store, read_only=True)
+    opened = open_store(store, read_only=True)
     try:
         log, _ = logged_windows(opened)
         changes = changed_domains(tables, log)
@@ -153,7 +153,7 @@ def retrain(
     tables: Sequence[Path],
     work: Path,
     *,
-    store: Path,
+    store: StoreAddress,
     seed: int = 0,
     groups: Sequence[Path] = (),
     tracking: str | None = None,

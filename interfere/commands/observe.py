@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from interfere.records import Observation
     from interfere.store.observed_table import ObservedTable
+    from interfere.store.opening import StoreAddress
 
 DEFAULT_COMMAND = "report"
 
@@ -145,7 +146,7 @@ def export(
     from interfere.config import load_settings
     from interfere.data.tables import write_table
 
-    observed = _observed(load_settings(store=store, work=work).store_path, model, name=out.resolve().name)
+    observed = _observed(load_settings(store=store, work=work).store_address, model, name=out.resolve().name)
     write_table(out, observed.table)
     table = observed.table
     counts = {"pairs": len(table.pairs), "group_rows": len(table.groups), "jobs": len(table.jobs)}
@@ -157,14 +158,14 @@ def export(
     emit(document, escape(text), as_json=as_json)
 
 
-def _observed(store_path: Path, model: Path | None, *, name: str) -> "ObservedTable":
+def _observed(address: "StoreAddress", model: Path | None, *, name: str) -> "ObservedTable":
     """Return the store's observations as a table. Raises UnfitError when no observation can become a row."""
     from interfere.errors import UnfitError
     from interfere.predict.model_profiles import shipped_profiles
     from interfere.store.observed_table import observed_table
-    from interfere.store.sqlite import SqliteStore
+    from interfere.store.opening import open_store
 
-    store = SqliteStore(store_path, read_only=True)
+    store = open_store(address, read_only=True)
     try:
         observed = observed_table(store, shipped_profiles(model) if model else (), name=name)
     finally:
@@ -173,7 +174,7 @@ def _observed(store_path: Path, model: Path | None, *, name: str) -> "ObservedTa
         missing = ", ".join(observed.without_facts[:5])
         raise UnfitError(
             "nothing observed can become a table",
-            value=store_path,
+            value=address,
             remedy=f"register profiles of {missing}, or give --model DIR" if missing else "report windows in company",
         )
     return observed

@@ -70,10 +70,10 @@ def reset(
     running; planned starts that were not carried out yet are planned anew.
     """
     from interfere.config import load_settings
-    from interfere.store.sqlite import reset_scope
+    from interfere.store.opening import reset_scope
 
     settings = load_settings(None, store=store, work=work)
-    path = settings.store or settings.work / "store.db"
+    path = settings.store_address
     forgotten = reset_scope(path, scope)
     document = {
         "scope": scope,

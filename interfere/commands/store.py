@@ -11,7 +11,7 @@ from interfere.commands.options import StoreFile
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
-    from interfere.store.maintenance import StoreReport
+    from interfere.store.sqlite.maintenance import StoreReport
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -27,7 +27,7 @@ def backup(
     target: Annotated[Path, typer.Argument(help="The new file.")], store: StoreFile = None, as_json: JsonFlag = False
 ) -> None:
     """Copy the store, also while a server writes it; everything that was acknowledged before is in the copy."""
-    from interfere.store.maintenance import backup as back_up
+    from interfere.store.sqlite.maintenance import backup as back_up
 
     report = back_up(_path(store), target)
     emit(asdict(report) | {"backup": str(target)}, _page(report, f"backup: {target}"), as_json=as_json)
@@ -38,7 +38,7 @@ def restore(
     source: Annotated[Path, typer.Argument(help="A backup.")], store: StoreFile = None, as_json: JsonFlag = False
 ) -> None:
     """Put a backup in the place of the store, while no server holds it; the old one is moved aside."""
-    from interfere.store.maintenance import restore as put_back
+    from interfere.store.sqlite.maintenance import restore as put_back
 
     path = _path(store)
     kept = put_back(source, path)
@@ -49,7 +49,7 @@ def restore(
 @app.command()
 def check(store: StoreFile = None, as_json: JsonFlag = False) -> None:
     """Say what the store holds and what is wrong with it. Exit status 1 where something is."""
-    from interfere.store.maintenance import check as look
+    from interfere.store.sqlite.maintenance import check as look
 
     report = look(_path(store))
     emit(asdict(report), _page(report, f"store: {report.path}"), as_json=as_json)
@@ -60,7 +60,7 @@ def check(store: StoreFile = None, as_json: JsonFlag = False) -> None:
 @app.command()
 def repair(store: StoreFile = None, as_json: JsonFlag = False) -> None:
     """Keep what can be read in a new file; the old one is moved aside, never deleted. No server may hold it."""
-    from interfere.store.maintenance import repair as mend
+    from interfere.store.sqlite.maintenance import repair as mend
 
     report, kept = mend(_path(store))
     text = _page(report, f"the store before is kept as {kept}")

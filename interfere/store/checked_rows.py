@@ -27,7 +27,6 @@ _DAMAGE = (
     RecursionError,
     zlib.error,
 )
-_Parameters = Sequence[Any] | Mapping[str, Any]
 MAX_REASON = 200  # characters
 PAGE_ROWS = 1_000  # read at once
 
@@ -90,9 +89,16 @@ class RowKind(Generic[T]):
         return f"json_array({', '.join(columns)})" if len(columns) > 1 else f"+{columns[0]}"  # +: compared as stored
 
     @property
-    def sql_selected(self) -> str:
+    def sql_checked(self) -> str:
         """The rowid, the stored checksum (NULL where there is none) and all columns of a row, as SQL."""
-        checksum = f"(SELECT crc FROM checksum WHERE source = '{self.table}' AND name = {self.sql_name()})"  # noqa: S608
+        return self._selected(f"(SELECT crc FROM checksum WHERE source = '{self.table}' AND name = {self.sql_name()})")  # noqa: S608
+
+    @property
+    def sql_unchecked(self) -> str:
+        """The same without checksums, for a database that has its own."""
+        return self._selected("NULL")
+
+    def _selected(self, checksum: str) -> str:
         return ", ".join([f"{self.table}.rowid", checksum, *(f"{self.table}.{column}" for column in self.columns)])
 
     def read_row(self, rowid: int, checksum: int | None, values: Sequence[Any]) -> T | UnreadableRow:
@@ -136,18 +142,19 @@ class ReadRows(Generic[T]):
 
 
 def read_rows(
-    connection: sqlite3.Connection,
+    connection: Any,  # of any database
     kind: RowKind[T],
-    clause: str = "",
-    parameters: _Parameters = (),
+    selected: str,
+    clause: str,
+    parameters: Sequence[Any] | Mapping[str, Any],
     *,
     prefix: str = "",
 ) -> ReadRows[T]:
     """Return the rows of a kind that a clause selects (`WHERE … ORDER BY … LIMIT …`).
 
-    `prefix`: a `WITH` that the clause uses.
+    `selected`: rowid, checksum and columns, as SQL. `prefix`: a `WITH` that the clause uses.
     """
-    select = f"{prefix} SELECT {kind.sql_selected} FROM {kind.table} {clause}"  # noqa: S608 - our own names
+    select = f"{prefix} SELECT {selected} FROM {kind.table} {clause}"  # noqa: S608 - our own names
     rows = connection.execute(select, parameters).fetchall()
     records: list[T] = []
     unreadable: list[UnreadableRow] = []
@@ -167,7 +174,7 @@ def unreadable_rows(
 
     With `trust_checksums`, a row with the right checksum is not looked into.
     """
-    for rowid, checksum, *values in every_row(connection, kind.table, kind.sql_selected, condition):
+    for rowid, checksum, *values in every_row(connection, kind.table, kind.sql_checked, condition):
         if trust_checksums and checksum is not None and checksum == row_checksum(*values):
             continue
         row = kind.read_row(rowid, checksum, values)

@@ -1,13 +1,13 @@
-"""Decisions with their audits, and the ledgers of promises and grants that they change, in SQLite."""
+"""Decisions with their audits, and the ledgers of promises and grants that they change."""
 
-import sqlite3
 import zlib
 from collections.abc import Iterable
 from typing import TypeVar
 
 from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger, ScopeSummary
 from interfere.records.documents import to_json
-from interfere.store.checked_rows import ReadRows, read_rows
+from interfere.store.checked_rows import ReadRows
+from interfere.store.database import Connection, Database, read
 from interfere.store.row_kinds import (
     AUDIT,
     DECISION,
@@ -21,7 +21,6 @@ from interfere.store.row_kinds import (
     promise_to_json,
 )
 from interfere.store.rows import DecisionAudit, StoredDecision
-from interfere.store.sqlite_file import SqliteFile
 
 MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
@@ -42,7 +41,7 @@ class NewestRows:
         self._sizes = f"SELECT seq, {size} FROM {table} ORDER BY seq DESC"  # noqa: S608 - our own names
         self._unchecked_bytes = max_bytes  # written since the sizes were summed; the first write sums them
 
-    def apply(self, connection: sqlite3.Connection, added_bytes: int) -> int:
+    def apply(self, connection: Connection, added_bytes: int) -> int:
         """Delete the rows beyond the limits, inside the transaction of a write, and return their number.
 
         The sizes of all rows are summed only after enough bytes were written since the last sum.
@@ -63,37 +62,37 @@ class NewestRows:
         return deleted
 
 
-class SqliteDecisions:
+class StoredDecisions:
     """Decisions under their snapshot ids; only the newest are kept."""
 
-    def __init__(self, file: SqliteFile, max_decisions: int, max_bytes: int = MAX_BYTES) -> None:
-        self._file = file
+    def __init__(self, database: Database, max_decisions: int, max_bytes: int = MAX_BYTES) -> None:
+        self._database = database
         self._newest = NewestRows("decision", ("content",), max_rows=max_decisions, max_bytes=max_bytes)
 
     def put(self, decision: StoredDecision) -> None:
         """Store one decision and delete the oldest beyond the limit. Raises ConflictError when (scope, snapshot id) is
         stored already."""
-        with self._file.transaction() as connection:
+        with self._database.transaction() as connection:
             self.put_within(connection, decision)
 
-    def put_within(self, connection: sqlite3.Connection, decision: StoredDecision) -> None:
+    def put_within(self, connection: Connection, decision: StoredDecision) -> None:
         """Store one decision inside a transaction that another repository has opened, and delete the oldest beyond
         the limit."""
         row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
-        self._file.on_eviction("decision", self._newest.apply(connection, len(decision.content)))
+        self._database.on_eviction("decision", self._newest.apply(connection, len(decision.content)))
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """Return the decision of a snapshot; None where none is stored."""
-        rows = self._file.read(DECISION, "WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id))
+        rows = read(self._database, DECISION, "WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id))
         return rows.records[0] if rows.records else None
 
 
-class SqliteDecisionAudits:
+class StoredDecisionAudits:
     """Audits of the newest decisions. A lost audit costs only the explanation of its decision."""
 
-    def __init__(self, file: SqliteFile, max_audits: int = MAX_AUDITS, max_bytes: int = MAX_AUDITS_BYTES) -> None:
-        self._file = file
+    def __init__(self, database: Database, max_audits: int = MAX_AUDITS, max_bytes: int = MAX_AUDITS_BYTES) -> None:
+        self._database = database
         self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
@@ -113,26 +112,26 @@ class SqliteDecisionAudits:
         size = len(row[2]) + len(row[3])
         if size > MAX_AUDIT_BYTES:
             return
-        with self._file.transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
-                "INSERT OR IGNORE INTO account"
+                "INSERT INTO account"
                 " (decision_id, scope, request, answer, model_version, learned_upto, facts)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 row,
             )
             deleted = self._newest.apply(connection, size)
-        self._file.on_eviction("decision_audit", deleted)
+        self._database.on_eviction("decision_audit", deleted)
 
     def find(self, decision_id: str) -> DecisionAudit | None:
         """Return the audit of a decision; None where there is none."""
-        rows = self._file.read(AUDIT, "WHERE decision_id = ?", (decision_id,))
+        rows = read(self._database, AUDIT, "WHERE decision_id = ?", (decision_id,))
         return rows.records[0] if rows.records else None
 
     def newest(self, scope: str, limit: int, *, before_id: str = "") -> list[DecisionAudit]:
         """Return the newest audits of a scope, newest first; with `before_id` those older than this decision."""
         older = "seq < coalesce((SELECT seq FROM account WHERE decision_id = ?), 0)" if before_id else "? = ''"
         clause = f"WHERE scope = ? AND {older} ORDER BY seq DESC LIMIT ?"
-        return self._file.read(AUDIT, clause, (scope, before_id, limit)).records
+        return read(self._database, AUDIT, clause, (scope, before_id, limit)).records
 
 
 _IS_DEADLINE = """content LIKE '%"kind": "wait"%'"""  # as `accepted_deadline_to_json` writes it
@@ -145,15 +144,25 @@ SELECT scope, now_s,
 FROM ledger ORDER BY scope"""  # noqa: S608 - our own names
 
 
-class SqliteLedgers:
+# A ledger is replaced in one statement, and only if it has the revision that was read. Its rowid tells when it was
+# written last.
+_UPDATE_LEDGER = """
+UPDATE ledger SET revision = revision + 1, now_s = ?, rowid = (SELECT max(rowid) + 1 FROM ledger)
+WHERE scope = ? AND revision = ?"""
+_NEW_LEDGER = """
+INSERT INTO ledger (rowid, scope, revision, now_s)
+SELECT coalesce(max(rowid), 0) + 1, ?, 1, ? FROM ledger WHERE TRUE ON CONFLICT DO NOTHING"""
+
+
+class StoredLedgers:
     """The ledger of each scope: its promises and memory grants.
 
     Writes are optimistic: a write that is based on an outdated revision is refused. So two servers on one database
     cannot promise the same seat or grant the same memory twice.
     """
 
-    def __init__(self, file: SqliteFile, decisions: SqliteDecisions, max_scopes: int = MAX_SCOPES) -> None:
-        self._file, self._decisions, self._max_scopes = file, decisions, max_scopes
+    def __init__(self, database: Database, decisions: StoredDecisions, max_scopes: int = MAX_SCOPES) -> None:
+        self._database, self._decisions, self._max_scopes = database, decisions, max_scopes
 
     def read(self, scope: str) -> ScopeLedger:
         """Return the ledger of a scope, its promises, grants and slots in the order in which they were written.
@@ -161,12 +170,12 @@ class SqliteLedgers:
         It is empty and at revision 0 where none was written.
         """
         of_scope = "WHERE scope = ? ORDER BY place", (scope,)
-        with self._file.snapshot() as connection:
-            headers = read_rows(connection, LEDGER, "WHERE scope = ?", (scope,))
-            promised = read_rows(connection, PROMISE, *of_scope)
-            granted = read_rows(connection, GRANTED, *of_scope)
-            planned = read_rows(connection, PLANNED, *of_scope)
-        self._file.set_aside([*headers.unreadable, *promised.unreadable, *granted.unreadable, *planned.unreadable])
+        with self._database.snapshot() as connection:
+            headers = self._database.rows(connection, LEDGER, "WHERE scope = ?", (scope,))
+            promised = self._database.rows(connection, PROMISE, *of_scope)
+            granted = self._database.rows(connection, GRANTED, *of_scope)
+            planned = self._database.rows(connection, PLANNED, *of_scope)
+        self._database.set_aside([*headers.unreadable, *promised.unreadable, *granted.unreadable, *planned.unreadable])
         # Without a readable header, the scope keeps its promises: its next decision writes a new header.
         header = headers.records[0] if headers.records else LedgerHeader(scope, 0, 0.0)
         return ScopeLedger(
@@ -192,14 +201,12 @@ class SqliteLedgers:
             "granted": {"grant": map(to_json, ledger.grants), "slots": map(to_json, ledger.slots)},
             "planned": {"end": map(to_json, ledger.end_promises), "order": ledger.planned_order},
         }
-        with self._file.transaction() as connection:
-            row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
-            if (row[0] if row else 0) != ledger.revision:
+        with self._database.transaction() as connection:
+            swapped = connection.execute(_UPDATE_LEDGER, (ledger.now_s, ledger.scope, ledger.revision)).rowcount
+            if not swapped and ledger.revision == 0:
+                swapped = connection.execute(_NEW_LEDGER, (ledger.scope, ledger.now_s)).rowcount
+            if not swapped:
                 return False
-            connection.execute(
-                "REPLACE INTO ledger (scope, revision, now_s) VALUES (?, ?, ?)",
-                (ledger.scope, ledger.revision + 1, ledger.now_s),
-            )
             _delete_scopes(connection, [(ledger.scope,)], ("promise", "granted", "planned"))
             connection.executemany(
                 "INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)",
@@ -213,17 +220,17 @@ class SqliteLedgers:
             if decision is not None:
                 self._decisions.put_within(connection, decision)
             if ledger.revision == 0:
-                self._file.on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
+                self._database.on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
         return True
 
     def scopes(self) -> tuple[str, ...]:
         """Return the names of the scopes that have a ledger, sorted."""
-        with self._file.read_connection() as connection:
+        with self._database.read_connection() as connection:
             return tuple(scope for (scope,) in connection.execute("SELECT scope FROM ledger ORDER BY scope"))
 
     def summaries(self) -> tuple[ScopeSummary, ...]:
         """Return all scopes that have a ledger with the numbers of their entries, by name."""
-        with self._file.read_connection() as connection:
+        with self._database.read_connection() as connection:
             rows = connection.execute(_SUMMARIES).fetchall()
         return tuple(
             ScopeSummary(
@@ -240,7 +247,7 @@ class SqliteLedgers:
     def reset(self, scope: str) -> ScopeLedger | None:
         """Delete the ledger and the decisions of a scope, and return the ledger; None where there was none."""
         ledger = self.read(scope)
-        with self._file.transaction() as connection:
+        with self._database.transaction() as connection:
             _delete_scopes(connection, [(scope,)], (*_LEDGER_TABLES, "decision"))
         return ledger if ledger.revision else None
 
@@ -251,34 +258,34 @@ class SqliteLedgers:
 
         With `deadlines`, the accepted deadlines of the job are deleted too.
         """
-        with self._file.transaction() as connection:
-            rows = read_rows(connection, PROMISE, "WHERE job_id = ?", (job_id,))
-            released = [
+
+        def found(connection: Connection) -> list[tuple[str, int, Promise | AcceptedDeadline]]:
+            rows = self._database.rows(connection, PROMISE, "WHERE job_id = ?", (job_id,))
+            return [
                 (scope, place, record)
                 for scope, place, record in rows.records
                 if isinstance(record, Promise | AcceptedDeadline)
                 and decision_id in record.decision_ids
                 and (deadlines or isinstance(record, Promise))
             ]
+
+        with self._database.transaction() as connection:
+            scopes = sorted({(scope,) for scope, _, _ in found(connection)})
+            connection.executemany("UPDATE ledger SET revision = revision + 1 WHERE scope = ?", scopes)
+            released = found(connection)  # again: now no other server changes these scopes
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
-            connection.executemany(
-                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _, _ in released}
-            )
         return tuple(record for _, _, record in released)
 
 
-def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> int:
-    """Delete the ledgers that were written longest ago, beyond a number of ledgers, and return how many.
-
-    A replaced row gets a new rowid, so the smallest rowids belong to the oldest ledgers.
-    """
-    beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT -1 OFFSET ?"
+def _delete_oldest_scopes(connection: Connection, max_scopes: int) -> int:
+    """Delete the ledgers that were written longest ago, beyond a number of ledgers, and return how many."""
+    beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT 1000000 OFFSET ?"
     rows = connection.execute(beyond, (max_scopes,)).fetchall()
     _delete_scopes(connection, rows, _LEDGER_TABLES)
     return len(rows)
 
 
-def _delete_scopes(connection: sqlite3.Connection, scopes: Iterable[tuple[str]], tables: Iterable[str]) -> None:
+def _delete_scopes(connection: Connection, scopes: Iterable[tuple[str]], tables: Iterable[str]) -> None:
     """Delete the rows of scopes from tables, inside an open transaction. Each scope is a tuple of its name alone."""
     for table in tables:
         connection.executemany(f"DELETE FROM {table} WHERE scope = ?", scopes)  # noqa: S608 - our own names

@@ -1,13 +1,13 @@
-"""The observation log, and checkpoints of the state that was learned from it, in SQLite."""
+"""The observation log, and checkpoints of the state that was learned from it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from interfere.records import LogEntry, MemoryUsage, Observation, Rollback
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
+from interfere.store.database import Database, read
 from interfere.store.row_kinds import CHECKPOINT, OBSERVATION
 from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
-from interfere.store.sqlite_file import SqliteFile
 
 PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
@@ -15,38 +15,38 @@ MAX_CHECKPOINTS = 4  # the newest, and those before it in case a rollback goes f
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
 PAGE_MEMORY_USAGES = 8
-# Entries between a rollback and the last entry it keeps are rolled back, of all reporters or of the one it names, until
-# a later entry undoes it. `kind <> 'progress'` makes SQLite use the partial index on kinds.
-_WITH_ROLLBACKS = """
-WITH rollbacks AS MATERIALIZED (
-    SELECT seq AS rollback_seq, json_extract(content, '$.to_sequence') AS last_valid,
-        coalesce(json_extract(content, '$.reporter'), '') AS of_reporter
-    FROM observation
-    WHERE kind <> 'progress' AND kind = 'rollback' AND coalesce(json_extract(content, '$.undoes'), 0) = 0
-    AND seq NOT IN (
-        SELECT coalesce(json_extract(content, '$.undoes'), 0) FROM observation
-        WHERE kind <> 'progress' AND kind = 'rollback'))"""
-_NOT_ROLLED_BACK = """NOT EXISTS (SELECT 1 FROM rollbacks WHERE last_valid < seq AND seq < rollback_seq
-    AND of_reporter IN ('', coalesce(json_extract(content, '$.reporter'), '')))"""
-_END_S = "json_extract(content, '$.end_s')"
-_MEMORY_USAGES = f"""
-WHERE kind = 'memory_usage' AND json_extract(content, '$.job_id') = :job AND {_END_S} > :after AND {_END_S} <= :end_s
-AND ({_END_S} < :end_s OR seq < :seq) AND {_NOT_ROLLED_BACK}
-ORDER BY {_END_S} DESC, seq DESC LIMIT :limit"""
-_LARGEST_MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
-SELECT json_extract(content, '$.workload'), json_extract(content, '$.device_type'),
-max(json_extract(content, '$.bytes')) FROM observation
-WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_NOT_ROLLED_BACK} GROUP BY 1, 2"""  # noqa: S608 - our own column names
 
 
-class SqliteObservations:
+class StoredObservations:
     """The append-only log of everything that was reported. A rollback is an entry too: only `prune` deletes any.
 
     `up_to` is the sequence number of the last entry that is read; None reads the whole log.
     """
 
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        text, number = database.text, database.number
+        # Entries between a rollback and the last entry it keeps are rolled back, of all reporters or of the one it
+        # names, until a later entry undoes it. `kind <> 'progress'` makes SQLite use the partial index on kinds.
+        self._with_rollbacks = f"""
+            WITH rollbacks AS MATERIALIZED (
+                SELECT seq AS rollback_seq, {number("to_sequence")} AS last_valid,
+                    coalesce({text("reporter")}, '') AS of_reporter
+                FROM observation
+                WHERE kind <> 'progress' AND kind = 'rollback' AND coalesce({number("undoes")}, 0) = 0
+                AND seq NOT IN (
+                    SELECT coalesce({number("undoes")}, 0) FROM observation
+                    WHERE kind <> 'progress' AND kind = 'rollback'))"""  # noqa: S608 - our own names
+        not_rolled_back = f"""NOT EXISTS (SELECT 1 FROM rollbacks WHERE last_valid < seq AND seq < rollback_seq
+            AND of_reporter IN ('', coalesce({text("reporter")}, '')))"""  # noqa: S608
+        job, end_s = text("job_id"), number("end_s")
+        self._memory_usages = f"""
+            WHERE kind = 'memory_usage' AND {job} = :job AND {end_s} > :after AND {end_s} <= :end_s
+            AND ({end_s} < :end_s OR seq < :seq) AND {not_rolled_back}
+            ORDER BY {end_s} DESC, seq DESC LIMIT :limit"""
+        self._largest_memory_usages = f"""{self._with_rollbacks}
+            SELECT {text("workload")}, {text("device_type")}, max({number("bytes")}) FROM observation
+            WHERE kind <> 'progress' AND kind = 'memory_usage' AND {not_rolled_back} GROUP BY 1, 2"""  # noqa: S608
 
     def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
         """Store all observations or none, and return the sequence number of the last.
@@ -64,37 +64,45 @@ class SqliteObservations:
             )
             for new in observations
         ]
-        with self._file.transaction() as connection:
+        with self._database.transaction() as connection:
+            first = self._database.take_numbers(connection, "observation", len(rows))
             connection.executemany(
-                "INSERT INTO observation (id, content, kind, result, reason, received_s) VALUES (?, ?, ?, ?, ?, ?)",
-                rows,
+                "INSERT INTO observation (seq, id, content, kind, result, reason, received_s)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((first + k, *row) for k, row in enumerate(rows)),
             )
-            return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
+        return first + len(rows) - 1
 
     def prune(self, keep: int, *, up_to: int) -> int:
         """Delete the oldest entries beyond `keep`, and return their number. Entries after `up_to` stay, and at most
         `PRUNED_AT_ONCE` are deleted."""
-        with self._file.transaction() as connection:
+        with self._database.transaction() as connection:
             first, last = connection.execute("SELECT min(seq), max(seq) FROM observation").fetchone()
             if first is None:
                 return 0
             end = min(last - keep, up_to, first + PRUNED_AT_ONCE - 1)
             deleted = connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
-        self._file.on_eviction("observation", deleted)
+        self._database.on_eviction("observation", deleted)
         return deleted
+
+    def last_sequence(self) -> int:
+        """Return the sequence number of the last entry; 0 for an empty log."""
+        with self._database.read_connection() as connection:
+            return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """Return the stored observations with one of these ids, by id."""
         stored: dict[str, Observation] = {}
         for ids in _batches(observation_ids, 500):  # far below SQLite's limit of host parameters
-            rows = self._file.read(OBSERVATION, f"WHERE id IN ({','.join('?' * len(ids))})", ids)
+            rows = read(self._database, OBSERVATION, f"WHERE id IN ({','.join('?' * len(ids))})", ids)
             stored.update((entry.observation.observation_id, entry.observation) for entry in rows.records)
         return stored
 
     def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[LogEntry]:
         """Yield the entries after entry `after`, in the order of arrival; some thousands are in memory at once."""
         while True:
-            rows = self._file.read(
+            rows = read(
+                self._database,
                 OBSERVATION,
                 "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
                 (after, MAX_SEQUENCE if up_to is None else up_to, PAGE_ENTRIES),
@@ -109,8 +117,8 @@ class SqliteObservations:
         entries: list[LogEntry] = []
         before = MAX_SEQUENCE if up_to is None else up_to + 1
         while len(entries) < limit:
-            rows = self._file.read(
-                OBSERVATION, "WHERE seq < ? ORDER BY seq DESC LIMIT ?", (before, limit - len(entries))
+            rows = read(
+                self._database, OBSERVATION, "WHERE seq < ? ORDER BY seq DESC LIMIT ?", (before, limit - len(entries))
             )
             if not rows:
                 break
@@ -128,7 +136,7 @@ class SqliteObservations:
             "limit": PAGE_MEMORY_USAGES,
         }
         while True:
-            rows = self._file.read(OBSERVATION, _MEMORY_USAGES, parameters, prefix=_WITH_ROLLBACKS)
+            rows = read(self._database, OBSERVATION, self._memory_usages, parameters, prefix=self._with_rollbacks)
             for entry in rows.records:
                 if isinstance(usage := entry.observation, MemoryUsage):
                     yield usage
@@ -138,8 +146,8 @@ class SqliteObservations:
 
     def largest_memory_usages(self) -> dict[tuple[str, str], float]:
         """Return the largest reported bytes by (workload, device type). Rolled back entries do not count."""
-        with self._file.read_connection() as connection:
-            rows = connection.execute(_LARGEST_MEMORY_USAGES).fetchall()
+        with self._database.read_connection() as connection:
+            rows = connection.execute(self._largest_memory_usages).fetchall()
         return {(workload, device_type): size for workload, device_type, size in rows}
 
     def rollbacks(self, *, up_to: int | None = None) -> tuple[RolledBackRange, ...]:
@@ -168,7 +176,8 @@ class SqliteObservations:
         )
 
     def _rollback_entries(self, up_to: int | None) -> list[tuple[int, Rollback]]:
-        rows = self._file.read(
+        rows = read(
+            self._database,
             OBSERVATION,
             "WHERE kind <> 'progress' AND kind = 'rollback' AND seq <= ? ORDER BY seq",
             (MAX_SEQUENCE if up_to is None else up_to,),
@@ -184,7 +193,7 @@ class SqliteObservations:
         other kinds.
         """
         end = MAX_SEQUENCE if up_to is None else up_to
-        with self._file.read_connection() as connection:
+        with self._database.read_connection() as connection:
             rows = connection.execute(
                 "SELECT kind, count(*) FROM observation WHERE kind <> 'progress' AND seq <= ? GROUP BY kind", (end,)
             ).fetchall()
@@ -193,17 +202,18 @@ class SqliteObservations:
         return {"progress": int(total) - sum(other_kinds.values()), **other_kinds}
 
 
-class SqliteCheckpoints:
+class StoredCheckpoints:
     """Checkpoints that shorten the replay of the log at start-up; losing all of them costs time only."""
 
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def put(self, checkpoint: StateCheckpoint) -> None:
         """Store one checkpoint and delete all but the newest `MAX_CHECKPOINTS`."""
-        with self._file.transaction() as connection:
+        with self._database.transaction(serialized="snapshot") as connection:
+            connection.execute("DELETE FROM snapshot WHERE seq = ? AND key = ?", (checkpoint.sequence, checkpoint.key))
             connection.execute(
-                "REPLACE INTO snapshot (seq, key, content) VALUES (?, ?, ?)",
+                "INSERT INTO snapshot (seq, key, content) VALUES (?, ?, ?)",
                 (checkpoint.sequence, checkpoint.key, checkpoint.content),
             )
             connection.execute(
@@ -213,7 +223,8 @@ class SqliteCheckpoints:
 
     def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
         """Yield the checkpoints with this key, newest first, from log entry `up_to` backwards."""
-        rows = self._file.read(
+        rows = read(
+            self._database,
             CHECKPOINT,
             "WHERE key = ? AND seq <= ? ORDER BY seq DESC",
             (key, MAX_SEQUENCE if up_to is None else up_to),

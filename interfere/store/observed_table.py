@@ -33,7 +33,7 @@ from interfere.records import (
     ReporterWeight,
 )
 from interfere.sharing_modes import SharingMode
-from interfere.store.sqlite import SqliteStore
+from interfere.store.store import Store
 
 SOURCE = "observed"
 UNNAMED_CAMPAIGN = "log "  # begins the campaign of rows whose windows named none: the range of the log
@@ -114,7 +114,7 @@ class ObservedTable:
 
 
 def observed_table(
-    store: SqliteStore,
+    store: Store,
     profiles: Iterable[JobProfile] = (),
     *,
     name: str = SOURCE,
@@ -218,7 +218,7 @@ def _slowdowns_by_row(
     return by_row
 
 
-def logged_windows(store: SqliteStore, up_to: int | None = None) -> tuple[list[LoggedWindow], int]:
+def logged_windows(store: Store, up_to: int | None = None) -> tuple[list[LoggedWindow], int]:
     """Return the windows of the log that count, oldest first, and the sequence number of its last entry.
 
     Windows that were rolled back, and those of reporters who are muted when they come, do not count.

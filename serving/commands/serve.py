@@ -125,7 +125,7 @@ def serve(
         "metrics_port": server.metrics_port,
         "model_version": server.model_version,
         "model": str(server.model_path),
-        "store": str(settings.store_path),
+        "store": str(settings.store_address),
         "tokens": None if tokens is None else str(tokens.folder),
         "pid": os.getpid(),
     }

@@ -14,11 +14,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from interfere.errors import UnavailableError
+from interfere.errors import ConflictError, UnavailableError
 from interfere.predict.impossible_memory import impossible_usage
 from interfere.predict.online.window_learning import LearningResult
 from interfere.predict.residual import OnlineModel
@@ -40,7 +40,7 @@ from interfere.records.observations import observation_kind
 from interfere.serving.learning.log_fold import FEW_ENTRIES, LearnedState, LogFold, NewModel, Relearning, read_log
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.observations import StoredCheckpoints, StoredObservations
 from interfere.store.rows import NewObservation
 
 _log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, Observatio
 # different pairs, the largest possible, is written in 2 s, while other calls go on.
 SNAPSHOT_EVERY = 10_000
 RELEARNING = "the log is learned again beside the present model, which answers until then: online.relearning tells"
+MAX_TRIES = 10  # of a report that another server stores at the same moment
 MAX_ENTRIES = 10_000_000  # of the log: 4 GB; beyond, the oldest are forgotten, and a new model learns from the others
 
 
@@ -61,8 +62,8 @@ class ObservationLedger:
     def __init__(
         self,
         new_model: NewModel,
-        book: SqliteObservations,
-        checkpoints: SqliteCheckpoints,
+        book: StoredObservations,
+        checkpoints: StoredCheckpoints,
         profiles: ProfileCatalogue,
         metrics: Metrics,
         max_entries: int = MAX_ENTRIES,
@@ -115,7 +116,10 @@ class ObservationLedger:
             learnable = [e.observation for e in entries if isinstance(e.observation, Progress | ReporterWeight)]
             self._fold.learn(self._model, learnable)
         self._last_sequence = newest
-        self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
+        if self._is_outdated:
+            self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
+        else:
+            self._count(entry.observation for entry in entries)
         if self._is_outdated and not relearning:
             self._learn_again()
         self._publish()
@@ -216,7 +220,15 @@ class ObservationLedger:
         All observations except rejected ones and duplicates are stored before this method returns. A rejected
         observation may be sent again once the reason for its rejection is gone.
         """
+        for _ in range(MAX_TRIES):
+            with contextlib.suppress(ConflictError):  # another server has just stored one of the ids
+                return self._observe(reported)
+            self.catch_up()
+        raise UnavailableError("other servers store the same observations all the time", remedy="retry")
+
+    def _observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         known = self._book.find(observation.observation_id for observation in reported)
+        before = self._last_sequence
         to_store: list[NewObservation] = []
         errors: list[float] = []
         answers = []
@@ -233,18 +245,17 @@ class ObservationLedger:
                     known[observation.observation_id] = observation
                     errors.append(error)
             # 2. Store them.
-            if to_store:
-                self._last_sequence = self._book.append(to_store, time.time())
+            last = self._book.append(to_store, time.time()) if to_store else before
         except BaseException:
             self._model.restore_savepoint()  # forget what was learned but not stored
             raise
-        # 3. Count them and update measured memory use.
-        for stored in to_store:
-            kind = observation_kind(stored.observation)
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            if isinstance(usage := stored.observation, MemoryUsage):
-                key = usage.workload, usage.device_type
-                self._used_bytes[key] = max(usage.bytes, self._used_bytes.get(key, 0.0))
+        # 3. Count them. Where other servers stored some before these, all are learned again, in the log's order.
+        if last > before + len(to_store):
+            self._model.restore_savepoint()
+            self.catch_up()
+        else:
+            self._last_sequence = last
+            self._count(new.observation for new in to_store)
         self._record_metrics(answers, errors)
         # 4. A rollback lets the log be learned again.
         if any(isinstance(stored.observation, Rollback) for stored in to_store):
@@ -258,6 +269,15 @@ class ObservationLedger:
             ]
         self._publish()
         return tuple(answers)
+
+    def _count(self, stored: Iterable[Observation]) -> None:
+        """Count entries of the log, and update the measured memory use."""
+        for observation in stored:
+            kind = observation_kind(observation)
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            if isinstance(observation, MemoryUsage):
+                key = observation.workload, observation.device_type
+                self._used_bytes[key] = max(observation.bytes, self._used_bytes.get(key, 0.0))
 
     def prune(self) -> None:
         """Delete the oldest entries of a log that is too long. What the model learned from them stays in the stored

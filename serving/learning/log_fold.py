@@ -35,7 +35,7 @@ from interfere.records import (
     ReporterWeight,
 )
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.observations import StoredCheckpoints, StoredObservations
 from interfere.store.rows import RolledBackRange, StateCheckpoint
 from interfere.time_budget import check_interruption, interruptible
 
@@ -166,8 +166,8 @@ class LogFold:
     def __init__(
         self,
         new_model: NewModel,
-        book: SqliteObservations,
-        checkpoints: SqliteCheckpoints,
+        book: StoredObservations,
+        checkpoints: StoredCheckpoints,
         profiles: ProfileCatalogue,
     ) -> None:
         self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
@@ -308,7 +308,7 @@ def is_rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[
 
 
 def read_log(
-    book: SqliteObservations, fold: LogFold, learned: LearnedState, at: int | None, limit: int
+    book: StoredObservations, fold: LogFold, learned: LearnedState, at: int | None, limit: int
 ) -> ObservationLog:
     """Return the newest entries up to a point (None: the end), and the state that was learned at this point.
 

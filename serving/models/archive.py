@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from interfere.errors import ModelError, NotFoundError, UnfitError
-from interfere.store.sqlite_file import EvictionListener
+from interfere.store.database import EvictionListener
 
 KEPT = 5  # models, besides the served one and the one before it: some megabytes each
 STATE_FILE = "serving.json"

@@ -24,6 +24,7 @@ from interfere.serving.listing import Decided
 from interfere.serving.metrics import Metrics
 from interfere.serving.workers.fork_server import ForkServer
 from interfere.serving.workers.worker import WorkerProcess
+from interfere.store.opening import StoreAddress
 from interfere.time_budget import check_interruption
 from interfere.wire.errors import error_from_status
 
@@ -101,11 +102,11 @@ class WorkerPool:
     """The worker processes of a server. Thread-safe."""
 
     def __init__(
-        self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
+        self, count: int, *, store: StoreAddress, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
     ) -> None:
         """Start the workers, which are ready about a second later. `count`: of workers that compute at once; `knowing`:
         the state that they must have now."""
-        self._fork_server = ForkServer((*WORKER_COMMAND, str(store_path), str(time_budget_s)))
+        self._fork_server = ForkServer((*WORKER_COMMAND, str(store), str(time_budget_s)))
         self._knowing, self._metrics, self._count = knowing, metrics, count
         self._condition = threading.Condition()
         self._idle: list[WorkerProcess] = []
@@ -302,12 +303,12 @@ def _is_done(answer: "Future[Any]") -> bool:
     return answer.done()
 
 
-def learn_in_process(store_path: Path, model_folder: Path) -> None:
+def learn_in_process(store: StoreAddress, model_folder: Path) -> None:
     """Let another process learn the log with a new model and store the state, so that calls go on undisturbed.
 
     Where that fails, the server learns by itself.
     """
-    command = [*WORKER_COMMAND, "learn", str(store_path), str(model_folder)]
+    command = [*WORKER_COMMAND, "learn", str(store), str(model_folder)]
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=LEARNING_TIMEOUT_S

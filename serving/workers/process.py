@@ -29,7 +29,7 @@ from interfere.serving.workers.fork_server import fork_until_closed
 from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
 from interfere.serving.workers.pool import Answered, Ask, Failed, Knowing
 from interfere.serving.workers.worker import AbandonedCalls
-from interfere.store.sqlite import SqliteStore
+from interfere.store.opening import StoreAddress, open_store, store_address
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.errors import status_of
@@ -73,9 +73,9 @@ class _CountingMetrics(Metrics):
 class Worker:
     """Answers the requests of the server."""
 
-    def __init__(self, store_path: Path, time_budget_s: float, first: Knowing, computation: "_Computation") -> None:
+    def __init__(self, store: StoreAddress, time_budget_s: float, first: Knowing, computation: "_Computation") -> None:
         self._metrics, self._computation, self._time_budget_s = _CountingMetrics(), computation, time_budget_s
-        self._store = SqliteStore(store_path, shared=True, on_eviction=self._metrics.count_evictions)
+        self._store = open_store(store, shared=True, on_eviction=self._metrics.count_evictions)
         self._cores: dict[str, PolicyCore] = {}  # by the version of the model
         self._core_knowing(first).warm_up()
 
@@ -150,11 +150,11 @@ class _Computation:
 
 
 def answer_until_closed(
-    store_path: Path, time_budget_s: float, pipe: "Connection[Any, Any]", abandoned: AbandonedCalls
+    store: StoreAddress, time_budget_s: float, pipe: "Connection[Any, Any]", abandoned: AbandonedCalls
 ) -> None:
     """Answer the requests that come through the pipe, until the server closes it or ends."""
     computation, asks = _Computation(abandoned), SimpleQueue[Ask]()
-    worker = Worker(store_path, time_budget_s, pipe.recv(), computation)
+    worker = Worker(store, time_budget_s, pipe.recv(), computation)
     leave_out_what_stays()
     threading.Thread(target=_read, args=(pipe, asks), daemon=True).start()
     pipe.send(True)  # ready
@@ -170,21 +170,21 @@ def _read(pipe: "Connection[Any, Any]", asks: SimpleQueue[Ask]) -> None:
     os._exit(0)
 
 
-def learn(store_path: Path, model_folder: Path) -> None:
+def learn(address: StoreAddress, model_folder: Path) -> None:
     """Learn the log with a model, and store the state that was learned."""
-    store = SqliteStore(store_path, shared=True)
+    store = open_store(address, shared=True)
     model = load_served_model(model_folder)
     PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0).store_state()
     store.close()
 
 
-def fork_workers(store_path: Path, time_budget_s: float, descriptor: int) -> None:
+def fork_workers(store: StoreAddress, time_budget_s: float, descriptor: int) -> None:
     """Fork workers on a store for the server at the other end of a socket, until the server ends."""
 
     def run(descriptors: Sequence[int]) -> None:
         os.nice(NICENESS)
         with suppress(OSError, EOFError), Connection(descriptors[0]) as pipe:  # the server is gone
-            answer_until_closed(store_path, time_budget_s, pipe, AbandonedCalls(descriptors[1]))
+            answer_until_closed(store, time_budget_s, pipe, AbandonedCalls(descriptors[1]))
 
     leave_out_what_stays()
     with socket.socket(fileno=descriptor) as channel:
@@ -201,12 +201,12 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a whole process group: the server alone looks for a model then
     if sys.argv[1] == "learn":
         os.nice(NICENESS)
-        learn(Path(sys.argv[2]), Path(sys.argv[3]))
+        learn(store_address(sys.argv[2]), Path(sys.argv[3]))
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the server ends this process
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-    fork_workers(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    fork_workers(store_address(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from interfere.serving.calls.access import ROLE_OF_METHOD, Access
 from interfere.serving.calls.exposure import check_exposure, server_credentials
 from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
-from interfere.store import sqlite
+from interfere.store import profiles
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from tests.models import DEVICE_TYPE, profile
@@ -212,8 +212,8 @@ def test_every_change_is_in_the_audit_log_and_no_secret_in_any(
 def test_one_caller_cannot_take_the_places_of_all_profiles(
     guarded: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "MAX_PROFILES", 20)
-    monkeypatch.setattr(sqlite, "MAX_PROFILES_OF_CALLER", 10)
+    monkeypatch.setattr(profiles, "MAX_PROFILES", 20)
+    monkeypatch.setattr(profiles, "MAX_PROFILES_OF_CALLER", 10)
     for name in ("first", "second", "third"):
         add(tmp_path, name, "--role=report")
 

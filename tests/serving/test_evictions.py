@@ -34,7 +34,7 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.serving.workers.memory import ARENAS
 from interfere.store import decisions
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.store import SqliteStore
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_server import scrape
 
@@ -79,12 +79,11 @@ def test_evictions_are_counted_wherever_they_happen(
 def test_decisions_audits_and_scopes_beyond_their_limits_are_counted(
     serve: Callable[..., RunningServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interfere.store.sqlite.MAX_DECISIONS", 4)
     monkeypatch.setattr(
         SqliteStore.__init__, "__kwdefaults__", {**SqliteStore.__init__.__kwdefaults__, "max_decisions": 4}
     )
-    monkeypatch.setattr(decisions.SqliteDecisionAudits.__init__, "__defaults__", (3, decisions.MAX_AUDITS_BYTES))
-    monkeypatch.setattr(decisions.SqliteLedgers.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(decisions.StoredDecisionAudits.__init__, "__defaults__", (3, decisions.MAX_AUDITS_BYTES))
+    monkeypatch.setattr(decisions.StoredLedgers.__init__, "__defaults__", (2,))
     server = serve(replace(settings, metrics_port=0))
     with PolicyClient(server.address) as client:
         for k in range(6):

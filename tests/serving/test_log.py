@@ -39,9 +39,9 @@ from interfere.serving.predicting import predict_pairs
 from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
-from interfere.store.observations import SqliteCheckpoints
+from interfere.store.observations import StoredCheckpoints
 from interfere.store.rows import RolledBackRange
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.store import SqliteStore
 from interfere.training.publishing.residual_prior import residual_prior_file
 from tests.models import DEVICE_TYPE, add_file, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
@@ -172,7 +172,7 @@ def test_a_restart_from_a_snapshot_and_one_from_the_whole_log_know_the_same(
         store.execute("UPDATE snapshot SET content = substr(content, 1, 999)")
     store.close()
     check()  # a damaged snapshot costs time only
-    monkeypatch.setattr(SqliteCheckpoints, "find", lambda self, key, up_to=None: iter(()))
+    monkeypatch.setattr(StoredCheckpoints, "find", lambda self, key, up_to=None: iter(()))
     check()
 
 

@@ -20,7 +20,7 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.server import SERVICE, RunningServer, start_server
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.store import SqliteStore
 from tests.models import WORKLOADS, profile
 from tests.serving.test_catch_up import answers
 from tests.serving.test_observations import window

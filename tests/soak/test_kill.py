@@ -7,7 +7,7 @@ from pathlib import Path
 
 from interfere.client import PolicyClient
 from interfere.records import ObservationResult
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.store import SqliteStore
 from tests.soak.processes import Reporter, serving
 from tests.waiting import PATIENCE_S, wait_until
 

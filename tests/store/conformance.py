@@ -1,4 +1,4 @@
-"""The laws of `interfere.store.sqlite.SqliteStore`, as one suite for every implementation.
+"""The laws of `interfere.store.sqlite.store.SqliteStore`, as one suite for every implementation.
 
 To test an implementation, subclass `StoreLaws` and override its fixture `open_store`.
 """
@@ -32,7 +32,7 @@ from interfere.records import (
 from interfere.records.documents import from_json, to_json
 from interfere.store.row_kinds import promise_to_json
 from interfere.store.rows import DecisionAudit, NewObservation, StateCheckpoint, StoredDecision
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.store import SqliteStore
 from tests.wire import strategies as some
 
 PROFILE = JobProfile(

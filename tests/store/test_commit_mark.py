@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from interfere.store.commit_mark import mark_path
-from interfere.store.maintenance import backup, check, restore
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.commit_mark import mark_path
+from interfere.store.sqlite.maintenance import backup, check, restore
+from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import append, window
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from interfere.errors import UnfitError
 from interfere.records import DeviceSlots, EndPromise, Grant, ScopeLedger
-from interfere.store.maintenance import check, repair
 from interfere.store.rows import StateCheckpoint
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.maintenance import check, repair
+from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import AUDIT, DECISION, MEMORY, OUTCOME, PROFILE, append, promise, window
 
 SLOTS = DeviceSlots(device_id="d", device_type="t", granules=40, granule_bytes=2e9, oversubscription_ratio=1.25)

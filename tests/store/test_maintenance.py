@@ -16,10 +16,10 @@ from interfere.commands.store import app
 from interfere.errors import UnfitError
 from interfere.records import Grant
 from interfere.records.documents import to_json
-from interfere.store.maintenance import backup, check, repair, restore
-from interfere.store.sqlite import SqliteStore
-from interfere.store.sqlite_file import FORMAT
-from interfere.store.wal import read_wal
+from interfere.store.sqlite.file import FORMAT
+from interfere.store.sqlite.maintenance import backup, check, repair, restore
+from interfere.store.sqlite.store import SqliteStore
+from interfere.store.sqlite.wal import read_wal
 from tests.store.conformance import PROFILE, append, window
 
 COMMITS = 200
@@ -39,7 +39,7 @@ def killed(tmp_path: Path) -> Path:
     """A store whose writer was killed: every commit is still in its write-ahead log."""
     path = tmp_path / "store.db"
     write = (
-        "import os, signal, sys, pathlib; from interfere.store.sqlite import SqliteStore\n"
+        "import os, signal, sys, pathlib; from interfere.store.sqlite.store import SqliteStore\n"
         "from tests.store.conformance import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "store._file._connection.execute('PRAGMA wal_autocheckpoint = 0')\n"

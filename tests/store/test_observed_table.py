@@ -11,7 +11,7 @@ from interfere.errors import UnfitError
 from interfere.records import ObservationResult, PairStatus, Progress, ReporterWeight, Rollback
 from interfere.store.observed_table import observed_table
 from interfere.store.rows import NewObservation
-from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import MEMORY, OUTCOME, append
 from tests.tables import DEVICE, profile
 

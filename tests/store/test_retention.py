@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from interfere.records import ScopeLedger
-from interfere.store.decisions import MAX_AUDIT_BYTES, SqliteDecisionAudits, SqliteDecisions, SqliteLedgers
-from interfere.store.sqlite import SqliteStore
-from interfere.store.sqlite_file import SqliteFile
+from interfere.store.decisions import MAX_AUDIT_BYTES, StoredDecisionAudits, StoredDecisions, StoredLedgers
+from interfere.store.sqlite.file import SqliteFile
+from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import AUDIT, DECISION
 
 
@@ -20,8 +20,8 @@ def opened(path: Path) -> SqliteFile:
 
 def test_audits_and_decisions_stay_below_their_bytes(tmp_path: Path) -> None:
     file = opened(tmp_path / "store.db")
-    audits = SqliteDecisionAudits(file, max_bytes=400_000)
-    decisions = SqliteDecisions(file, max_decisions=1000, max_bytes=400_000)
+    audits = StoredDecisionAudits(file, max_bytes=400_000)
+    decisions = StoredDecisions(file, max_decisions=1000, max_bytes=400_000)
     for k in range(60):
         content = os.urandom(20_000)  # does not compress
         audits.put(replace(AUDIT, decision_id=str(k), request=content))
@@ -39,7 +39,7 @@ def test_audits_and_decisions_stay_below_their_bytes(tmp_path: Path) -> None:
 
 def test_an_audit_that_is_too_large_is_not_kept(tmp_path: Path) -> None:
     file = opened(tmp_path / "store.db")
-    audits = SqliteDecisionAudits(file)
+    audits = StoredDecisionAudits(file)
     audits.put(replace(AUDIT, decision_id="huge", request=os.urandom(MAX_AUDIT_BYTES + 1)))
     assert audits.find("huge") is None
     file.close()
@@ -47,7 +47,7 @@ def test_an_audit_that_is_too_large_is_not_kept(tmp_path: Path) -> None:
 
 def test_scopes_that_were_decided_for_longest_ago_are_forgotten(tmp_path: Path) -> None:
     file = opened(tmp_path / "store.db")
-    ledgers = SqliteLedgers(file, SqliteDecisions(file, 10), max_scopes=5)
+    ledgers = StoredLedgers(file, StoredDecisions(file, 10), max_scopes=5)
     for k in range(8):
         assert ledgers.commit(ScopeLedger(scope=f"s{k}", now_s=float(k)))
         assert ledgers.commit(replace(ledgers.read("s0"), now_s=float(k)))  # is decided for all the time

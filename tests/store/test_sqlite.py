@@ -14,9 +14,9 @@ import pytest
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import AcceptedDeadline, ScopeLedger
 from interfere.records.documents import to_json
-from interfere.store.decisions import SqliteDecisionAudits
-from interfere.store.sqlite import SqliteStore
-from interfere.store.sqlite_file import SqliteFile
+from interfere.store.decisions import StoredDecisionAudits
+from interfere.store.sqlite.file import SqliteFile
+from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import (
     AUDIT,
     DECISION,
@@ -58,7 +58,7 @@ class TestSqliteStore(StoreLaws):
 def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     hold = (
-        "import sys, pathlib; from interfere.store.sqlite import SqliteStore; "
+        "import sys, pathlib; from interfere.store.sqlite.store import SqliteStore; "
         "store = SqliteStore(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -76,7 +76,7 @@ def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) ->
 def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     write = (
-        "import sys, pathlib; from interfere.store.sqlite import SqliteStore\n"
+        "import sys, pathlib; from interfere.store.sqlite.store import SqliteStore\n"
         "from tests.store.conformance import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "for k in range(100000):\n"
@@ -107,7 +107,7 @@ def test_only_the_newest_decisions_are_kept(tmp_path: Path) -> None:
 def test_only_the_newest_audits_are_kept(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "s.db")
     file.prepare_schema()
-    audits = SqliteDecisionAudits(file, max_audits=3)
+    audits = StoredDecisionAudits(file, max_audits=3)
     for k in range(5):
         audits.put(replace(AUDIT, decision_id=str(k)))
     assert [k for k in range(5) if audits.find(str(k))] == [2, 3, 4]

@@ -49,7 +49,7 @@ def retrain(
         result = retrain_models(
             find_table_folders(data, settings.work),
             settings.work,
-            store=settings.store_path,
+            store=settings.store_address,
             seed=seed,
             groups=find_table_folders(groups or (), settings.work),
             tracking=tracking,

@@ -243,19 +243,19 @@ def facts(
 
 def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":
     """Return the profiles on a server: the profiles of its model, then the registered ones, oldest first."""
-    from interfere.config import Settings
+    from interfere.config import load_settings
     from interfere.errors import NotFoundError
     from interfere.predict.model_profiles import shipped_profiles
-    from interfere.store.sqlite import SqliteStore
+    from interfere.store.opening import open_store
 
-    settings = Settings(work=work, model=model, store=store)
-    path = settings.store_path
-    if store and not path.exists():
+    settings = load_settings(work=work, model=model, store=store)
+    path = settings.store_address
+    if store and not store.exists():
         raise NotFoundError("no such store", value=path, remedy="name a table's folder, or the server's: --store FILE")
     shipped = shipped_profiles(settings.served_folder)
-    if not path.exists():
+    if isinstance(path, Path) and not path.exists():
         return shipped
-    opened = SqliteStore(path, read_only=True)
+    opened = open_store(path, read_only=True)
     try:
         return (*shipped, *opened.profiles.all())
     finally:

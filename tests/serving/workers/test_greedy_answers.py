@@ -20,8 +20,8 @@ from interfere.records import ActionKind, Device, Job, Plan, Snapshot
 from interfere.serving import servicer
 from interfere.serving.server import RunningServer
 from interfere.serving.servicer import bounded_wait_s
-from interfere.store.sqlite import SqliteStore
-from interfere.store.sqlite_file import LOCK_TIMEOUT_S
+from interfere.store.sqlite.file import LOCK_TIMEOUT_S
+from interfere.store.sqlite.store import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE
 from tests.serving.workers.test_pool import wait_ready, workers_of

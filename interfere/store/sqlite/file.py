@@ -6,14 +6,16 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
 from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows, text_from_bytes
-from interfere.store.checksums import (
+from interfere.store.database import Connection, EvictionListener, Parameters
+from interfere.store.row_kinds import ROW_KINDS
+from interfere.store.sqlite.checksums import (
     CHECKSUMS,
     add_checksums,
     forget_missing_rows,
@@ -21,10 +23,9 @@ from interfere.store.checksums import (
     missing_rows,
     provide_checksums,
 )
-from interfere.store.commit_mark import CommitMark, MarkFile, count_transactions, present_mark, read_mark
-from interfere.store.quarantine import ADVICE, QUARANTINE, move_to_quarantine, note_loss
-from interfere.store.row_kinds import ROW_KINDS
-from interfere.store.wal import read_wal
+from interfere.store.sqlite.commit_mark import CommitMark, MarkFile, count_transactions, present_mark, read_mark
+from interfere.store.sqlite.quarantine import ADVICE, QUARANTINE, move_to_quarantine, note_loss
+from interfere.store.sqlite.wal import read_wal
 
 T = TypeVar("T")
 
@@ -32,8 +33,6 @@ _log = logging.getLogger(__name__)
 BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"
 FORMAT = 6  # the version of the schema, in PRAGMA user_version
 UNCHECKED_FORMAT = 5  # the same without checksums: read, not written
-EvictionListener = Callable[[str, int], None]
-"""Takes the kind and the number of the entries that were deleted to make room."""
 MAX_FULL_CHECK_BYTES = 2**28  # checked whole at start in 2 s; of a larger file the pages (1 s a GB), not the indexes
 MAX_TOLD = 20  # rows that cannot be read, each in a log line of its own
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
@@ -187,7 +186,7 @@ class SqliteFile:
             )
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, serialized: str = "") -> Iterator[sqlite3.Connection]:  # noqa: ARG002 - all of them are
         """Give a connection inside one transaction, which is committed at the end and rolled back on any exception."""
         with self._mutex, self._translated_errors():
             self._require_same_file()
@@ -223,19 +222,24 @@ class SqliteFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def read(
-        self,
-        kind: RowKind[T],
-        clause: str = "",
-        parameters: Sequence[Any] | Mapping[str, Any] = (),
-        *,
-        prefix: str = "",
+    def rows(
+        self, connection: Connection, kind: RowKind[T], clause: str, parameters: Parameters, *, prefix: str = ""
     ) -> ReadRows[T]:
-        """Return the rows that a clause selects, as `read_rows` does, and set aside those that cannot be read."""
-        with self.read_connection() as connection:
-            rows = read_rows(connection, kind, clause, parameters, prefix=prefix)
-        self.set_aside(rows.unreadable)
-        return rows
+        """Return the rows that a clause selects, as `read_rows` does, with their checksums."""
+        return read_rows(connection, kind, kind.sql_checked, clause, parameters, prefix=prefix)
+
+    def text(self, field: str) -> str:
+        """Return the SQL expression of a text in the content of an observation."""
+        return f"json_extract(content, '$.{field}')"
+
+    def number(self, field: str) -> str:
+        """Return the SQL expression of a number in the content of an observation."""
+        return self.text(field)
+
+    def take_numbers(self, connection: Connection, table: str, count: int) -> int:  # noqa: ARG002 - the rows take them
+        """Return the number of the next row of a table. A transaction is the only one, and no number is used twice."""
+        last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(last[0]) + 1 if last else 1
 
     def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
         """Move rows that cannot be read into quarantine, and tell the operator which rows these are.
@@ -362,8 +366,17 @@ class FileLock:
     of a store that is already locked stays open.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Lock a store. `path`: the store file. A missing file is created empty, readable by its owner only."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        what: str = "store",
+        remedy: str = "stop it, or give this one a store of its own: --store FILE",
+    ) -> None:
+        """Lock a store. `path`: the store file. A missing file is created empty, readable by its owner only.
+
+        `what` and `remedy` name to the operator what another process holds.
+        """
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         holder = path.with_name(f"{path.name}.lock")  # names the process
         try:
@@ -374,9 +387,7 @@ class FileLock:
             with suppress(OSError):
                 holder_pid = holder.read_text(encoding="utf-8", errors="replace")[:32].strip() or "unknown"
             raise UnfitError(
-                f"another server (process {holder_pid}) has this store open",
-                value=path,
-                remedy="stop it, or give this one a store of its own: --store FILE",
+                f"another server (process {holder_pid}) has this {what} open", value=path, remedy=remedy
             ) from None
         with suppress(OSError):
             os.fchmod(self._descriptor, 0o600)
