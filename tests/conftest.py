@@ -21,6 +21,8 @@ HERE = Path(__file__).parent
 MEASURING = ("profiling/programs/", "profiling/test_", "soak/")
 # Slow tests that every landing needs: whole commands, real trainings and servers, what README and docs show.
 JOURNEYS = (
+    "store/test_several_writers.py",
+    "serving/test_replicas.py",
     "commands/quickstart/test_command.py",
     "docs/",
     "examples/",

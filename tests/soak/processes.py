@@ -13,6 +13,7 @@ from pathlib import Path
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError
 from interfere.records import ObservationResult, Progress
+from interfere.store.opening import StoreAddress
 from tests.models import DEVICE_TYPE, expected
 from tests.waiting import PATIENCE_S
 
@@ -33,9 +34,9 @@ class Served:
 
 
 @contextmanager
-def serving(model: Path, store: Path) -> Iterator[Served]:
+def serving(model: Path, store: StoreAddress, work: Path | None = None) -> Iterator[Served]:
     """Started by the command line; killed at the end."""
-    process = start(model, store)
+    process = start(model, store, work)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.communicate()[1]
@@ -66,8 +67,10 @@ def serving_with(folder: Path, **settings: object) -> Iterator[Served]:
         assert process.wait(PATIENCE_S) == 0, (folder / "server.log").read_text()[-5000:]
 
 
-def start(model: Path, store: Path) -> subprocess.Popen[str]:
+def start(model: Path, store: StoreAddress, work: Path | None = None) -> subprocess.Popen[str]:
     """`interfere serve --json` on a free port."""
+    held = {"INTERFERE_STORE" if isinstance(store, Path) else "INTERFERE_DATABASE": str(store)}
+    folder = {} if work is None else {"INTERFERE_WORK": str(work)}
     return subprocess.Popen(
         [
             sys.executable,
@@ -79,13 +82,12 @@ def start(model: Path, store: Path) -> subprocess.Popen[str]:
             str(model),
             "--port",
             "0",
-            "--store",
-            str(store),
             "--json",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **held, **folder},
     )
 
 

@@ -3,12 +3,16 @@
 import os
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from interfere.client import PolicyClient
 from interfere.records import ObservationResult
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.opening import StoreAddress, open_store
 from tests.soak.processes import Reporter, serving
+from tests.store.postgres_server import running_postgres
 from tests.waiting import PATIENCE_S, wait_until
 
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "3"))  # make soak: 50
@@ -16,11 +20,23 @@ REPORTERS = 3
 KEPT = (ObservationResult.APPLIED, ObservationResult.QUARANTINED, ObservationResult.DUPLICATE)
 
 
-def test_every_acknowledged_observation_is_there_exactly_once(model_folder: Path, tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreAddress]:
+    """The address of a new store."""
+    if request.param == "sqlite":
+        yield tmp_path / "store.db"
+    else:
+        with running_postgres() as server:
+            yield server.new_database()
+
+
+def test_every_acknowledged_observation_is_there_exactly_once(
+    model_folder: Path, tmp_path: Path, store: StoreAddress
+) -> None:
     rng = random.Random(int(os.environ.get("SOAK_SEED", "0")))
-    store, known = tmp_path / "store.db", set()
+    known: set[str] = set()
     for number in range(ROUNDS):
-        with serving(model_folder, store) as served:
+        with serving(model_folder, store, tmp_path / "work") as served:
             reporters = [Reporter(served.address, f"{number}-{k}") for k in range(REPORTERS)]
             for one in reporters:
                 one.start()
@@ -42,7 +58,10 @@ def test_every_acknowledged_observation_is_there_exactly_once(model_folder: Path
         known = set(entries)
     assert known
     # The unanswered ones are sent again: each is applied now or was there already, and the state is one fold of all.
-    with serving(model_folder, store) as served, PolicyClient(served.address, timeout_s=20.0) as client:
+    with (
+        serving(model_folder, store, tmp_path / "work") as served,
+        PolicyClient(served.address, timeout_s=20.0) as client,
+    ):
         batch = [window for one in reporters for window in one.sent.values()]
         results = {one.result for one in client.observe(batch)}
         assert results <= set(KEPT)
@@ -53,8 +72,8 @@ def test_every_acknowledged_observation_is_there_exactly_once(model_folder: Path
     assert len(_ids(store)) == len(known | sent)
 
 
-def _ids(path: Path) -> list[str]:
-    store = SqliteStore(path)
+def _ids(address: StoreAddress) -> list[str]:
+    store = open_store(address)
     try:
         return [entry.observation.observation_id for entry in store.observations.entries()]
     finally:

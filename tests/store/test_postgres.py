@@ -9,14 +9,7 @@ from interfere.errors import UnavailableError, UnfitError
 from interfere.store.opening import open_store
 from interfere.store.postgres import FORMAT, PostgresStore
 from tests.store.conformance import StoreLaws, append, window
-from tests.store.postgres_server import PostgresServer, running_postgres
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    """A server for all tests of a module."""
-    with running_postgres() as server:
-        yield server
+from tests.store.postgres_server import PostgresServer
 
 
 @pytest.fixture

@@ -12,16 +12,10 @@ import pytest
 from interfere.store.opening import open_store, store_address
 from interfere.store.sqlite.store import SqliteStore
 from interfere.store.store import Store
-from tests.store.postgres_server import PostgresServer, running_postgres
+from tests.store.postgres_server import PostgresServer
 from tests.waiting import PATIENCE_S, wait_until
 
 WRITERS = 4
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
