@@ -47,6 +47,23 @@ def restore(
 
 
 @app.command()
+def copy(
+    source: Annotated[str, typer.Argument(help="File of a store, or address of its database.")],
+    target: Annotated[str, typer.Argument(help="A new file, or an empty database.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy a store between a file and a PostgreSQL database, also while servers write the source."""
+    from interfere.store.opening import copy_store, store_address
+
+    counts, left_out = copy_store(store_address(source), store_address(target))
+    rows = ", ".join(f"{count} {table}" for table, count in counts.items())
+    lines = [f"copied to {target}", rows, *(f"left out: {row}" for row in left_out)]
+    emit({"target": target, "rows": counts, "left_out": left_out}, escape("\n".join(lines)), as_json=as_json)
+    if left_out:
+        raise typer.Exit(1)
+
+
+@app.command()
 def check(store: StoreFile = None, as_json: JsonFlag = False) -> None:
     """Say what the store holds and what is wrong with it. Exit status 1 where something is."""
     from interfere.store.sqlite.maintenance import check as look

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow
+from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -61,10 +61,8 @@ class Database(Protocol):
     def snapshot(self) -> AbstractContextManager[Connection]:
         """Give a connection for several queries that all see the store at one moment."""
 
-    def rows(
-        self, connection: Connection, kind: RowKind[T], clause: str, parameters: Parameters, *, prefix: str = ""
-    ) -> ReadRows[T]:
-        """Return the rows that a clause selects, as `read_rows` does."""
+    def selected(self, kind: RowKind[Any]) -> str:
+        """Return the rowid, the checksum (NULL without one) and all columns of a kind of row, as SQL."""
 
     def take_numbers(self, connection: Connection, table: str, count: int) -> int:
         """Take the next `count` numbers (`seq`) of a table inside an open transaction, and return the first.
@@ -72,6 +70,9 @@ class Database(Protocol):
         Law: numbers have no gaps, and become visible to readers in their order; so a reader that follows a table by
         number misses no row. Transactions that take numbers of one table therefore run one after the other.
         """
+
+    def set_last_number(self, connection: Connection, table: str) -> None:
+        """Let the next number of a table follow the largest one in it, after rows came with their numbers."""
 
     def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
         """Tell the operator which rows cannot be read, and keep later readers from meeting them where that is
@@ -87,11 +88,18 @@ class Database(Protocol):
         """Close all connections. May be called twice."""
 
 
+def rows_of(
+    database: Database, connection: Connection, kind: RowKind[T], clause: str, parameters: Parameters
+) -> ReadRows[T]:
+    """Return the rows that a clause selects on a connection."""
+    return read_rows(connection, kind, database.selected(kind), clause, parameters)
+
+
 def read(
     database: Database, kind: RowKind[T], clause: str = "", parameters: Parameters = (), *, prefix: str = ""
 ) -> ReadRows[T]:
-    """Return the rows that a clause selects, and set aside those that cannot be read."""
+    """Return the rows that a clause selects, and set aside those that cannot be read. `prefix`: a `WITH` before."""
     with database.read_connection() as connection:
-        rows = database.rows(connection, kind, clause, parameters, prefix=prefix)
+        rows = read_rows(connection, kind, database.selected(kind), clause, parameters, prefix=prefix)
     database.set_aside(rows.unreadable)
     return rows

@@ -7,7 +7,7 @@ from typing import TypeVar
 from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger, ScopeSummary
 from interfere.records.documents import to_json
 from interfere.store.checked_rows import ReadRows
-from interfere.store.database import Connection, Database, read
+from interfere.store.database import Connection, Database, read, rows_of
 from interfere.store.row_kinds import (
     AUDIT,
     DECISION,
@@ -171,10 +171,10 @@ class StoredLedgers:
         """
         of_scope = "WHERE scope = ? ORDER BY place", (scope,)
         with self._database.snapshot() as connection:
-            headers = self._database.rows(connection, LEDGER, "WHERE scope = ?", (scope,))
-            promised = self._database.rows(connection, PROMISE, *of_scope)
-            granted = self._database.rows(connection, GRANTED, *of_scope)
-            planned = self._database.rows(connection, PLANNED, *of_scope)
+            headers = rows_of(self._database, connection, LEDGER, "WHERE scope = ?", (scope,))
+            promised = rows_of(self._database, connection, PROMISE, *of_scope)
+            granted = rows_of(self._database, connection, GRANTED, *of_scope)
+            planned = rows_of(self._database, connection, PLANNED, *of_scope)
         self._database.set_aside([*headers.unreadable, *promised.unreadable, *granted.unreadable, *planned.unreadable])
         # Without a readable header, the scope keeps its promises: its next decision writes a new header.
         header = headers.records[0] if headers.records else LedgerHeader(scope, 0, 0.0)
@@ -260,7 +260,7 @@ class StoredLedgers:
         """
 
         def found(connection: Connection) -> list[tuple[str, int, Promise | AcceptedDeadline]]:
-            rows = self._database.rows(connection, PROMISE, "WHERE job_id = ?", (job_id,))
+            rows = rows_of(self._database, connection, PROMISE, "WHERE job_id = ?", (job_id,))
             return [
                 (scope, place, record)
                 for scope, place, record in rows.records

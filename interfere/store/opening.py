@@ -1,10 +1,15 @@
 """A store by its address: a SQLite file, or a PostgreSQL database for several servers."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from interfere.errors import NotFoundError, UnfitError
 from interfere.records import ScopeLedger
-from interfere.store.database import EvictionListener
+from interfere.store.checked_rows import PAGE_ROWS, RowKind, UnreadableRow
+from interfere.store.database import Connection, Database, EvictionListener
+from interfere.store.row_kinds import OBSERVATION, ROW_KINDS
 from interfere.store.sqlite.store import SqliteStore
 from interfere.store.store import Store
 
@@ -58,3 +63,47 @@ def reset_scope(address: StoreAddress, scope: str) -> ScopeLedger:
     if forgotten is None:
         raise NotFoundError("no decision with a clock was made in this scope", value=scope, remedy=f"one of: {known}")
     return forgotten
+
+
+def copy_store(source: StoreAddress, target: StoreAddress) -> tuple[dict[str, int], list[str]]:
+    """Copy every row of a store, which servers may write meanwhile, into an empty one of either kind.
+
+    Returns the numbers of rows by table, and the rows that cannot be read, which are left out. Raises NotFoundError
+    where the source does not exist, UnfitError where the target holds anything.
+    """
+    if isinstance(source, Path) and not source.exists():
+        raise NotFoundError("no such store", value=source, remedy="name its file, or the address of its database")
+    counts: dict[str, int] = {}
+    left_out: list[str] = []
+    with ExitStack() as stack:
+        to = stack.enter_context(closing(open_store(target)))
+        origin = stack.enter_context(closing(open_store(source, read_only=True)))
+        reading = stack.enter_context(origin.database.snapshot())
+        with to.database.transaction(serialized="observation") as writing:
+            for kind in ROW_KINDS:
+                if writing.execute(f"SELECT 1 FROM {kind.table} LIMIT 1").fetchone():  # noqa: S608 - our own names
+                    raise UnfitError("the store to copy into is not empty", value=target, remedy="give a new one")
+            for kind in ROW_KINDS:
+                marks = ", ".join("?" * len(kind.columns))
+                insert = f"INSERT INTO {kind.table} ({', '.join(kind.columns)}) VALUES ({marks})"  # noqa: S608
+                counts[kind.table] = 0
+                for rowid, checksum, *values in _every_row(origin.database, reading, kind):
+                    read = kind.read_row(rowid, checksum, values)
+                    if isinstance(read, UnreadableRow):
+                        left_out.append(str(read))
+                    else:
+                        writing.execute(insert, values)
+                        counts[kind.table] += 1
+            registered = reading.execute("SELECT id, caller FROM registered").fetchall()
+            writing.executemany("INSERT INTO registered (id, caller) VALUES (?, ?)", registered)
+            to.database.set_last_number(writing, OBSERVATION.table)
+    return counts, left_out
+
+
+def _every_row(database: Database, connection: Connection, kind: RowKind[Any]) -> Iterator[Any]:
+    """Yield the rows of a table in their order: rowid, checksum and values."""
+    select = f"SELECT {database.selected(kind)} FROM {kind.table} WHERE {kind.table}.rowid > ? ORDER BY 1 LIMIT ?"  # noqa: S608
+    after = 0
+    while page := connection.execute(select, (after, PAGE_ROWS)).fetchall():
+        yield from page
+        after = page[-1][0]

@@ -23,7 +23,7 @@ from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
-from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows
+from interfere.store.checked_rows import RowKind, UnreadableRow
 from interfere.store.database import Connection, EvictionListener, Parameters
 from interfere.store.store import Store
 
@@ -72,7 +72,7 @@ CREATE TABLE decision (
 CREATE TABLE snapshot (
     rowid bigserial, seq bigint NOT NULL, key text NOT NULL, content bytea NOT NULL, PRIMARY KEY (key, seq));
 CREATE TABLE ledger (
-    rowid bigint NOT NULL, scope text PRIMARY KEY, revision bigint NOT NULL, now_s double precision NOT NULL);
+    rowid bigserial, scope text PRIMARY KEY, revision bigint NOT NULL, now_s double precision NOT NULL);
 CREATE TABLE promise (
     rowid bigserial, scope text NOT NULL, place integer NOT NULL, job_id text NOT NULL, content text NOT NULL,
     PRIMARY KEY (scope, place));
@@ -220,11 +220,9 @@ class PostgresDatabase:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield _Translating(connection)
 
-    def rows(
-        self, connection: Connection, kind: RowKind[T], clause: str, parameters: Parameters, *, prefix: str = ""
-    ) -> ReadRows[T]:
-        """Return the rows that a clause selects, as `read_rows` does."""
-        return read_rows(connection, kind, kind.sql_unchecked, clause, parameters, prefix=prefix)
+    def selected(self, kind: RowKind[Any]) -> str:
+        """Return the rowid, the checksum and all columns of a kind of row, as SQL."""
+        return kind.sql_unchecked
 
     def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
         """Tell the operator which rows cannot be read. They stay, and are left out wherever they are read."""
@@ -244,6 +242,11 @@ class PostgresDatabase:
         last = connection.execute("UPDATE number SET last = last + ? WHERE name = ? RETURNING last", (count, table))
         connection.execute("SELECT pg_notify(?, ?)", (CHANNEL, table))
         return int(last.fetchone()[0]) - count + 1
+
+    def set_last_number(self, connection: Connection, table: str) -> None:
+        """Let the next number of a table follow the largest one in it."""
+        largest = f"(SELECT coalesce(max(seq), 0) FROM {table})"  # noqa: S608 - our own names
+        connection.execute(f"UPDATE number SET last = {largest} WHERE name = ?", (table,))  # noqa: S608
 
     def wait_for_change(self, timeout_s: float) -> None:
         """Wait until a transaction notifies the channel, or until the time is over."""

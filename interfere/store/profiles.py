@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from interfere.errors import LimitError
 from interfere.records import JobProfile
 from interfere.records.documents import to_json
-from interfere.store.database import Database
+from interfere.store.database import Database, rows_of
 from interfere.store.row_kinds import PROFILE
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
@@ -74,7 +74,7 @@ class StoredProfiles:
         with self._database.snapshot() as connection:
             ids = connection.execute("SELECT seq, id FROM profile ORDER BY seq").fetchall()
             read = {
-                seq: self._database.rows(connection, PROFILE, "WHERE seq = ?", (seq,))
+                seq: rows_of(self._database, connection, PROFILE, "WHERE seq = ?", (seq,))
                 for seq, id_ in ids
                 if id_ not in known
             }

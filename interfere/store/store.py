@@ -21,7 +21,7 @@ class Store:
     """The tables of a database. Thread-safe."""
 
     def __init__(self, database: Database, max_decisions: int = MAX_DECISIONS) -> None:
-        self._database = database
+        self.database = database
         self.profiles = StoredProfiles(database)
         self.observations = StoredObservations(database)
         self.checkpoints = StoredCheckpoints(database)
@@ -31,4 +31,4 @@ class Store:
 
     def close(self) -> None:
         """Close the database. May be called twice."""
-        self._database.close()
+        self.database.close()

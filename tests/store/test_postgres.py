@@ -1,14 +1,31 @@
 """The PostgreSQL store: the laws of every store, and a database that is away, newer or not ours."""
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from interfere.commands import store as commands
 from interfere.errors import UnavailableError, UnfitError
-from interfere.store.opening import open_store
+from interfere.records import ScopeLedger
+from interfere.store.opening import copy_store, open_store
 from interfere.store.postgres import FORMAT, PostgresStore
-from tests.store.conformance import StoreLaws, append, window
+from interfere.store.rows import StateCheckpoint
+from tests.store.conformance import (
+    AUDIT,
+    DECISION,
+    MEMORY,
+    OTHER,
+    PROFILE,
+    ROLLBACK,
+    StoreLaws,
+    append,
+    promise,
+    window,
+)
 from tests.store.postgres_server import PostgresServer
 
 
@@ -74,3 +91,30 @@ def test_fields_of_observations_are_columns_for_dashboards(address: str) -> None
     with psycopg.connect(address) as connection:
         rows = connection.execute("SELECT job_id, slowdown, content -> 'company' FROM observed").fetchall()
     assert rows == [("j", 1.5, ["x"])]
+
+
+def test_a_store_is_copied_from_a_file_to_a_database_and_back(address: str, tmp_path: Path) -> None:
+    file, back = tmp_path / "store.db", tmp_path / "back.db"
+    store = open_store(file)
+    append(store, window("a"), MEMORY, ROLLBACK)
+    store.profiles.put([PROFILE, OTHER], "somebody")
+    store.audits.put(AUDIT)
+    store.checkpoints.put(StateCheckpoint(sequence=2, key="k", content=b"state"))
+    ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"), promise("group")), planned_order=("b",))
+    assert store.ledgers.commit(ledger, DECISION)
+    copy_store(file, address)  # while a server holds the file
+    with pytest.raises(UnfitError, match="not empty"):
+        copy_store(file, address)
+    done = CliRunner().invoke(commands.app, ["copy", address, str(back), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rows"]["observation"] == 3
+    for copy in (open_store(address), open_store(back)):
+        assert [repr(entry) for entry in copy.observations.entries()] == [repr(e) for e in store.observations.entries()]
+        assert list(map(repr, copy.profiles.all())) == list(map(repr, store.profiles.all()))
+        assert repr(copy.ledgers.read("s")) == repr(store.ledgers.read("s"))
+        assert copy.decisions.find("s", "1") == DECISION
+        assert copy.audits.find("d1") == AUDIT
+        assert [each.content for each in copy.checkpoints.find("k")] == [b"state"]
+        assert append(copy, window("next")) == 4
+        copy.close()
+    store.close()

@@ -33,7 +33,7 @@ def commit(store: Store, ledger: ScopeLedger, *, naive: bool) -> bool:
     """Commit a ledger; the naive way looks at the revision, and then replaces the ledger."""
     if not naive:
         return store.ledgers.commit(ledger)
-    with store._database.transaction() as connection:
+    with store.database.transaction() as connection:
         row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
         if (row[0] if row else 0) != ledger.revision:
             return False

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
-from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows, text_from_bytes
-from interfere.store.database import Connection, EvictionListener, Parameters
+from interfere.store.checked_rows import RowKind, UnreadableRow, text_from_bytes
+from interfere.store.database import Connection, EvictionListener
 from interfere.store.row_kinds import ROW_KINDS
 from interfere.store.sqlite.checksums import (
     CHECKSUMS,
@@ -26,8 +26,6 @@ from interfere.store.sqlite.checksums import (
 from interfere.store.sqlite.commit_mark import CommitMark, MarkFile, count_transactions, present_mark, read_mark
 from interfere.store.sqlite.quarantine import ADVICE, QUARANTINE, move_to_quarantine, note_loss
 from interfere.store.sqlite.wal import read_wal
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"
@@ -222,11 +220,9 @@ class SqliteFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def rows(
-        self, connection: Connection, kind: RowKind[T], clause: str, parameters: Parameters, *, prefix: str = ""
-    ) -> ReadRows[T]:
-        """Return the rows that a clause selects, as `read_rows` does, with their checksums."""
-        return read_rows(connection, kind, kind.sql_checked, clause, parameters, prefix=prefix)
+    def selected(self, kind: RowKind[Any]) -> str:
+        """Return the rowid, the checksum and all columns of a kind of row, as SQL."""
+        return kind.sql_checked
 
     def text(self, field: str) -> str:
         """Return the SQL expression of a text in the content of an observation."""
@@ -235,6 +231,9 @@ class SqliteFile:
     def number(self, field: str) -> str:
         """Return the SQL expression of a number in the content of an observation."""
         return self.text(field)
+
+    def set_last_number(self, connection: Connection, table: str) -> None:
+        """Do nothing: SQLite notes the largest number by itself."""
 
     def take_numbers(self, connection: Connection, table: str, count: int) -> int:  # noqa: ARG002 - the rows take them
         """Return the number of the next row of a table. A transaction is the only one, and no number is used twice."""
