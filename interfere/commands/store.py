@@ -18,8 +18,13 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 def _path(store: Path | None) -> Path:
     from interfere.config import load_settings
+    from interfere.errors import UnfitError
 
-    return load_settings(store=store).store_path
+    settings = load_settings(store=store)
+    if settings.database:
+        remedy = "pg_dump, or interfere store copy; PostgreSQL checks and repairs it"
+        raise UnfitError("the store is a database, and no file", value=settings.database, remedy=remedy)
+    return settings.store_path
 
 
 @app.command()

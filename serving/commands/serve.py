@@ -67,6 +67,10 @@ def serve(
         ),
     ] = None,
     store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(help="PostgreSQL database that holds the store, for several servers.", metavar="ADDRESS"),
+    ] = None,
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
     log_format: Annotated[str | None, typer.Option(help="Log lines: text or json. Default: text.")] = None,
@@ -83,6 +87,8 @@ def serve(
     as_json: JsonFlag = False,
 ) -> None:
     """Serve a trained model over gRPC until SIGTERM or Ctrl-C; newly published models are taken while it runs.
+
+    With --database it shares its store with other servers: postgresql://USER@HOST/NAME, the password in PGPASSFILE.
 
     Every setting can also be given as a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS,
     INTERFERE_GRACE_S, ...
@@ -105,6 +111,7 @@ def serve(
         host=host,
         port=port,
         store=store,
+        database=database,
         work=work,
         metrics_port=metrics_port,
         log_format=log_format,
