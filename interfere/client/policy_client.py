@@ -1,5 +1,6 @@
 """The client of the policy service: one method per rpc, records in, records out, errors of `interfere.errors`."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -56,6 +57,21 @@ from interfere.wire.errors import error_from_status
 
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
+SEVERAL_SERVERS = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            "name": [{"service": "interfere.v1.PolicyService"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+}
 T = TypeVar("T")
 _METHODS = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name
 AnyJob = str | JobProfile | JobRef
@@ -89,17 +105,22 @@ class PolicyClient:
     ) -> None:
         """Prepare a client of the server at `target`. The connection is made when it is first used.
 
+        Several servers on one database are one target, as gRPC writes it: `ipv4:10.0.0.1:50051,10.0.0.2:50051`. Calls
+        take them in turn, and where one goes away the same call goes to another: each may be sent twice without harm.
+
         `credentials`: the token to send and the certificates to use; None: those that the environment names. Without a
         token file, the token of a server on this host is found by `local_tokens`. Raises
         InvalidInputError where a file of theirs cannot be read, or a certificate of theirs has expired.
         """
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
-        options = [
+        options: list[tuple[str, int | str]] = [
             ("grpc.max_send_message_length", MESSAGE_BYTES),
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
         ]
+        if "," in target:
+            options.append(("grpc.service_config", json.dumps(SEVERAL_SERVERS)))
         self._credentials = credentials or Credentials.of_environment()
         self._local_token = LocalToken(target)
         self._channel = self._credentials.channel(target, options)

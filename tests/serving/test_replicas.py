@@ -1,6 +1,8 @@
 """Several servers on one PostgreSQL database: one log, one ledger, one belief."""
 
+import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,13 +13,13 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.errors import UnfitError
+from interfere.errors import InterfereError, UnfitError
 from interfere.records import Action, ActionKind, Device, Job, ObservationResult, Rollback, Snapshot
 from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE, profile
 from tests.serving.test_observations import median, window
 from tests.store.postgres_server import PostgresServer, running_postgres
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, free_port, wait_until
 
 REPLICAS = 3
 
@@ -137,3 +139,48 @@ def test_a_server_answers_while_its_database_is_away_and_stores_when_it_is_back(
         (answer,) = client.observe([window("b", "infer", "stream", slowdown=2.0)])
         assert answer.result is ObservationResult.APPLIED
         assert learned(client) == 2
+
+
+def test_servers_that_are_replaced_one_after_the_other_fail_no_call(
+    serve: Callable[..., RunningServer], shared: Settings, tmp_path: Path
+) -> None:
+    ports = [free_port() for _ in range(REPLICAS)]
+    given = [replace(shared, work=tmp_path / f"work{k}", port=port, grace_s=30.0) for k, port in enumerate(ports)]
+    servers = [serve(each) for each in given]
+    over, counts = threading.Event(), Counter[str]()
+
+    device = Device(id="d", type=DEVICE_TYPE)
+
+    def load(k: int) -> None:
+        with PolicyClient("ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports), timeout_s=PATIENCE_S) as client:
+            queue = Snapshot(scope=f"s{k}", pending=(Job(id="job", workload="infer"),), devices=(device,))
+            calls: list[Callable[[int], object]] = [
+                lambda _: client.predict(["infer", "stream"], pairs=[(0, 1)]),
+                lambda j: client.observe([window(f"{k}-{j}", "infer", "stream", slowdown=1.5)]),
+                lambda j: client.match(replace(queue, snapshot_id=f"{k}-{j}", now_s=1e6 + j)),
+            ]
+            for j in itertools.count():
+                if over.is_set():
+                    return
+                try:
+                    calls[j % 3](j)
+                    counts["answered"] += 1
+                except InterfereError as error:
+                    counts[error.one_line] += 1
+
+    threads = [threading.Thread(target=load, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for k in range(REPLICAS):
+            answered = counts["answered"]
+            wait_until(lambda: counts["answered"] > answered + 100, "the load goes on")  # noqa: B023
+            servers[k].stop()
+            answered = counts["answered"]
+            wait_until(lambda: counts["answered"] > answered + 100, "the others answer")  # noqa: B023
+            serve(given[k])
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert set(counts) == {"answered"}, counts
