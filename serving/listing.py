@@ -1,4 +1,4 @@
-"""What a server decided and keeps, in numbers: the newest decisions of a scope, and all scopes.
+"""What a server decided and keeps: the newest decisions of a scope in numbers, all scopes, and the state of one.
 
 A decision is counted from its messages, without making records of its jobs: a hundred decisions of a thousand jobs are
 listed in a fraction of a second. Each decision is also one event of the log.
@@ -10,20 +10,26 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from interfere.errors import LimitError
+from interfere.errors import LimitError, NotFoundError
 from interfere.records import (
     ActionKind,
     DecisionList,
     DecisionQuery,
     DecisionSummary,
+    PlacedJob,
+    Plan,
     RuleCount,
     RuleKind,
+    ScopeDevice,
     ScopeList,
+    ScopeState,
+    Snapshot,
     SolveStatus,
+    WaitingJob,
 )
 from interfere.store.store import Store
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.converter import words
+from interfere.wire.converter import from_proto, words
 
 DEFAULT_LISTED, MAX_LISTED = 20, 100
 _events = logging.getLogger("interfere.decisions")
@@ -31,6 +37,7 @@ _KINDS = words(ActionKind, pb.ActionKind.DESCRIPTOR)
 _RULES = words(RuleKind, pb.RuleKind.DESCRIPTOR)
 _STATUSES = words(SolveStatus, pb.SolveStatus.DESCRIPTOR)
 _WAITING = (ActionKind.WAIT, ActionKind.DECLINE)
+_PLACING = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.KEEP)
 _DISPLACED = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)
 
 
@@ -51,6 +58,63 @@ def newest_decisions(store: Store, query: DecisionQuery) -> DecisionList:
 def all_scopes(store: Store) -> ScopeList:
     """Return all scopes with a clock, by name."""
     return ScopeList(scopes=store.ledgers.summaries())
+
+
+def scope_state(store: Store, scope: str) -> ScopeState:
+    """Return who is where in a scope and who waits, as of its newest decision. Raises NotFoundError without any."""
+    scope = scope or "default"
+    newest = store.audits.newest(scope, 1)
+    if not newest:
+        remedy = "name a scope that decides: interfere scopes list"
+        raise NotFoundError("no decision of this scope is kept", value=scope, remedy=remedy)
+    snapshot = from_proto(Snapshot, pb.MatchRequest.FromString(newest[0].request))
+    plan = from_proto(Plan, pb.MatchResponse.FromString(newest[0].answer))
+    return state_after(snapshot, plan)
+
+
+def state_after(snapshot: Snapshot, plan: Plan) -> ScopeState:
+    """Return who is where and who waits once the actions of a plan are carried out."""
+    workloads = {job.id: job.workload for job in snapshot.pending}
+    placed: dict[str, dict[str, PlacedJob]] = {}
+    for device in snapshot.devices:
+        workloads |= {job.id: job.workload for job in device.residents}
+        placed[device.id] = {job.id: PlacedJob(job_id=job.id, workload=job.workload) for job in device.residents}
+    for action in plan.actions:
+        if action.kind in _DISPLACED:
+            for jobs in placed.values():
+                jobs.pop(action.job_id, None)
+        if action.kind in _PLACING:
+            for place in action.places:
+                placed.setdefault(place, {})[action.job_id] = PlacedJob(
+                    job_id=action.job_id,
+                    workload=workloads.get(action.job_id, ""),
+                    slowdown=action.slowdown,
+                    planned=action.kind is not ActionKind.KEEP,
+                )
+    waiting = (action for action in plan.actions if action.kind in _WAITING)
+    return ScopeState(
+        scope=snapshot.scope,
+        decision_id=plan.decision_id,
+        now_s=snapshot.now_s,
+        model_version=plan.model_version,
+        devices=tuple(
+            ScopeDevice(
+                device_id=device.id, device_type=device.type, node=device.node, jobs=tuple(placed[device.id].values())
+            )
+            for device in snapshot.devices
+        ),
+        waiting=tuple(
+            WaitingJob(
+                job_id=action.job_id,
+                workload=workloads.get(action.job_id, ""),
+                rule=action.rule,
+                reason=action.reason,
+                planned_start_s=action.planned_start_s,
+                promised_end_s=action.promised_end_s,
+            )
+            for action in waiting
+        ),
+    )
 
 
 def decision_in_numbers(request: pb.MatchRequest, answer: pb.MatchResponse) -> DecisionSummary:

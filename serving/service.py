@@ -44,6 +44,8 @@ from interfere.records import (
     Reported,
     ScopeLedger,
     ScopeList,
+    ScopeQuery,
+    ScopeState,
     Snapshot,
     TrainingTableSummary,
 )
@@ -52,7 +54,7 @@ from interfere.records.served_model import scores_of
 from interfere.serving.decisions import DecisionMaker, explain
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.learning.log_fold import LogFold
-from interfere.serving.listing import all_scopes, newest_decisions
+from interfere.serving.listing import all_scopes, newest_decisions, scope_state
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
@@ -289,6 +291,10 @@ class PolicyCore:
     def list_decisions(self, query: DecisionQuery) -> DecisionList:
         """Return the newest decisions of a scope, in numbers."""
         return newest_decisions(self._store, query)
+
+    def scope(self, query: ScopeQuery) -> ScopeState:
+        """Return who is where in a scope and who waits, as of its newest decision. Raises NotFoundError."""
+        return scope_state(self._store, query.scope)
 
     def list_scopes(self) -> ScopeList:
         """Return all scopes that the store knows."""

@@ -21,6 +21,7 @@ from interfere.records import (
     PairQuery,
     ProbeQuery,
     RankQuery,
+    ScopeQuery,
     Snapshot,
 )
 from interfere.records.checks import Inspection
@@ -113,6 +114,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsResponse:
         """Return the newest decisions of a scope."""
         return to_proto(self._core.list_decisions(from_proto(DecisionQuery, request)), pb.ListDecisionsResponse)
+
+    def GetScope(self, request: pb.GetScopeRequest, context: Context) -> pb.GetScopeResponse:
+        """Return who is where in a scope, and who waits and why."""
+        return to_proto(self._core.scope(from_proto(ScopeQuery, request)), pb.GetScopeResponse)
 
     def ListScopes(self, request: pb.ListScopesRequest, context: Context) -> pb.ListScopesResponse:
         """Return all scopes."""

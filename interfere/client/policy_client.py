@@ -43,6 +43,8 @@ from interfere.records import (
     RankAnswer,
     RankQuery,
     ScopeList,
+    ScopeQuery,
+    ScopeState,
     ServedModels,
     Snapshot,
 )
@@ -311,6 +313,10 @@ class PolicyClient:
         """Return the newest decisions of a scope that can be explained, newest first; 0 for `limit`: 20 of them."""
         query = DecisionQuery(scope=scope, limit=limit, before_id=before_id)
         return self._ask("ListDecisions", query, DecisionList)
+
+    def scope(self, scope: str = "default") -> ScopeState:
+        """Return who is where in a scope, and who waits and why, as of its newest decision. Raises NotFoundError."""
+        return self._ask("GetScope", ScopeQuery(scope=scope), ScopeState)
 
     def scopes(self) -> ScopeList:
         """Return all scopes of the server, each with its clock and the number of its promises and grants."""

@@ -11,7 +11,7 @@ from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
-    from interfere.records import DecisionList, DecisionSummary
+    from interfere.records import DecisionList, DecisionSummary, ScopeState
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -37,6 +37,20 @@ def list_scopes(target: Target = None, as_json: JsonFlag = False) -> None:
         [text_table("scopes of the server", columns, rows)] if listed.scopes else [Sentence("no scope has a clock")]
     )
     emit(to_document(listed), page, as_json=as_json)
+
+
+@app.command()
+def show(
+    scope: Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")] = "default",
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show who is where in a scope and who shares a device, and who waits and why, as of its newest decision."""
+    from interfere.records.documents import to_document
+
+    with connect(target) as client:
+        state = client.scope(scope)
+    emit(to_document(state), _state_page(state), as_json=as_json)
 
 
 @app.command()
@@ -86,6 +100,37 @@ def reset(
     counts = f"{document['promises']} promises, {document['accepted_deadlines']} accepted deadlines"
     text = f"scope {scope} of {path}: forgot its clock ({forgotten.now_s:g} s), {counts}, {document['grants']} grants"
     emit(document, escape(text), as_json=as_json)
+
+
+def _state_page(state: "ScopeState") -> list[Part]:
+    """Return the tables of devices in use and of waiting jobs."""
+    used = [device for device in state.devices if device.jobs]
+    devices = (
+        (
+            device.device_id,
+            device.device_type,
+            ", ".join(f"{job.job_id} ({job.workload}){' planned' * job.planned}" for job in device.jobs),
+            ", ".join("" if math.isnan(job.slowdown) else f"{job.slowdown:.2f} ×" for job in device.jobs),
+        )
+        for device in used
+    )
+    waiting = (
+        (
+            job.job_id,
+            job.workload,
+            "" if math.isnan(job.planned_start_s) else f"{job.planned_start_s - state.now_s:.0f} s",
+            job.reason,
+        )
+        for job in state.waiting
+    )
+    summary = (
+        f"decision {state.decision_id}: {len(used)} of {len(state.devices)} devices in use, {len(state.waiting)} wait"
+    )
+    return [
+        Sentence(summary),
+        *([text_table("devices in use", ("device", "type", "jobs", "slowdown"), devices)] if used else []),
+        *([text_table("who waits", ("job", "workload", "starts in", "why"), waiting)] if state.waiting else []),
+    ]
 
 
 def _page(listed: "DecisionList") -> list[Part]:

@@ -62,6 +62,7 @@ from interfere.records.plans import HeuristicValue as HeuristicValue
 from interfere.records.plans import LevelKind as LevelKind
 from interfere.records.plans import PairExplanation as PairExplanation
 from interfere.records.plans import Pairing as Pairing
+from interfere.records.plans import PlacedJob as PlacedJob
 from interfere.records.plans import Plan as Plan
 from interfere.records.plans import PlanLevel as PlanLevel
 from interfere.records.plans import RankAnswer as RankAnswer
@@ -69,9 +70,13 @@ from interfere.records.plans import Ranking as Ranking
 from interfere.records.plans import RankQuery as RankQuery
 from interfere.records.plans import Refusal as Refusal
 from interfere.records.plans import RuleCount as RuleCount
+from interfere.records.plans import ScopeDevice as ScopeDevice
 from interfere.records.plans import ScopeList as ScopeList
+from interfere.records.plans import ScopeQuery as ScopeQuery
+from interfere.records.plans import ScopeState as ScopeState
 from interfere.records.plans import ScopeSummary as ScopeSummary
 from interfere.records.plans import SolveStatus as SolveStatus
+from interfere.records.plans import WaitingJob as WaitingJob
 from interfere.records.predictions import JobRef as JobRef
 from interfere.records.predictions import MatrixAnswer as MatrixAnswer
 from interfere.records.predictions import MatrixBatch as MatrixBatch

@@ -335,6 +335,57 @@ class ScopeSummary:
 
 
 @record
+class PlacedJob:
+    """A job on a device."""
+
+    job_id: str
+    workload: str
+    slowdown: float = NAN  # predicted beside the others; NaN where the decision names none
+    planned: bool = False  # the newest decision starts it here or moves it here: it may not run here yet
+
+
+@record
+class ScopeDevice:
+    """A device and the jobs on it, those included that the newest decision puts there."""
+
+    device_id: str
+    device_type: str
+    node: str = ""
+    jobs: tuple[PlacedJob, ...] = ()
+
+
+@record
+class WaitingJob:
+    """A job that waits, and the rule that binds."""
+
+    job_id: str
+    workload: str
+    rule: Rule | None = None
+    reason: str = ""
+    planned_start_s: float = NAN  # by the plan over time, on the caller's clock
+    promised_end_s: float = NAN
+
+
+@record
+class ScopeQuery:
+    """Selects a scope."""
+
+    scope: str = ""  # empty: "default"
+
+
+@record
+class ScopeState:
+    """A scope as its newest decision leaves it."""
+
+    scope: str
+    decision_id: str
+    now_s: float = NAN  # on the caller's clock
+    model_version: str = ""
+    devices: tuple[ScopeDevice, ...] = ()
+    waiting: tuple[WaitingJob, ...] = ()
+
+
+@record
 class ScopeList:
     """All scopes of a server, by name."""
 

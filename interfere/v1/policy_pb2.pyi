@@ -1120,6 +1120,68 @@ class ListScopesResponse(_message.Message):
     scopes: _containers.RepeatedCompositeFieldContainer[ScopeSummary]
     def __init__(self, scopes: _Optional[_Iterable[_Union[ScopeSummary, _Mapping]]] = ...) -> None: ...
 
+class GetScopeRequest(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    def __init__(self, scope: _Optional[str] = ...) -> None: ...
+
+class PlacedJob(_message.Message):
+    __slots__ = ("job_id", "workload", "slowdown", "planned")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    workload: str
+    slowdown: float
+    planned: bool
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., planned: _Optional[bool] = ...) -> None: ...
+
+class ScopeDevice(_message.Message):
+    __slots__ = ("device_id", "device_type", "node", "jobs")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    device_type: str
+    node: str
+    jobs: _containers.RepeatedCompositeFieldContainer[PlacedJob]
+    def __init__(self, device_id: _Optional[str] = ..., device_type: _Optional[str] = ..., node: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[PlacedJob, _Mapping]]] = ...) -> None: ...
+
+class WaitingJob(_message.Message):
+    __slots__ = ("job_id", "workload", "rule", "reason", "planned_start_s", "promised_end_s")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_START_S_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_END_S_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    workload: str
+    rule: Rule
+    reason: str
+    planned_start_s: float
+    promised_end_s: float
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., reason: _Optional[str] = ..., planned_start_s: _Optional[float] = ..., promised_end_s: _Optional[float] = ...) -> None: ...
+
+class GetScopeResponse(_message.Message):
+    __slots__ = ("scope", "decision_id", "now_s", "model_version", "devices", "waiting")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    decision_id: str
+    now_s: float
+    model_version: str
+    devices: _containers.RepeatedCompositeFieldContainer[ScopeDevice]
+    waiting: _containers.RepeatedCompositeFieldContainer[WaitingJob]
+    def __init__(self, scope: _Optional[str] = ..., decision_id: _Optional[str] = ..., now_s: _Optional[float] = ..., model_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[ScopeDevice, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[WaitingJob, _Mapping]]] = ...) -> None: ...
+
 class ListGrantsRequest(_message.Message):
     __slots__ = ("scope",)
     SCOPE_FIELD_NUMBER: _ClassVar[int]

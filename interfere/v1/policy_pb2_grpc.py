@@ -80,6 +80,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ListScopesRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.ListScopesResponse.FromString,
                 _registered_method=True)
+        self.GetScope = channel.unary_unary(
+                '/interfere.v1.PolicyService/GetScope',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.GetScopeRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.GetScopeResponse.FromString,
+                _registered_method=True)
         self.ListGrants = channel.unary_unary(
                 '/interfere.v1.PolicyService/ListGrants',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ListGrantsRequest.SerializeToString,
@@ -206,6 +211,13 @@ class PolicyServiceServicer:
 
     def ListScopes(self, request, context):
         """Lists the scopes of the server. Callers that have roles in some scopes only are refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetScope(self, request, context):
+        """Returns who is where in a scope, and who waits and why, as of its newest decision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -343,6 +355,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.ListScopes,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.ListScopesRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.ListScopesResponse.SerializeToString,
+            ),
+            'GetScope': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetScope,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.GetScopeRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.GetScopeResponse.SerializeToString,
             ),
             'ListGrants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListGrants,
@@ -649,6 +666,33 @@ class PolicyService:
             '/interfere.v1.PolicyService/ListScopes',
             interfere_dot_v1_dot_policy__pb2.ListScopesRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.ListScopesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetScope(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/GetScope',
+            interfere_dot_v1_dot_policy__pb2.GetScopeRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.GetScopeResponse.FromString,
             options,
             channel_credentials,
             insecure,

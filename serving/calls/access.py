@@ -56,6 +56,7 @@ ROLE_OF_METHOD: Mapping[str, Role] = {
     "Explain": Role.READ,
     "ListDecisions": Role.READ,
     "ListScopes": Role.READ,
+    "GetScope": Role.READ,
     "ListGrants": Role.READ,
     "GetProfile": Role.READ,
     "ListProfiles": Role.READ,

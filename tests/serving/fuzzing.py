@@ -20,6 +20,7 @@ METHODS = {
     "ListGrants": 1,
     "ListDecisions": 1,
     "ListScopes": 1,
+    "GetScope": 1,
     "ReportObservations": 4,
     "RegisterProfiles": 3,
     "RemoveProfiles": 1,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
 from interfere.commands import scopes
-from interfere.errors import ForbiddenError, LimitError
+from interfere.errors import ForbiddenError, LimitError, NotFoundError
 from interfere.records import Device, Job, RuleKind, Snapshot, SolveStatus
 from interfere.serving.calls.access import Access, Caller, Role
 from interfere.serving.server import RunningServer
@@ -73,3 +73,26 @@ def test_the_commands_print_both(server: RunningServer, client: PolicyClient, tm
     told = json.loads(runner.invoke(scopes.app, ("decisions", *target, "--json")).stdout)
     assert told["decisions"][0]["decision_id"] == plan.decision_id
     assert "default" in runner.invoke(scopes.app, ("list", *target)).stdout
+
+
+def test_a_scope_shows_who_is_where_and_who_waits_and_why(server: RunningServer, client: PolicyClient) -> None:
+    with pytest.raises(NotFoundError, match="no decision"):
+        client.scope("s")
+    here = Device(id="d0", type=DEVICE_TYPE, residents=(Job(id="r", workload="infer"),))
+    jobs = tuple(Job(id=name, workload="stream") for name in "abcde")
+    plan = client.match(Snapshot(scope="s", now_s=5.0, pending=jobs, devices=(here, Device(id="d1", type=DEVICE_TYPE))))
+    state = client.scope("s")
+    assert (state.decision_id, state.now_s, state.model_version) == (plan.decision_id, 5.0, plan.model_version)
+    assert [(each.device_id, each.device_type) for each in state.devices] == [("d0", DEVICE_TYPE), ("d1", DEVICE_TYPE)]
+    places = {job.job_id: (device.device_id, job.planned) for device in state.devices for job in device.jobs}
+    assert places.pop("r") == ("d0", False)
+    started = {action.job_id: action for action in plan.actions if action.places and action.job_id != "r"}
+    assert places == {name: (action.device_id, True) for name, action in started.items()}
+    waiting = {job.job_id: job for job in state.waiting}
+    assert waiting.keys() == set("abcde") - started.keys() != set()
+    for action in plan.actions:
+        if action.job_id in waiting:
+            assert (waiting[action.job_id].rule, waiting[action.job_id].reason) == (action.rule, action.reason)
+    page = CliRunner().invoke(scopes.app, ("show", "s", "--target", server.address)).stdout
+    assert "r (infer)" in page
+    assert next(iter(waiting)) in page

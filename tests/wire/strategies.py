@@ -53,6 +53,7 @@ from interfere.records import (
     PairExplanation,
     Pairing,
     PairQuery,
+    PlacedJob,
     Plan,
     Probe,
     ProbeAnswer,
@@ -70,7 +71,10 @@ from interfere.records import (
     Rule,
     RuleCount,
     RuleKind,
+    ScopeDevice,
     ScopeList,
+    ScopeQuery,
+    ScopeState,
     ScopeSummary,
     ServedModels,
     ServedModelSummary,
@@ -78,6 +82,7 @@ from interfere.records import (
     SolveStatus,
     Source,
     TrainingTableSummary,
+    WaitingJob,
     Window,
 )
 from interfere.records.mode_advice import (
@@ -452,6 +457,38 @@ scope_lists = st.builds(
             grants=counts,
             end_promises=counts,
         )
+    ),
+)
+scope_queries = st.builds(ScopeQuery, scope=words)
+scope_states = st.builds(
+    ScopeState,
+    scope=words,
+    decision_id=names,
+    now_s=optional(),
+    model_version=names,
+    devices=tuples(
+        st.builds(
+            ScopeDevice,
+            device_id=names,
+            device_type=names,
+            node=words,
+            jobs=tuples(
+                st.builds(PlacedJob, job_id=names, workload=words, slowdown=optional(), planned=st.booleans()), 2
+            ),
+        ),
+        2,
+    ),
+    waiting=tuples(
+        st.builds(
+            WaitingJob,
+            job_id=names,
+            workload=words,
+            rule=optional_rules,
+            reason=words,
+            planned_start_s=optional(),
+            promised_end_s=optional(),
+        ),
+        2,
     ),
 )
 explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
