@@ -158,6 +158,44 @@ def export(
     emit(document, escape(text), as_json=as_json)
 
 
+@app.command()
+def losses(
+    days: Annotated[float, typer.Option(min=0.001, help="Only windows of the newest days.")] = 7.0,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many, the largest loss first.")] = 10,
+    store: StoreFile = None,
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show which neighbours have cost which workloads most, by what was observed. The server may go on meanwhile."""
+    from interfere.config import load_settings
+    from interfere.store.observed_table import largest_losses
+    from interfere.store.opening import open_store
+
+    opened = open_store(load_settings(store=store, work=work).store_address, read_only=True)
+    try:
+        found = largest_losses(opened, within_s=days * 86_400)
+    finally:
+        opened.close()
+    rows = (
+        (
+            loss.victim,
+            " + ".join(loss.company),
+            loss.device_type,
+            f"{loss.slowdown:.2f} ×",
+            f"{loss.hours:.1f}",
+            f"{loss.lost_hours:.1f}",
+        )
+        for loss in found[:count]
+    )
+    columns = ("workload", "beside", "on", "slowdown", "hours together", "hours lost")
+    total = sum(loss.lost_hours for loss in found)
+    summary = f"{total:.1f} hours lost in {sum(loss.hours for loss in found):.1f} hours side by side, {days:g} days"
+    page: list[Part] = (
+        [text_table("", columns, rows), Sentence(summary)] if found else [Sentence("no window in company is stored")]
+    )
+    emit({"losses": [loss._asdict() for loss in found[:count]], "lost_hours": total}, page, as_json=as_json)
+
+
 def _observed(address: "StoreAddress", model: Path | None, *, name: str) -> "ObservedTable":
     """Return the store's observations as a table. Raises UnfitError when no observation can become a row."""
     from interfere.errors import UnfitError

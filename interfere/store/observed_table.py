@@ -167,6 +167,41 @@ def observed_table(
     )
 
 
+class PairLoss(NamedTuple):
+    """What running beside its company has cost a workload."""
+
+    victim: str
+    company: tuple[str, ...]
+    device_type: str
+    mode: SharingMode
+    windows: int
+    hours: float  # of the victim's jobs, side by side with the company
+    slowdown: float  # geometric mean over these hours
+    lost_hours: float  # hours in which the same work takes no time alone
+
+
+def largest_losses(store: Store, *, within_s: float = math.inf) -> list[PairLoss]:
+    """Return what each pair and group has cost its victim, the largest loss first.
+
+    `within_s`: only windows that ended so many seconds before the newest one, or later.
+    """
+    logged, _ = logged_windows(store)
+    shared = [each for each in logged if each.window.company and MIN_SLOWDOWN <= each.slowdown <= MAX_SLOWDOWN]
+    newest_s = max((each.window.end_s for each in shared), default=0.0)
+    found: dict[_RowKey, list[tuple[float, float]]] = {}
+    for each in shared:
+        if (window := each.window).end_s >= newest_s - within_s:
+            key = _RowKey(window.workload, tuple(sorted(window.company)), window.device_type, window.mode)
+            found.setdefault(key, []).append(((window.end_s - window.start_s) / 3600, each.slowdown))
+    losses = []
+    for key, of_key in found.items():
+        hours, slowdowns = np.array(of_key).T
+        mean = float(np.exp(np.average(np.log(slowdowns), weights=hours)))
+        lost_hours = float(np.sum(hours * (1 - 1 / slowdowns)))
+        losses.append(PairLoss(*key, len(of_key), float(hours.sum()), mean, lost_hours))
+    return sorted(losses, key=lambda loss: -loss.lost_hours)
+
+
 def present_level(passes: WindowSlowdowns) -> list[float]:
     """Return the slowdowns of the newest windows that agree with one another, oldest first.
 

@@ -1,0 +1,73 @@
+"""What a write costs on PostgreSQL beside SQLite: CPU of this process, and the time until it is on disk."""
+
+import itertools
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from interfere.records import ScopeLedger
+from interfere.store.opening import open_store
+from interfere.store.rows import NewObservation
+from interfere.store.store import Store
+from tests.bench.history import record
+from tests.store.conformance import DECISION, promise, window
+from tests.store.postgres_server import running_postgres
+
+pytestmark = pytest.mark.bench
+REPEATS = 200
+numbers = itertools.count()
+
+
+def append(store: Store, count: int) -> None:
+    """Append new observations."""
+    new = [NewObservation(observation=window(f"o{next(numbers)}")) for _ in range(count)]
+    store.observations.append(new, 0.0)
+
+
+def decide(store: Store) -> None:
+    """Read the ledger of a scope, and commit it with 20 promises and the answer, as a Match does."""
+    name = f"d{next(numbers)}"
+    ledger = store.ledgers.read("s")
+    promises = tuple(promise(f"{name}-{k}") for k in range(20))
+    decision = replace(DECISION, snapshot_id=name, content=b"answer" * 500)
+    assert store.ledgers.commit(replace(ledger, promises=promises), decision)
+    assert isinstance(ledger, ScopeLedger)
+
+
+WORK: dict[str, Callable[[Store], None]] = {
+    "append_1": lambda store: append(store, 1),
+    "append_100": lambda store: append(store, 100),
+    "decision": decide,
+}
+
+
+def test_writes_on_both_stores(tmp_path: Path) -> None:
+    figures: dict[str, float] = {}
+    with ExitStack() as stack:
+        database = stack.enter_context(running_postgres()).new_database()
+        stores = {
+            "sqlite": stack.enter_context(closing(open_store(tmp_path / "store.db"))),
+            "postgresql": stack.enter_context(closing(open_store(database))),
+        }
+        for name, work in WORK.items():
+            cpu_s: dict[str, list[float]] = {kind: [] for kind in stores}
+            wall_s: dict[str, list[float]] = {kind: [] for kind in stores}
+            for kind in list(stores) * REPEATS:  # in turn, so that both meet the same disturbances
+                start_cpu_s, start_s = time.thread_time(), time.perf_counter()
+                work(stores[kind])
+                cpu_s[kind].append(time.thread_time() - start_cpu_s)
+                wall_s[kind].append(time.perf_counter() - start_s)
+            for kind in stores:
+                figures[f"{name}_{kind}_cpu_ms"] = round(1e3 * float(np.median(cpu_s[kind])), 3)
+                figures[f"{name}_{kind}_ms"] = round(1e3 * float(np.median(wall_s[kind])), 3)
+            figures[f"{name}_ratio"] = round(float(np.median(wall_s["postgresql"]) / np.median(wall_s["sqlite"])), 2)
+    print()
+    for name in WORK:
+        print(", ".join(f"{key} {value}" for key, value in figures.items() if key.startswith(f"{name}_")))
+    record("stores", figures)
+    assert all(figures[f"{name}_ratio"] < 20 for name in WORK)
