@@ -200,7 +200,7 @@ def complete(shell: str, line: str) -> list[str]:
         ("interfere match --ex", ["--example"]),
         ("interfere profile so", ["solo"]),
         ("interfere profile solo --wo", ["--work"]),
-        ("interfere observe lo", ["log"]),
+        ("interfere observe lo", ["log", "losses"]),
         ("interfere data import luc", ["lucid"]),
         ("interfere nope --", []),
     ],
