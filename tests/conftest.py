@@ -22,6 +22,7 @@ MEASURING = ("profiling/programs/", "profiling/test_", "soak/")
 # Slow tests that every landing needs: whole commands, real trainings and servers, what README and docs show.
 JOURNEYS = (
     "commands/quickstart/test_command.py",
+    "deploy/test_monitoring.py",
     "docs/",
     "examples/",
     "packaging/",
@@ -30,6 +31,7 @@ JOURNEYS = (
     "profiling/test_campaign.py",
     "profiling/test_command.py",
     "profiling/static/test_static_profiler.py",
+    "serving/test_dashboard.py",
     "soak/",
     "training/publishing/test_mlflow_ui.py",
     "study/replay/test_options.py",
