@@ -40,9 +40,10 @@ check: install          ## style, types, import rules, wire contract, install li
 	@$(BIN)/python -m tests.generated
 	@$(BIN)/python -m tests.install_lines
 
-gen: install            ## regenerate the protobuf code
+gen: install            ## regenerate the protobuf code, the Grafana dashboard and the Prometheus rules
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=serving/proto --python_out=. --pyi_out=. --grpc_python_out=. \
 	  serving/proto/interfere/v1/policy.proto
+	@$(BIN)/python -m deploy.monitoring
 
 bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
 	@$(ONE_THREAD) $(BIN)/pytest -q -m bench tests/bench

@@ -18,6 +18,9 @@ PREFIX = "INTERFERE_"
 SHIPPED_MODEL = Path(__file__).parent / "predict" / "default"  # the model folder of the installation: one CPU core
 SHIPPED_GPU_MODEL = Path(__file__).parent / "predict" / "gpu"  # of published measurements on GPUs
 
+DEFAULT_METRICS_PORT = 9464  # of OpenTelemetry's exporter for Prometheus; without a server of a free port
+NO_METRICS = -1
+
 
 def _about(text: str, *bounds: float) -> dict[str, Any]:
     """Return the help line of a setting, and for a number its smallest and its largest value."""
@@ -67,7 +70,10 @@ class Settings:
         default=None, metadata=_about("folder of the token files of this host's servers; default: /run/interfere, ...")
     )
     metrics_port: int | None = field(
-        default=None, metadata=_about("port of Prometheus /metrics; default: none", 0, 65535)
+        default=None,
+        metadata=_about(
+            f"port of Prometheus /metrics; default: {DEFAULT_METRICS_PORT} of 127.0.0.1, {NO_METRICS}: none", -1, 65535
+        ),
     )
     time_budget_s: float = field(
         default=2.0, metadata=_about("time budget of a decision whose limits name none, CPU seconds", 0.001, 3600)

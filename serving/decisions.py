@@ -151,6 +151,8 @@ class DecisionMaker:
             self._decisions.put(stored)
         seconds = time.perf_counter() - start_s
         self._metrics.count_decision(decision.plan, seconds)
+        if greedy_because:
+            self._metrics.add("interfere_greedy_decisions", 1)
         fields = {
             "decision_id": context.decision_id,
             "scope": scope,

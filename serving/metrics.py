@@ -56,8 +56,14 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, label
         "What was forgotten because newer entries took its place; observations too, where the log is at its limit.",
         ("what",),
     ),
-    ("interfere_model_changes", "Models that were taken or refused.", ("result",)),
+    ("interfere_model_changes", "Models that were taken, refused or rolled back.", ("result",)),
+    ("interfere_greedy_decisions", "Decisions that are the greedy plan, because no worker was in time.", ()),
 )
+_KNOWN_LABELS = {  # these series are 0 from the start: a rate misses what a series counts before it is first scraped
+    "interfere_evictions": EVICTED,
+    "interfere_interval_observations": ("inside", "outside"),
+    "interfere_model_changes": ("taken", "refused", "rolled_back"),
+}
 _HISTOGRAMS = (  # name, help, labels, upper bounds of the buckets
     ("grpc_server_handling_seconds", "Time of a call.", _CALL, _SECONDS),
     ("interfere_match_solve_seconds", "Time of a decision.", (), _SECONDS),
@@ -136,8 +142,9 @@ class Metrics:
             self._metrics[name] = Histogram(name, text, labels, buckets=bounds, registry=self.registry)
         for name, text, labels in _GAUGES:
             self._metrics[name] = Gauge(name, text, labels, registry=self.registry)
-        for what in EVICTED:
-            self._labelled("interfere_evictions", what)  # so that a rate can be taken from the first one on
+        for name, values in _KNOWN_LABELS.items():
+            for value in values:
+                self._labelled(name, value)
         self._granule_scopes: dict[str, None] = {}  # the scope decided for longest ago first
 
     def _labelled(self, name: str, *labels: str) -> Any:

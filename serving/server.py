@@ -4,7 +4,6 @@ import faulthandler
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from prometheus_client import start_http_server
+from prometheus_client import generate_latest
 
-from interfere.config import Settings
+from interfere.config import DEFAULT_METRICS_PORT, NO_METRICS, Settings
 from interfere.errors import InterfereError, UnfitError
 from interfere.predict.manifest import parse_digests
 from interfere.serving.calls.exposure import is_local
@@ -24,6 +23,7 @@ from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
 from interfere.serving.calls.local_tokens import LocalTokens
 from interfere.serving.calls.turns import DecisionTurns
+from interfere.serving.http_server import Answer, HttpServer
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive
 from interfere.serving.models.host import ModelHost, ModelWatch
@@ -37,6 +37,7 @@ from interfere.store.sqlite.file import FileLock
 from interfere.store.store import Store
 
 _log = logging.getLogger(__name__)
+LOOPBACK = "127.0.0.1"  # where metrics are served by default
 SWITCH_S = 0.0005  # after which a thread that computes lets the one that takes calls from the network go on
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 
@@ -234,32 +235,30 @@ def _start_workers(
     return workers
 
 
-def _metrics_host(host: str) -> str:
-    """Return the address for the metrics. On a machine without IPv6, `::` stands for all IPv4 addresses, as it does for
-    gRPC."""
-    plain = host.strip("[]")
-    if plain != "::":
-        return plain
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::", 0))
-    except OSError:
-        return "0.0.0.0"  # noqa: S104 - what the administrator asked for
-    return plain
-
-
 def _serve_metrics(settings: Settings, metrics: Metrics, resources: ExitStack) -> int | None:
-    if settings.metrics_port is None:
+    """Serve /metrics and return the port; None without.
+
+    Where no port is set, the default one is served to this host alone, unless another program has it, or the server
+    itself listens on whatever port is free: then no Prometheus knows it.
+    """
+    port, host = settings.metrics_port, settings.host.strip("[]")
+    if port == NO_METRICS or (port is None and settings.port == 0):
         return None
+    routes = {("GET", "/metrics"): lambda _: Answer(text=generate_latest(metrics.registry).decode())}
     try:
-        httpd, thread = start_http_server(settings.metrics_port, _metrics_host(settings.host), metrics.registry)
+        if port is None:
+            http = HttpServer(routes, DEFAULT_METRICS_PORT, host=LOOPBACK)
+        else:
+            http = HttpServer(routes, port, host="" if host == "::" else host)
     except OSError as error:
+        if port is None:
+            _log.warning("no metrics: %s:%d (%s); set --metrics-port", LOOPBACK, DEFAULT_METRICS_PORT, error.strerror)
+            return None
         raise UnfitError(
             f"cannot serve metrics there ({error.strerror})",
-            value=target(settings.host, settings.metrics_port),
+            value=target(settings.host, port),
             remedy="take another port: --metrics-port 0 takes a free one",
         ) from None
-    resources.callback(thread.join)
-    resources.callback(httpd.server_close)
-    resources.callback(httpd.shutdown)
-    return int(httpd.server_address[1])
+    http.start()
+    resources.callback(http.stop)
+    return http.port

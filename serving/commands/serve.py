@@ -72,7 +72,10 @@ def serve(
         typer.Option(help="PostgreSQL database that holds the store, for several servers.", metavar="ADDRESS"),
     ] = None,
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Port of Prometheus /metrics; -1: none. Default: 9464 of 127.0.0.1, none with --port 0."),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="Log lines: text or json. Default: text.")] = None,
     callers: Annotated[
         Path | None, typer.Option(help="File of the callers that may ask (interfere callers). Default: this host's.")

@@ -43,6 +43,7 @@ _COUNTED_BY_SERVER = frozenset(
         "interfere_accepted_deadlines",
         "interfere_actions",
         "interfere_evictions",
+        "interfere_failed_checks",
         "interfere_match_gap_ratio",
         "interfere_match_solve_seconds",
         "interfere_refusals",
@@ -51,7 +52,7 @@ _COUNTED_BY_SERVER = frozenset(
 """The metrics of decisions. The others are about the log, which the server learns itself."""
 
 
-class _CountingMetrics(Metrics):
+class CountingMetrics(Metrics):
     """The metrics of a worker: they record the calls that count decisions, so that the server can repeat the calls."""
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class Worker:
     """Answers the requests of the server."""
 
     def __init__(self, store: StoreAddress, time_budget_s: float, first: Knowing, computation: "_Computation") -> None:
-        self._metrics, self._computation, self._time_budget_s = _CountingMetrics(), computation, time_budget_s
+        self._metrics, self._computation, self._time_budget_s = CountingMetrics(), computation, time_budget_s
         self._store = open_store(store, shared=True, on_eviction=self._metrics.count_evictions)
         self._cores: dict[str, PolicyCore] = {}  # by the version of the model
         self._core_knowing(first).warm_up()

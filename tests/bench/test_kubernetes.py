@@ -18,8 +18,8 @@ from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.controller import Controller
 from interfere.serving.adapters.kubernetes.https.extender import Extender
-from interfere.serving.adapters.kubernetes.https.server import Request
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+from interfere.serving.http_server import Request
 from interfere.serving.server import start_server
 from tests.bench.history import record
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server

@@ -6,6 +6,7 @@ from prometheus_client import generate_latest
 from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, Snapshot
 from interfere.serving.metrics import Metrics
+from interfere.serving.workers.process import CountingMetrics
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 
@@ -32,3 +33,22 @@ def test_a_plan_that_an_independent_check_refutes_is_counted_and_logged(caplog: 
     assert "interfere_failed_checks_total 1.0" in generate_latest(metrics.registry).decode()
     assert "a wrong bound" in caplog.text
     assert "id='x'" in caplog.text
+
+
+def test_a_worker_hands_on_that_a_check_refuted_its_plan() -> None:
+    """The server repeats what a worker records; what the worker does not record is never seen."""
+    metrics = CountingMetrics()
+    metrics.count_failed_checks(Snapshot(pending=(), devices=()), ("a wrong bound",))
+    assert metrics.counts == [("add", ("interfere_failed_checks", 1))]
+
+
+def test_results_that_are_watched_are_counted_from_zero() -> None:
+    """Prometheus' increase() misses what a series counts before its first scrape: the only refusal of a day, say."""
+    text = generate_latest(Metrics().registry).decode()
+    for name, values in (
+        ("interval_observations", ("inside", "outside")),
+        ("model_changes", ("taken", "refused", "rolled_back")),
+    ):
+        for value in values:
+            assert f'interfere_{name}_total{{result="{value}"}} 0.0' in text
+    assert "interfere_greedy_decisions_total 0.0" in text

@@ -5,6 +5,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from interfere.records import Device, Job, Snapshot
 from interfere.serving.server import RunningServer, start_server
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
-from tests.waiting import PATIENCE_S
+from tests.serving.test_http_server import MAX_CONNECTIONS, flood
+from tests.waiting import PATIENCE_S, free_port, wait_until
 
 NAN = float("nan")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -232,6 +234,17 @@ def test_intervals_hold_what_is_observed_as_often_as_they_say(
     assert 'interfere_interval_observations_total{result="outside"} 1.0' in text
 
 
+def test_stalled_connections_to_the_metrics_hold_few_threads(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    server = serve(replace(settings, metrics_port=0))
+    before = threading.active_count()
+    with ExitStack() as stack:
+        flood(server.metrics_port or 0, stack, b"GET /metr")
+        assert "interfere_model_info" in scrape(server)
+        wait_until(lambda: threading.active_count() <= before + MAX_CONNECTIONS + 1, "most are closed", within_s=10.0)
+
+
 def test_two_servers_in_one_process_do_not_share_counters(
     serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
 ) -> None:
@@ -312,6 +325,27 @@ def test_a_port_in_use_is_refused_and_leaves_the_store_free(settings: Settings) 
         with pytest.raises(UnfitError, match=f"metrics.*{port}(.|\n)*--metrics-port 0"):
             start_server(replace(settings, metrics_port=port))
     start_server(settings).stop()
+
+
+def test_metrics_are_served_to_this_host_by_default_and_a_taken_port_stops_no_server(
+    serve: Callable[..., RunningServer],
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    default = free_port()
+    monkeypatch.setattr("interfere.serving.server.DEFAULT_METRICS_PORT", default)
+    assert serve(replace(settings, port=0, work=tmp_path / "free")).metrics_port is None
+    assert serve(replace(settings, port=free_port(), metrics_port=-1, work=tmp_path / "off")).metrics_port is None
+    first = serve(replace(settings, host="0.0.0.0", insecure=True, port=free_port()))
+    assert first.metrics_port == default
+    assert "interfere_model_info" in scrape(first)
+    socket.create_server(("127.0.0.2", default)).close()  # on the other addresses of the host nobody listens
+    assert "no metrics" not in caplog.text
+    second = serve(replace(settings, port=free_port(), work=tmp_path / "second"))
+    assert second.metrics_port is None
+    assert f"no metrics: 127.0.0.1:{default} (Address already in use); set --metrics-port" in caplog.text
 
 
 def test_a_second_server_takes_neither_port_nor_store(

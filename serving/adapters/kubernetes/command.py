@@ -77,9 +77,9 @@ def webhook(
     every: Annotated[float, typer.Option(help="Seconds between two looks at the certificates.")] = 15.0,
 ) -> None:
     """Gate pods that opted in, over TLS with certificates of its own."""
-    from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
     from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeeper, review, until_ready
     from interfere.serving.adapters.round import repeat, stop_on_signals
+    from interfere.serving.http_server import HttpServer, healthy
 
     settings, api = _start(config, {})
     keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), stop_on_signals()
@@ -105,10 +105,10 @@ def extender(
     from interfere.client import PolicyClient
     from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
     from interfere.serving.adapters.kubernetes.https.extender import Extender
-    from interfere.serving.adapters.kubernetes.https.server import HttpServer, healthy
     from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
     from interfere.serving.adapters.kubernetes.port import GPU_PATHS
     from interfere.serving.adapters.round import repeat, stop_on_signals
+    from interfere.serving.http_server import HttpServer, healthy
 
     settings, api = _start(config, {"server": server})
     stop = stop_on_signals()

@@ -17,7 +17,6 @@ from interfere.client import PolicyClient
 from interfere.errors import ConflictError, InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
-from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
 from interfere.serving.adapters.kubernetes.marks import MAX_BODY, READ_EVERY_S, MarkStore, read_by
 from interfere.serving.adapters.kubernetes.objects.values import timestamp
 from interfere.serving.adapters.kubernetes.port import PATHS, KubernetesPort
@@ -28,6 +27,7 @@ from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.round import Advisor, Round, repeat, run_rounds
 from interfere.serving.adapters.windows import CombinedMarks
+from interfere.serving.http_server import Answer, HttpServer, Request, healthy
 
 _log = logging.getLogger("interfere.kubernetes")
 RELEASE_EVERY_S = 3.0

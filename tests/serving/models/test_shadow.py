@@ -79,7 +79,7 @@ def test_a_model_that_disagrees_about_recent_calls_is_refused_unless_the_change_
             client.load_model()
         assert client.model().version == "version000"
         assert client.load_model(shadow=False).version == version
-    assert 'interfere_model_changes_total{result="refused"}' in scrape(server)
+    assert 'interfere_model_changes_total{result="refused"} 0.0' not in scrape(server)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -277,7 +277,7 @@ def test_a_canary_that_errs_more_ends_and_is_not_tried_again(
         report(client, np.random.default_rng(5), until=lambda: not client.list_models().trial)
         wait_until(lambda: "rolled back" in client.list_models().refused, "it is told")
         assert not client.list_models().pinned
-    assert 'interfere_model_changes_total{result="taken"}' not in scrape(server)
+    assert 'interfere_model_changes_total{result="taken"} 0.0' in scrape(server)
     server.stop()
     with PolicyClient(serve(given).address, timeout_s=PATIENCE_S) as client:
         time.sleep(0.3)

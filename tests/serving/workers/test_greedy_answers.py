@@ -24,6 +24,7 @@ from interfere.store.sqlite.file import LOCK_TIMEOUT_S
 from interfere.store.sqlite.store import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE
+from tests.serving.test_server import scrape
 from tests.serving.workers.test_pool import wait_ready, workers_of
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -35,7 +36,7 @@ def working(serve: Callable[..., RunningServer], settings: Settings, monkeypatch
     """A server with one worker that decides and a spare one; callers wait for a worker for little more than a second
     of their deadline."""
     monkeypatch.setattr(servicer, "SHARE_OF_DEADLINE", 0.01)
-    server = serve(replace(settings, decision_workers=1))
+    server = serve(replace(settings, decision_workers=1, metrics_port=0))
     wait_ready(server, 2)
     return server
 
@@ -85,6 +86,7 @@ def test_stopped_workers_let_no_match_time_out_and_plan_again_afterwards(working
         with stopped(working) as workers:
             plans = [client.match(snapshot(float(k), "a", "b")) for k in range(4)]
             assert workers_of(working) == workers  # they had no processor, so nobody judges them
+            assert "interfere_greedy_decisions_total 4.0" in scrape(working)
         for plan in plans:
             assert plan.stopped_by.startswith(TOLD)
         assert len(starts(plans[0])) == 2

@@ -11,12 +11,12 @@ from typing import Any
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import Limits, Ranking
-from interfere.serving.adapters.kubernetes.https.server import Answer, Request
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
 from interfere.serving.adapters.kubernetes.problem import default_share, device_record, job_record, offered_gpus
 from interfere.serving.adapters.kubernetes.records import ClusterState, GpuSource
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.round import Situations, best_of_nodes, group_by_situation
+from interfere.serving.http_server import Answer, Request
 
 BEST = 10  # MaxExtenderPriority
 

@@ -28,9 +28,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from interfere.errors import ConflictError, InterfereError, InvalidInputError, NotFoundError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
-from interfere.serving.adapters.kubernetes.https.server import Answer, Request
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
 from interfere.serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.http_server import Answer, Request
 
 CLAIM_ENTRY = "interfere-gpu"  # name of the claim inside the pod
 Patch = list[dict[str, Any]]

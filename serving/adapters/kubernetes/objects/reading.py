@@ -16,7 +16,6 @@ from interfere.serving.adapters.kubernetes.objects.values import (
     list_at,
     map_at,
     maps_at,
-    plain_address,
     quantity,
     unix_s,
 )
@@ -33,6 +32,7 @@ from interfere.serving.adapters.kubernetes.records import (
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.problem import first_reason
+from interfere.serving.http_server import plain_address
 
 _HAMI_NOTES = (names.HAMI_USE, names.HAMI_ALLOCATED)
 VolumeTerms = Mapping[tuple[str, str], SelectorTerms]

@@ -3,7 +3,6 @@
 Source: apimachinery, `resource.Quantity` (binary suffixes Ki…Ei, decimal suffixes n, u, m, k…E, exponents).
 """
 
-import ipaddress
 import math
 import re
 from collections.abc import Mapping
@@ -62,12 +61,3 @@ def unix_s(text: object) -> float:
 def timestamp(at_s: float) -> str:
     """Return unix seconds as a timestamp with microseconds, as the API server writes it."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def plain_address(text: str) -> str:
-    """Return an IP address in its usual form: IPv4 as such, IPv6 in lower case without a zone."""
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return text
-    return str(getattr(address, "ipv4_mapped", None) or address)

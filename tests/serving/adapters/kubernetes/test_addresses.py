@@ -18,9 +18,8 @@ from kubernetes.config import incluster_config
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.https.server import Answer, HttpServer, Request
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
-from interfere.serving.adapters.kubernetes.objects.values import plain_address
+from interfere.serving.http_server import Answer, HttpServer, Request, plain_address
 from interfere.serving.server import start_server
 from tests.serving.adapters.kubernetes.conftest import SHIPPED
 from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
@@ -55,7 +54,7 @@ def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch)
     def without_ipv6(*_: Any) -> None:
         raise OSError(97, "Address family not supported by protocol")
 
-    monkeypatch.setattr("interfere.serving.adapters.kubernetes.https.server._DualStackServer", without_ipv6)
+    monkeypatch.setattr("interfere.serving.http_server._DualStackServer", without_ipv6)
     server = HttpServer({("GET", "/address"): echo}, 0)
     server.start()
     try:

@@ -14,9 +14,9 @@ need_kmock()
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.https.extender import Extender
-from interfere.serving.adapters.kubernetes.https.server import HttpServer, Request
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
 from interfere.serving.adapters.kubernetes.settings import Mode
+from interfere.serving.http_server import HttpServer, Request
 from interfere.serving.server import RunningServer
 from tests.serving.adapters.kubernetes.facts import node, pod, settings
 

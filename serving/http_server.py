@@ -8,6 +8,7 @@ Law 2: a connection whose request is being answered is never closed for that. Wh
 """
 
 import errno
+import ipaddress
 import json
 import logging
 import socket
@@ -22,9 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from interfere.errors import InterfereError
-from interfere.serving.adapters.kubernetes.objects.values import plain_address
 
-_log = logging.getLogger("interfere.kubernetes")
+_log = logging.getLogger("interfere.http")
 MAX_BODY = 8 * 2**20  # an AdmissionReview carries a pod (1.5 MiB at most), a filter request the names of all nodes
 MAX_CONNECTIONS = 256  # the API server and the scheduler keep a handful open each
 TIMEOUT_S = 10.0  # of a handshake, and of a body
@@ -51,6 +51,15 @@ class Answer:
 
 
 Route = Callable[[Request], Answer]
+
+
+def plain_address(text: str) -> str:
+    """Return an IP address in its usual form: IPv4 as such, IPv6 in lower case without a zone."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def healthy(_: Request) -> Answer:
@@ -264,4 +273,4 @@ def _call(route: Route, request: Request) -> Answer:
         return Answer(text=f"{error}\n", status=400)
     except Exception:  # a bug of one route must not end the server
         _log.exception("a request failed")
-        return Answer(text="an error of the adapter: see its log\n", status=500)
+        return Answer(text="an error of the server: see its log\n", status=500)

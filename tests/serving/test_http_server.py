@@ -1,4 +1,4 @@
-"""Clients that open connections to the webhook or the extender and send nothing, or a byte now and then."""
+"""Clients that open connections to the webhook, the extender or the metrics and send nothing, or some bytes."""
 
 import http.client
 import socket
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from interfere.serving.adapters.kubernetes.https.server import MAX_CONNECTIONS, Answer, HttpServer, Request
+from interfere.serving.http_server import MAX_CONNECTIONS, Answer, HttpServer, Request
 from tests.waiting import PATIENCE_S, wait_until
 
 FLOOD = 1_000
