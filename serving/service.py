@@ -335,7 +335,7 @@ class PolicyCore:
             if (version := self._store.profiles.version()) != self._profiles_version:
                 self._use_stored_profiles()
                 self._profiles_version = version
-            if self._store.observations.last_sequence() != self._state.learned.last_sequence:
+            if self._store.observations.bounds()[1] != self._state.learned.last_sequence:
                 self._observed.catch_up()
             self._show_learned()
 

@@ -85,10 +85,13 @@ class StoredObservations:
         self._database.on_eviction("observation", deleted)
         return deleted
 
-    def last_sequence(self) -> int:
-        """Return the sequence number of the last entry; 0 for an empty log."""
+    def bounds(self) -> tuple[int, int]:
+        """Return the sequence numbers of the first and the last entry; zeros for an empty log."""
         with self._database.read_connection() as connection:
-            return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
+            first, last = connection.execute(
+                "SELECT (SELECT min(seq) FROM observation), (SELECT max(seq) FROM observation)"
+            ).fetchone()
+        return int(first or 0), int(last or 0)
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """Return the stored observations with one of these ids, by id."""

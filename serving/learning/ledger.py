@@ -84,7 +84,7 @@ class ObservationLedger:
         self._on_replaced = on_replaced
         self._storing, self._times_learned_again = threading.Lock(), 0
         self._is_outdated = False  # by what another process wrote, which learns the log again just now
-        self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
+        self._first_sequence, self._last_sequence = book.bounds()
         self._counts = book.counts(up_to=self._last_sequence)
         self._used_bytes = book.largest_memory_usages()
         self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
@@ -104,7 +104,7 @@ class ObservationLedger:
 
         `relearning`: another process learns the log again and will store the result; the present model waits for it.
         """
-        after, newest = self._last_sequence, max((entry.sequence for entry in self._book.newest(1)), default=0)
+        after, (first, newest) = self._last_sequence, self._book.bounds()
         entries = list(self._book.entries(after=after, up_to=newest)) if newest > after else []
         if not entries and not self._is_outdated:
             return
@@ -116,7 +116,8 @@ class ObservationLedger:
             learnable = [e.observation for e in entries if isinstance(e.observation, Progress | ReporterWeight)]
             self._fold.learn(self._model, learnable)
         self._last_sequence = newest
-        if self._is_outdated:
+        if self._is_outdated or first != self._first_sequence:  # else no entry that was counted is gone
+            self._first_sequence = first
             self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
         else:
             self._count(entry.observation for entry in entries)
