@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -82,15 +82,20 @@ class RunningServer:
         """Look for a newly published model now. Safe in a signal handler."""
         self._watch.look_now()
 
-    def run_until_signal(self) -> None:
+    def run_until_signal(
+        self, *, on_ready: Callable[[], None] = lambda: None, on_stop: Callable[[], None] = lambda: None
+    ) -> None:
         """Block until SIGTERM or SIGINT, then stop. Call it in the main thread.
 
-        The process ends within the grace period and one second, even where threads hang.
+        `on_ready` is called when a signal stops the server as it should, `on_stop` before it stops. The process ends
+        within the grace period and one second, even where threads hang.
         """
         stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop_requested.set())
+        on_ready()
         stop_requested.wait()
+        on_stop()
         # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
         # loses nothing by that: what was acknowledged is on disk.
         faulthandler.dump_traceback_later(self.settings.grace_s + HARD_STOP_S, exit=True)

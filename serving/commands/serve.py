@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +39,15 @@ def configure(log_format: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def tell_service_manager(state: str) -> None:
+    """Tell systemd how the service is (a unit of Type=notify); without systemd, nobody."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        address = f"\0{address[1:]}" if address.startswith("@") else address  # @: without a file
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address)
 
 
 app = typer.Typer(add_completion=False)
@@ -102,7 +113,7 @@ def serve(
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
     from interfere.serving.calls.exposure import is_local
     from interfere.serving.calls.local_tokens import LocalTokens
-    from interfere.serving.commands.serve import configure
+    from interfere.serving.commands.serve import configure, tell_service_manager
     from interfere.serving.server import start_server
     from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
 
@@ -146,4 +157,7 @@ def serve(
         emit(ready, escape("\n".join(lines)), as_json=False)
         model_name = "gpu " if server.model_path == SHIPPED_GPU_MODEL else ""  # whose example it is
         progress_note(f"try: interfere match {model_name}--example --target {server.address}")
-    server.run_until_signal()
+    server.run_until_signal(
+        on_ready=lambda: tell_service_manager(f"READY=1\nSTATUS=serves {server.model_version} on {server.address}"),
+        on_stop=lambda: tell_service_manager("STOPPING=1"),
+    )
