@@ -204,10 +204,11 @@ class ModelHost:
             if canary:
                 present = self._core.state.version
                 change = ModelChange(version=present, previous_version=present)
+                self._begin_trial(trial)
                 self._replica = replica
                 _log.info("model %s decides for %s now, %s for all others", version, sorted(self._canary), present)
             else:
-                change = self._serve(replica)
+                change = self._serve(replica, trial)
                 self._archive.serving(version, pinned=False)
         except InterfereError as error:
             if scratch is not None:
@@ -216,9 +217,6 @@ class ModelHost:
             self._tell_refusal("the published model", self._refused)
             raise
         self._refused = ""
-        if trial.started.before != version:
-            self._trial = trial
-            self._archive.trying(trial.started, refused="")
         return change
 
     def _checked_of_archive(self, version: str) -> ServedModel:
@@ -246,15 +244,17 @@ class ModelHost:
             self._learn_beside(model.folder)
         return self._core.replica(model)
 
-    def _serve(self, replica: PolicyCore) -> ModelChange:
-        """Let a replica answer for all scopes. Whatever was on trial is no longer."""
+    def _serve(self, replica: PolicyCore, trial: Trial | None = None) -> ModelChange:
+        """Let a replica answer for all scopes, on trial from its first call on. Whatever was on trial is no longer."""
         before, version = self._core.state.version, replica.state.version
         if version != before:
+            self._end_trial()
+            if trial is not None:
+                self._begin_trial(trial)
             self._core.take_over(replica)
             self._core.store_state()  # for workers and for the next start
             self._metrics.add("interfere_model_changes", 1, "taken")
             _log.info("model %s is served now, %s before", version, before)
-            self._end_trial()
         return ModelChange(version=version, previous_version=before)
 
     # --- trials -----------------------------------------------------------------------------------------------------
@@ -357,6 +357,10 @@ class ModelHost:
         self._archive.trying(None, refused=self._refused)
         _log.error("model %s is rolled back to %s: %s", started.new, started.before, why)
         self._metrics.add("interfere_model_changes", 1, "rolled_back")
+
+    def _begin_trial(self, trial: Trial) -> None:
+        self._trial = trial
+        self._archive.trying(trial.started, refused="")
 
     def _end_trial(self) -> None:
         self._trial = self._replica = None
