@@ -69,7 +69,7 @@ SEVERAL_SERVERS = {
                 "initialBackoff": "0.1s",
                 "maxBackoff": "2s",
                 "backoffMultiplier": 3,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],  # the latter by a server that stops just now
             },
         }
     ],
