@@ -28,6 +28,7 @@ from interfere.records import (
     WaitingJob,
 )
 from interfere.store.store import Store
+from interfere.tracing import annotate, trace_field
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, words
 
@@ -160,6 +161,7 @@ class Decided:
             "decision_id": decision.decision_id,
             "scope": self.scope,
             "caller": caller,
+            **trace_field(),
             "model": decision.model_version,
             "status": decision.status.value,
             "gap": decision.gap,
@@ -176,6 +178,7 @@ class Decided:
         }
         # Texts that are empty, rules of nobody, and numbers that are not known are left out.
         given = {name: value for name, value in fields.items() if str(value) not in ("", "{}", "nan")}
+        annotate(decision_id=decision.decision_id, scope=self.scope, gap=decision.gap, waiting=decision.waiting)
         _events.info("%s", ", ".join(f"{name} {value}" for name, value in given.items()), extra={"fields": given})
 
 

@@ -52,6 +52,7 @@ from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import ModeAdvice
 from interfere.records.probes import DEFAULT_PROBES
 from interfere.sharing_modes import SharingMode
+from interfere.tracing import sent_call
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import from_proto, to_proto
@@ -75,7 +76,7 @@ SEVERAL_SERVERS = {
     ],
 }
 T = TypeVar("T")
-_METHODS = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name
+_SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"]
 AnyJob = str | JobProfile | JobRef
 """A workload's name, the facts themselves, or a reference (for a profile id)."""
 
@@ -284,7 +285,7 @@ class PolicyClient:
         """Let the server check a snapshot without deciding. Raises InvalidInputError."""
         request = to_proto(snapshot, pb.MatchRequest)
         request.validate_only = True
-        self._call(self._stub.Match, request)
+        self._call("Match", request)
 
     def rank(
         self,
@@ -334,8 +335,7 @@ class PolicyClient:
         request = pb.ReportObservationsRequest(observations=sent)
         return self._with_fallback(
             lambda: tuple(
-                from_proto(ObservationAnswer, answer)
-                for answer in self._call(self._stub.ReportObservations, request).answers
+                from_proto(ObservationAnswer, answer) for answer in self._call("ReportObservations", request).answers
             ),
             lambda fallback, error: fallback.observe(windows, error),
         )
@@ -348,17 +348,17 @@ class PolicyClient:
     def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none, and return their ids."""
         request = pb.RegisterProfilesRequest(profiles=[to_proto(profile, pb.JobProfile) for profile in facts])
-        return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
+        return tuple(self._call("RegisterProfiles", request).profile_ids)
 
     def get_profile(self, profile_id: str) -> JobProfile:
         """Return the profile of an id. Raises NotFoundError."""
-        answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
+        answer = self._call("GetProfile", pb.GetProfileRequest(profile_id=profile_id))
         return from_proto(JobProfile, answer.profile)
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove registered profiles, and return the ids that were registered."""
         request = pb.RemoveProfilesRequest(profile_ids=profile_ids)
-        return tuple(self._call(self._stub.RemoveProfiles, request).removed_ids)
+        return tuple(self._call("RemoveProfiles", request).removed_ids)
 
     def list_models(self) -> ServedModels:
         """Return the models that the server can serve, and why it refused the newest publication, if it did."""
@@ -378,12 +378,12 @@ class PolicyClient:
     def pin_model(self, *, release: bool = False) -> str:
         """Pin the served model, so that publications do not replace it, or with `release` unpin it. Returns the version
         of the served model."""
-        return str(self._call(self._stub.PinModel, pb.PinModelRequest(release=release)).version)
+        return str(self._call("PinModel", pb.PinModelRequest(release=release)).version)
 
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
         """Return a summary of each profile, oldest first."""
         request = pb.ListProfilesRequest(workload=workload, device_type=device_type)
-        answer = self._call(self._stub.ListProfiles, request)
+        answer = self._call("ListProfiles", request)
         return tuple(from_proto(ProfileSummary, summary) for summary in answer.profiles)
 
     def model(self) -> ModelInfo:
@@ -395,13 +395,15 @@ class PolicyClient:
 
     def _ask(self, method: str, query: object, answer: type[T]) -> T:
         """Return the answer of a method as a record. `query`: the record of the request, or the request itself."""
-        request_type = getattr(pb, _METHODS[method].input_type.name)
+        request_type = getattr(pb, _SERVICE.methods_by_name[method].input_type.name)
         request = query if isinstance(query, request_type) else to_proto(query, request_type)
-        return from_proto(answer, self._call(getattr(self._stub, method), request))
+        return from_proto(answer, self._call(method, request))
 
-    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+    def _call(self, method: str, request: Any) -> Any:
         try:
-            return method(request, timeout=self._timeout_s, metadata=self._credentials.metadata(self._local_token))
+            with sent_call(f"{_SERVICE.full_name}/{method}") as headers:
+                metadata = [*self._credentials.metadata(self._local_token), *headers]
+                return getattr(self._stub, method)(request, timeout=self._timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
                 raise UnavailableError(

@@ -25,6 +25,7 @@ from interfere.serving.adapters.observations import DecidedJob, Decision, Reject
 from interfere.serving.adapters.problem import Problem, check_plan_subjects
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
+from interfere.tracing import span, start_tracing
 
 _log = logging.getLogger("interfere.adapters")
 P = TypeVar("P", bound=Problem[Any])
@@ -192,10 +193,12 @@ def run_rounds(
     after: Callable[[], None] = lambda: None,
 ) -> None:
     """Run rounds until `stop` is set. A failed round does not end the loop; `after` is called after each round."""
+    start_tracing()
     while not stop.is_set():
         start_s = time.monotonic()
-        if may_decide() and (done := one_round(advisor)) is not None:
-            report(done)
+        with span(f"round of {advisor.port.name}"):
+            if may_decide() and (done := one_round(advisor)) is not None:
+                report(done)
         advisor.metrics.set("round_seconds", time.monotonic() - start_s)
         after()
         stop.wait(max(0.0, interval_s - (time.monotonic() - start_s)))

@@ -52,6 +52,7 @@ from interfere.serving.calls.transfers import LargeRequests, Transfers
 from interfere.serving.calls.turns import CallQueues
 from interfere.serving.metrics import Metrics
 from interfere.time_budget import check_interruption, interruptible
+from interfere.tracing import annotate, received_call, span, trace_field
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.bounds import check_bounds
@@ -162,7 +163,10 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         run = self._unary(handler, service, method)
 
         def call(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
-            with self._refusing("unary", service, method, context):
+            with (
+                received_call(f"{service}/{method}", context.invocation_metadata()),
+                self._refusing("unary", service, method, context),
+            ):
                 identity = self._access.caller(context) if policy else _anybody(context)
                 if policy:
                     self._access.check_method(identity, method)
@@ -177,6 +181,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                         self._large_requests.count(len(content)),
                         interruptible(CallInterruption(context, self._stopping)),
                         queue.turn(caller),
+                        span("run"),  # what is before it is the wait for a turn
                     ):
                         answer = run(content, context, identity)
                 if answer is not None:
@@ -216,6 +221,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             finally:
                 seconds = time.perf_counter() - start_s
                 metrics.call_ended(code, seconds)
+                annotate(code=code, caller=caller.name)
                 if caller.is_known and method in CHANGING:
                     _log_change(caller, method, code, request, content)
                 if seconds > self._slow_call_s:
@@ -312,13 +318,14 @@ def _log_change(caller: Caller, method: str, code: str, request: Any, content: b
         "method": method,
         "scope": getattr(request, "scope", ""),
         "code": code,
+        **trace_field(),
         "sha256": hashlib.sha256(content).hexdigest()[:12],
     }
     _audit.info("%s", ", ".join(f"{name} {value}" for name, value in fields.items()), extra={"fields": fields})
 
 
 def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
-    fields = {"method": method, "code": code, "seconds": round(seconds, 3)}
+    fields = {"method": method, "code": code, "seconds": round(seconds, 3), **trace_field()}
     if method == "Match" and answer is not None:
         plan = pb.MatchResponse.FromString(answer) if isinstance(answer, bytes) else answer
         fields["decision_id"] = plan.decision_id

@@ -116,6 +116,7 @@ def serve(
     from interfere.serving.commands.serve import configure, tell_service_manager
     from interfere.serving.server import start_server
     from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
+    from interfere.tracing import start_tracing
 
     settings = load_settings(
         config,
@@ -134,6 +135,7 @@ def serve(
     )
     return_freed_memory()
     configure(settings.log_format)
+    start_tracing()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
     by_files = settings.callers is None and is_local(settings) and not settings.insecure
     tokens = LocalTokens() if by_files else None
