@@ -1,6 +1,7 @@
 """Find circles of imports, modules with one reader, and folders with too many modules, from the source alone."""
 
 import ast
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -93,7 +94,8 @@ def circles(imports: Imports) -> list[tuple[str, ...]]:
 def single_readers(imports: Imports) -> dict[str, str]:
     """Return the modules that exactly one other module imports, and that module: each is a part of its reader.
 
-    A package's `__init__` does not count, nor does a program, which is run rather than imported.
+    A package's `__init__` does not count, nor does a program, which is run rather than imported: by its name, or by an
+    entry point of pyproject.toml.
     """
     readers: dict[str, set[str]] = {}
     for name, targets in imports.items():
@@ -112,6 +114,10 @@ def _is_program(name: str) -> bool:
     if folders[1:2] and folders[1] in LINKED:
         folders = folders[1:]
     path = ROOT.joinpath(*folders).with_suffix(".py")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    entries = {**project["scripts"], **{k: v for group in project["entry-points"].values() for k, v in group.items()}}
+    if name in {entry.partition(":")[0] for entry in entries.values()}:
+        return True
     return path.is_file() and '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
 
 

@@ -19,6 +19,10 @@ from interfere.sim.world import SimDevice, SimJob, World
 class Truth(Protocol):
     """The true slowdowns of jobs that run together."""
 
+    @property
+    def gang_excess(self) -> float:
+        """What a job on several devices loses beside others, relative to the same job on one device."""
+
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
         """Return the slowdown (≥ 1) of a workload beside another; NaN where the two must not share."""
 
@@ -231,8 +235,12 @@ class Cluster:
         others = [other.job.workload for other in group if other is not member]
         device_type = next(state.devices for state in group if state.devices)[0].device.type
         if len(others) == 1:
-            return self.truth.slowdown(member.job.workload, others[0], device_type)
-        return self.truth.group_slowdown(member.job.workload, others, device_type)
+            slowdown = self.truth.slowdown(member.job.workload, others[0], device_type)
+        else:
+            slowdown = self.truth.group_slowdown(member.job.workload, others, device_type)
+        if member.job.gpus == 1 or self.truth.gang_excess == 1.0:
+            return slowdown
+        return 1.0 + self.truth.gang_excess * (slowdown - 1.0)
 
     def stop(self, job_id: str) -> None:
         """Preempt a running job. The job goes back to the queue, keeps its work and pays its checkpoint."""

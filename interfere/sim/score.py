@@ -86,6 +86,11 @@ class Score:
         return _mean(self.completion_s - self.running_s)
 
     @property
+    def p90_waiting_s(self) -> float:
+        """Time on no device that 90 % of the jobs that end do not exceed; NaN where none ended."""
+        return float(np.quantile(self.completion_s - self.running_s, 0.9)) if len(self.completion_s) else math.nan
+
+    @property
     def utilisation(self) -> float:
         """Share of device time with a job, up to the last end."""
         return self.busy_s / max(self.present_s, 1e-12)

@@ -134,6 +134,15 @@ def scale_to_load(world: World, load: float) -> World:
     return replace(world, jobs=tuple(_arriving(job, job.arrival_s * factor) for job in world.jobs))
 
 
+def without_devices(world: World, count: int) -> World:
+    """Return the same jobs on fewer devices: the last `count` are gone, so that whole nodes are left as long as
+    possible.
+
+    Raises InvalidInputError where a job asks for more devices than are left.
+    """
+    return replace(world, devices=world.devices[: len(world.devices) - count])
+
+
 def days_spanned(world: World) -> int:
     """Return the number of days from the first arrival to the last, both included."""
     if not world.jobs:

@@ -146,8 +146,16 @@ class TableTruth:
     A measured group has its measured slowdown; any other is composed of its pairs.
     """
 
-    def __init__(self, tables: Iterable[TruthTable], composition: Composition = Composition.SUM) -> None:
-        self._composition = composition
+    def __init__(
+        self,
+        tables: Iterable[TruthTable],
+        composition: Composition = Composition.SUM,
+        *,
+        gang_excess: float = 1.0,
+    ) -> None:
+        """`gang_excess`: what a job on several devices loses beside others, relative to the same job on one device. No
+        table tells it; schedulers expect 1."""
+        self._composition, self.gang_excess = composition, gang_excess
         self._slowdowns, self._groups = dict[str, dict[tuple[str, str], float]](), dict[str, MeasuredGroups]()
         for table in tables:
             self._groups[table.device_type] = table.groups

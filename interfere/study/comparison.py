@@ -180,13 +180,13 @@ def compare(runs: Sequence[ReplayResult], *, with_deadlines: Collection[str] = (
 def _kind(task: ReplayTask, scheduler: SchedulerRecord | None = None) -> ReplayTask:
     """Return the task that stands for all replays of one line: the fields that these replays have in common.
 
-    `scheduler` replaces the scheduler of the task. The cap and the scenario of a scheduler that shares nothing are not
-    part of its kind, nor is the composition of a scheduler with two seats.
+    `scheduler` replaces the scheduler of the task. Of a scheduler that shares nothing, neither the cap, the scenario
+    nor the gangs' excess is part of its kind, and of one with two seats the composition is not.
     """
     scheduler = scheduler or task.scheduler
     kind = replace(task, scheduler=scheduler, world=0, draw=0, tie=0)
     if not scheduler.sharing:
-        kind = replace(kind, max_slowdown=math.inf, scenario=0)
+        kind = replace(kind, max_slowdown=math.inf, scenario=0, gang_excess=1.0)
     return kind if scheduler.seats > DEFAULT_SEATS else replace(kind, composition=Composition.SUM)
 
 

@@ -9,7 +9,7 @@ that says what to do about that.
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,6 +49,7 @@ from interfere.study.replays import (
 )
 from interfere.study.study import COUNTED_CAP, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study
 
+Further = Callable[[Study, "StudyInputs", Sequence[ReplayResult]], Iterable[ReplayTask]]
 QUESTIONS = {
     "replay": "interfere.study.replay_question:ReplayQuestion",
     "whatif": "interfere.study.whatif_question:WhatIfQuestion",
@@ -73,7 +74,11 @@ class Answer(Protocol):
 
 
 class Question(Protocol):
-    """A question about a trace."""
+    """A question about a trace.
+
+    Where it has a method `further(study, inputs, results)`, that returns replays which the results so far call for; it
+    is called again with their results, until it returns none.
+    """
 
     def resolved(self, study: Study) -> Study:
         """Return the study with every default filled in. Raises InvalidInputError for a field that would change
@@ -108,7 +113,12 @@ def ask(study: Study, models: "StudyModels", runner: Runner | None = None) -> An
         runner.say(note)
     replays, tasks = question.plan(study, inputs)
     done = run_replays(replays, tasks, runner)
-    return question.answer(study, inputs, results_of(replays, done), planned=done.tasks, interrupted=done.interrupted)
+    results, planned = results_of(replays, done), done.tasks
+    further: Further = getattr(question, "further", lambda *_: ())
+    while not done.interrupted and (tasks := list(further(study, inputs, results))):
+        done = run_replays(replays, tasks, runner)
+        results, planned = results + results_of(replays, done), planned + done.tasks
+    return question.answer(study, inputs, results, planned=planned, interrupted=done.interrupted)
 
 
 def find_question(name: str) -> Question:

@@ -21,7 +21,7 @@ from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerOptions, SchedulerSettings
 from interfere.sim.score import DayTotals, Score, day_totals_of, score
-from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties
+from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties, without_devices
 from interfere.sim.truth import Composition, TableTruth, TruthTable
 from interfere.sim.world import World
 from interfere.study.engine import Document, Runner, TaskResults, tell
@@ -84,6 +84,8 @@ class ReplayTask:
     max_slowdown: float = math.inf  # cap on predicted slowdowns of jobs that share
     scenario: int = 0  # index in `ReplayInputs.scenarios`
     composition: Composition = Composition.SUM  # of groups of three and more that the truth did not measure
+    given_back: int = 0  # devices that are gone, of those of the trace
+    gang_excess: float = 1.0  # what gangs lose beside others, relative to the truth; schedulers expect the truth
 
     @property
     def is_recorded(self) -> bool:
@@ -128,7 +130,7 @@ def replay_task(inputs: ReplayInputs, task: ReplayTask) -> Document:
     trace = trace_of(inputs, task)
     replayed = replay(
         trace,
-        TableTruth((scenario.truth, *scenario.further_truths), task.composition),
+        TableTruth((scenario.truth, *scenario.further_truths), task.composition, gang_excess=task.gang_excess),
         _scheduler(inputs, task),
         seats=task.scheduler.seats,
         report=lambda over, jobs: tell(f"{trace.name} {task.scheduler.label}: {over} of {jobs} jobs are over"),
@@ -171,6 +173,7 @@ def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
     """Return the trace that a task replays."""
     drawn = _drawn(inputs, task)
     prepared = drawn if inputs.edge is None else inputs.edge.apply(drawn)
+    prepared = without_devices(prepared, task.given_back) if task.given_back else prepared
     return shuffle_ties(prepared, inputs.seed * 1000 + task.tie) if task.tie else prepared
 
 

@@ -6,12 +6,14 @@ under each cap at the middle one, since a trace with free devices says nothing a
 seats a device are replayed wherever matching is, which alone forms larger groups, under queues that stop no job: once
 with groups that nobody measured as the sum of their pairs, once as the product.
 Where gangs may share, the measured line lets one-GPU jobs share only, and a second one rests on the assumption about
-gangs. Scenarios about workloads without truth are replayed at the trace's own load.
+gangs, under the first queue also where gangs lose more than assumed. Scenarios about workloads without truth are
+replayed at the trace's own load, and so is the first queue on fewer devices, until service is worse than without
+sharing on all of them.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from interfere.errors import InvalidInputError
 from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
 from interfere.reports.document import Document
 from interfere.reports.html_page import write_html_page
-from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
+from interfere.sim.schedulers.records import COMMON_QUEUES, Queue, SchedulerRecord, Sharing
 from interfere.sim.truth import Composition
 from interfere.study.comparison import Line, TraceGroup, compare
 from interfere.study.coverage import MissingTruth, gpu_hours, missing_truth
@@ -27,17 +29,26 @@ from interfere.study.questions import StudyInputs, StudyModels, read_inputs
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import Study, require_acting
 from interfere.study.tuned_constants import tuned_here
-from interfere.study.whatif_report import (
+from interfere.study.whatif_findings import (
+    GANG_EXCESSES,
+    DevicesSaved,
+    JobGroup,
+    devices_saved,
+    gang_break_even,
+    pays_from,
+    tasks_of_fewer_devices,
+    who_ends_later,
+)
+from interfere.study.whatif_report import whatif_document
+from interfere.study.whatif_sentences import (
     coverage_text,
     placement_text,
     population_text,
     scenario_text,
     verdict,
     warnings,
-    whatif_document,
 )
 
-QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit"))
 LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
 CAPS = (1.25, 1.5)  # beside none
 SUGGESTED_PAIRS = 5
@@ -82,6 +93,9 @@ class WhatIfAnswer:
     study: Study
     inputs: StudyInputs
     effects: tuple[Line, ...]  # schedulers that share, beside the same queue without sharing
+    gangs: tuple[Line, ...]  # the first queue at the trace's own load with gangs that share, by what they lose
+    saved: DevicesSaved | None  # None where not all replays were done that tell it
+    later: tuple[JobGroup, ...]  # who ends later with sharing; empty where that is not known
     missing: MissingTruth
     tuned: str  # a note on constants that were chosen on this trace; empty where none were
     replays: int
@@ -117,6 +131,24 @@ class WhatIfAnswer:
             if one is not None and one.score.jobs == other.score.jobs
         )
 
+    @property
+    def main_lines(self) -> tuple[Line, ...]:
+        """The effects of greedy placement under the first queue on stable worlds, at its own load and others."""
+        queue = self.study.schedulers[0].label
+        plain = [line for line in self.effects if self.is_plain(line) and line.scheduler.sharing is Sharing.GREEDY]
+        return tuple(line for line in plain if line.against == queue and line.group is TraceGroup.STABLE)
+
+    @property
+    def pays_from(self) -> float:
+        """The load from which on sharing pays under the first queue; NaN where it pays at none."""
+        return pays_from(self.main_lines)
+
+    @property
+    def gang_break_even(self) -> float:
+        """What gangs may lose, relative to what they are assumed to, until their sharing does harm; NaN if unknown."""
+        own = [line for line in self.main_lines if line.task.load is None]
+        return gang_break_even(self.gangs, own[0]) if own and len(self.gangs) > 1 else math.nan
+
     def gangs_share(self, line: Line) -> bool:
         """Return whether jobs on several devices share too in this effect, by an assumption."""
         return self.inputs.coverage.has_gangs and not line.scheduler.one_gpu
@@ -146,6 +178,10 @@ class WhatIfAnswer:
             "load": self.load,
             "coverage": inputs.coverage.facts() | coverage,
             "verdict": text,
+            "devices": self.saved,
+            "later": [asdict(group) for group in self.later],
+            "pays_from": self.pays_from,
+            "gang_break_even": self.gang_break_even,
             "tone": tone.value,
             "placement": placement_text(self.comparisons),
             "scenarios": scenario_text(self),
@@ -203,7 +239,7 @@ class WhatIfQuestion:
         require_acting(study, [(name, False, "question replay") for name in unused])
         resolved = replace(
             study,
-            schedulers=study.schedulers or QUEUES,
+            schedulers=study.schedulers or COMMON_QUEUES,
             loads=tuple(sorted(study.loads or LOADS)),
             caps=tuple(sorted(study.caps or CAPS)),
             seats=tuple(sorted(study.seats)),
@@ -227,6 +263,10 @@ class WhatIfQuestion:
                 tasks += _at_load(study, inputs, world, load)
         return inputs.replays, list(dict.fromkeys(tasks))
 
+    def further(self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult]) -> list[ReplayTask]:
+        """Return the next replays of the search for the number of devices that could be given back."""
+        return tasks_of_fewer_devices(inputs.worlds, results, *_first_queue(study, inputs))
+
     def answer(
         self,
         study: Study,
@@ -237,12 +277,24 @@ class WhatIfQuestion:
         interrupted: bool,
     ) -> WhatIfAnswer:
         """Return the effect of sharing, the unknown part of it, and the pairs to measure."""
-        lines = compare(results).lines
+        lines = compare([result for result in results if not result.task.given_back]).lines
+        compared = [line for line in lines if line.reference is not None]
+        queue, shared = _first_queue(study, inputs)
+        gangs = ReplayTask(scheduler=_greedy(queue, one_gpu=False))
         assert study.pairs is not None
         return WhatIfAnswer(
             study=study,
             inputs=inputs,
-            effects=tuple(line for line in lines if line.reference is not None),
+            effects=tuple(line for line in compared if line.task.gang_excess == 1.0),
+            gangs=tuple(
+                line
+                for line in compared
+                if inputs.coverage.has_gangs
+                and line.task == replace(gangs, gang_excess=line.task.gang_excess)
+                and line.group is TraceGroup.STABLE
+            ),
+            saved=devices_saved(inputs.worlds, results, queue, shared),
+            later=who_ends_later(inputs.worlds, results, queue, shared),
             missing=missing_truth(inputs.measured, inputs.tried, gpu_hours(inputs.worlds), study.pairs),
             tuned=_tuned_note(study, inputs),
             replays=len(results),
@@ -259,7 +311,7 @@ def _check(study: Study) -> None:
             raise InvalidInputError(
                 "--queue names a queue without sharing and deadlines; it is replayed with sharing and without",
                 value=queue.label,
-                remedy=f"for example {', '.join(each.label for each in QUEUES)}",
+                remedy=f"for example {', '.join(each.label for each in COMMON_QUEUES)}",
             )
     for load in study.loads:
         if not 0 < load < 1:
@@ -297,6 +349,12 @@ def _greedy(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:
     return replace(queue, sharing=Sharing.GREEDY, one_gpu=one_gpu)
 
 
+def _first_queue(study: Study, inputs: StudyInputs) -> tuple[SchedulerRecord, SchedulerRecord]:
+    """Return the queue that leads the report, without sharing and with the sharing that was measured."""
+    queue = study.schedulers[0]
+    return queue, _greedy(queue, one_gpu=inputs.coverage.has_gangs)
+
+
 def _matching(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:
     return replace(queue, sharing=Sharing.MATCHING, one_gpu=one_gpu)
 
@@ -309,7 +367,11 @@ def _at_own_load(study: Study, inputs: StudyInputs, world: int) -> Iterator[Repl
             yield ReplayTask(scheduler=queue, world=world, draw=draw)
             yield replace(greedy, draw=draw)
         if gangs:
-            yield replace(greedy, scheduler=_greedy(queue, one_gpu=False))
+            sharing_gangs = replace(greedy, scheduler=_greedy(queue, one_gpu=False))
+            yield sharing_gangs
+            if queue is study.schedulers[0]:
+                for excess in GANG_EXCESSES:
+                    yield replace(sharing_gangs, gang_excess=excess)
         for cap in study.caps:
             yield replace(greedy, max_slowdown=cap)
         for scenario in range(1, len(inputs.replays.scenarios)):

@@ -25,23 +25,34 @@ from interfere.reports.document import (
     Sentence,
     Series,
     Table,
+    Terms,
     Tile,
     Tiles,
     Tone,
     table_of,
 )
 from interfere.reports.numbers import COUNT, DASH, PLAIN, fixed, hours, percent
-from interfere.sim.schedulers.records import Sharing
+from interfere.sim.schedulers.queue import Backfill
+from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
 from interfere.sim.truth import Composition
-from interfere.sim.uncertainty import CONFIDENCE
 from interfere.study.comparison import Line, TraceGroup
-from interfere.study.questions import StudyInputs
 from interfere.study.replay_report import CHANGE, HOURS, change_text, estimate, spread
+from interfere.study.whatif_findings import LATER_SHARE
+from interfere.study.whatif_sentences import (
+    coverage_text,
+    gang_text,
+    is_uncapped_greedy,
+    main_effects,
+    placement_text,
+    population_text,
+    scenario_text,
+    verdict,
+    warnings,
+)
 
 if TYPE_CHECKING:
-    from interfere.study.whatif_question import PlacementComparison, WhatIfAnswer
+    from interfere.study.whatif_question import WhatIfAnswer
 
-SAME_SHARE = 0.01  # greedy within this of matching: the cheaper one is recommended
 MAX_UNKNOWN = 10  # workloads without truth that are listed unfolded
 SURE_SHARE = 0.5  # of GPU hours: below, the coverage is shown as a doubt
 ASSUMED_SHIFT = 0.007  # of the assumed marks beside the measured ones, in load
@@ -64,12 +75,19 @@ LOAD_SERIES = (
     Series(name="the trace's own load", mark=Mark.DIAMOND, colour=Colour.INK),
     Series(name="jobs on several GPUs share too, by an assumption", colour=Colour.ORANGE, is_assumed=True),
 )
-SCENARIOS = {
-    "alone": "run alone",
-    "median": "share as the median measured pair",
-    "worst": "share as the worst measured pair",
-}
 ASSUMED_GANGS = "gangs (assumed)"
+ORDERS = {
+    Queue.FIFO: "first come, first served",
+    Queue.SJF: "the shortest job first, by its true run time",
+    Queue.QSSF: "the least expected GPU time first, by what the same user and size took before",
+    Queue.TIRESIAS: "the job that had least GPU time so far first; running jobs are stopped for it",
+    Queue.SRTF: "the shortest remaining time first, by true run times; running jobs are stopped for it",
+}
+BACKFILLS = {
+    Backfill.NONE: "nobody passes the first",
+    Backfill.EASY: "others pass where that does not delay the first",
+    Backfill.FIRST_FIT: "others pass where they fit",
+}
 
 
 def whatif_document(answer: "WhatIfAnswer") -> Document:
@@ -89,6 +107,7 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
             _key_figures(answer),
             Sentence(population_text(answer), tone=Tone.NOTE),
             *_by_load(answer),
+            *_by_group(answer),
             _by_queue(answer),
             *_by_seats(answer),
             _placement(answer),
@@ -98,150 +117,12 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
     )
 
 
-# --- sentences --------------------------------------------------------------------------------------------------------
-
-
-def coverage_text(inputs: StudyInputs) -> str:
-    """Return a sentence on the share of the trace that the slowdowns cover. A reader needs it before any gain."""
-    coverage = inputs.coverage
-    source = "The model predicts slowdowns of" if inputs.is_predicted else "Measured slowdowns cover"
-    text = f"{source} {coverage.job_share:.1%} of the jobs and {coverage.gpu_h_share:.1%} of the GPU hours"
-    if coverage.has_gangs:
-        share = coverage.known_gang_gpu_h / coverage.known_gpu_h
-        text += (
-            f"; {share:.1%} of these hours are of jobs on several GPUs, which no table measured in pairs: they share "
-            "only where a line says so"
-        )
-    if inputs.is_predicted:
-        text = f"{text}; nothing of it is measured: every figure below is as good as these predictions"
-    left_out = ", ".join(f"{count:,} {reason}" for reason, count in inputs.left_out)
-    return f"{text}; jobs left out of all this: {left_out}" if left_out else text
-
-
-def _main_effects(answer: "WhatIfAnswer") -> list[Line]:
-    """Return the effects of greedy placement in stable worlds, under each queue at the trace's own load.
-
-    Where all worlds are overloaded, return the effects at the highest load of the study.
-    """
-    plain = [line for line in answer.effects if answer.is_plain(line) and line.scheduler.sharing is Sharing.GREEDY]
-    own = [line for line in plain if line.task.load is None and line.group is TraceGroup.STABLE]
-    if own:
-        return own
-    loads = [line.task.load for line in plain if line.task.load is not None]
-    return [line for line in plain if loads and line.task.load == max(loads)]
-
-
-def verdict(answer: "WhatIfAnswer") -> tuple[str, Tone]:
-    """Return the first sentence, and its tone: good, bad or unsure."""
-    effects = _main_effects(answer)
-    if not effects or effects[0].change is None:
-        return "No replay was finished that compares sharing with none.", Tone.UNSURE
-    first, change = effects[0], effects[0].change
-    load = first.task.load
-    at = f"its own load ({first.load:.2f})" if load is None else f"a load of {load:g}"
-    if all(line.score.shared == 0 for line in effects):
-        return f"At {at} no job would share: devices are free whenever one arrives.", Tone.UNSURE
-    text = (
-        f"At {at}, sharing two jobs a GPU would change the mean completion time by {change_text(change)} under "
-        f"{first.against}"
-    )
-    others = [f"{line.against} {change_text(line.change)}" for line in effects[1:] if line.change is not None]
-    if others:
-        text += f"; {', '.join(others)}"
-    ends = change.interval
-    if not ends.is_known:
-        return f"{text}. No interval: {ends.missing}.", Tone.UNSURE
-    if ends.high < 0 or ends.low > 0:
-        return f"{text}.", Tone.GOOD if ends.high < 0 else Tone.BAD
-    return f"{text}. Under {first.against} the interval holds 0: no change can be told from none.", Tone.UNSURE
-
-
-def population_text(answer: "WhatIfAnswer") -> str:
-    """Return a sentence on the populations that the intervals and spreads describe."""
-    changes = [line.change for line in _main_effects(answer) if line.change is not None]
-    if not changes:
-        return ""
-    change = next((each for each in changes if each.interval.is_known), changes[0])
-    reason = f", none here: {change.interval.missing}" if change.interval.missing else ""
-    return (
-        f"In brackets: {CONFIDENCE:.0%} interval of the {change.interval.population}{reason}; it is from overlapping "
-        "batches of these days and says nothing about other clusters. Spread: what "
-        f"{CONFIDENCE:.0%} of {change.spread.population} bring."
-    )
-
-
-def placement_text(comparisons: "Sequence[PlacementComparison]") -> str:
-    """Return a sentence on which placement to choose, greedy or matching."""
-    if not comparisons:
-        return "Greedy placement and matching were not compared."
-    gap = min(comparisons, key=lambda each: each.difference)
-    greedy_cpu_s = sum(each.greedy.cpu_s for each in comparisons)
-    cost = f"takes {sum(each.matching.cpu_s for each in comparisons) / max(greedy_cpu_s, 1e-9):.1f} × the CPU time"
-    at = f"{gap.matching.against} at load {gap.matching.load:.2f}"
-    if gap.difference < -SAME_SHARE:
-        sooner = f"{-100 * gap.difference:.1f} %"
-        return f"Matching ends jobs up to {sooner} sooner than greedy placement ({at}); it {cost}."
-    return (
-        f"Greedy placement is within 1 % of matching wherever they were compared (at best "
-        f"{CHANGE.number(gap.difference)} %, {at}), and matching {cost}: choose greedy, the simpler one."
-    )
-
-
-def scenario_text(answer: "WhatIfAnswer") -> str:
-    """Return a sentence on how much the workloads without truth could change the answer."""
-    inputs = answer.inputs
-    if not inputs.unknown or inputs.is_predicted:
-        return ""
-    queue = answer.study.schedulers[0].label
-    parts = [
-        f"{change_text(line.change)} if they {SCENARIOS[inputs.replays.scenarios[line.task.scenario].name]}"
-        for line in answer.effects
-        if line.against == queue
-        and _is_uncapped_greedy(line)
-        and line.task.load is None
-        and line.group is TraceGroup.STABLE
-        and not answer.gangs_share(line)
-        and line.change is not None
-    ]
-    share = sum(each.gpu_h for each in inputs.unknown) / max(inputs.coverage.gpu_h, 1e-12)
-    head = f"Workloads without a measured pair have {share:.0%} of the GPU hours"
-    return f"{head}; under {queue}: {', '.join(parts)}." if parts else f"{head}."
-
-
-def _is_uncapped_greedy(line: Line) -> bool:
-    return line.scheduler.sharing is Sharing.GREEDY and math.isinf(line.task.max_slowdown)
-
-
-def warnings(answer: "WhatIfAnswer") -> list[str]:
-    """Return the warnings that a reader needs before relying on the report."""
-    oracle = [record.label for record in answer.study.schedulers if record.knows_durations]
-    more_seats = ", more only where a line says so" if answer.study.seats else ""
-    texts = [
-        *answer.notes,
-        "Durations are those of the trace, and the scheduler knows slowdowns as they are: a real one errs in both.",
-        f"Two jobs share a device at most{more_seats}. Pairs whose memory does not fit are formed unless the table "
-        "says so.",
-    ]
-    if oracle:
-        known = f"{', '.join(oracle)}: the queue knows how long jobs will run, as users' limits at best tell."
-        texts.insert(-1, known)
-    if answer.inputs.coverage.has_gangs:
-        texts.append(
-            "Jobs on several GPUs share only in the lines that say so, and there slow down as on one GPU: nobody "
-            "measured that."
-        )
-    if any(line.group is TraceGroup.OVERLOADED for line in answer.effects):
-        texts.append("Worlds with an own load of 1 or more stand apart: gains there grow with the length of the trace.")
-    texts.append(f"{answer.replays} of {answer.planned} replays, {answer.cpu_s:.0f} s of CPU.")
-    return texts
-
-
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
 def _key_figures(answer: "WhatIfAnswer") -> Tiles:
     coverage = answer.inputs.coverage
-    main = next(iter(_main_effects(answer)), None)
+    main = next(iter(main_effects(answer)), None)
     change = main.change if main else None
     interval = CHANGE.ends(change.interval.low, change.interval.high) if change else ""
     without = f"{hours(1).text(main.reference.mean_completion_s)} without" if main and main.reference else DASH
@@ -256,6 +137,7 @@ def _key_figures(answer: "WhatIfAnswer") -> Tiles:
             Tile(
                 value=coverage.job_share, form=percent(), label="of the jobs covered", detail=f"{coverage.jobs:,} jobs"
             ),
+            *_saved_tile(answer),
             Tile(value=answer.load, form=LOAD, label="offered load", detail="1 = all devices busy all the time"),
             Tile(
                 value=change.mean if change else DASH,
@@ -273,12 +155,41 @@ def _key_figures(answer: "WhatIfAnswer") -> Tiles:
     )
 
 
+def _saved_tile(answer: "WhatIfAnswer") -> list[Tile]:
+    saved = answer.saved
+    if saved is None:
+        return []
+    value = f"{saved.with_sharing} of {saved.devices}"
+    detail = f"{saved.without_sharing} without sharing"
+    return [Tile(value=value, label="GPUs to give back at equal service", detail=detail)]
+
+
+def _by_group(answer: "WhatIfAnswer") -> list[Section]:
+    """Return a section on the jobs that end later; empty where that is not known."""
+    if not answer.later:
+        return []
+    columns = (
+        Column("of", of="kind"),
+        Column("jobs", of="name"),
+        Column("how many", COUNT, of="jobs"),
+        Column(f"over {LATER_SHARE:.0%} later", percent(1), of="later_share"),
+        Column("sooner", percent(1), of=lambda group: group.sooner / group.jobs),
+    )
+    queue = answer.study.schedulers[0].label
+    table = table_of(f"Jobs that end later, under {queue}", columns, answer.later)
+    legend = (
+        f"From arrival to end, at the trace's own load, each job beside itself without sharing. Of users and workloads "
+        f"those are shown who have most jobs that end later. {gang_text(answer)}"
+    )
+    return [Section("Who would end later", (Sentence(legend.rstrip()), table))]
+
+
 def _by_load(answer: "WhatIfAnswer") -> list[Section]:
     """Return a plot and a table of the change by load, for greedy placement without a cap on stable worlds."""
     shown = [
         line
         for line in answer.effects
-        if _is_uncapped_greedy(line)
+        if is_uncapped_greedy(line)
         and not line.task.scenario
         and line.group is TraceGroup.STABLE
         and line.change is not None
@@ -372,7 +283,15 @@ def _by_queue(answer: "WhatIfAnswer") -> Section:
         Column("past 1.5 ×", percent(), of="score.past_cap"),
     )
     title = "By queue and cap"
-    return Section(title, (Sentence(CAP_LEGEND), table_of(title, columns, sorted(shown, key=lambda e: _place(e)[:2]))))
+    queues = Terms(tuple((record.label, queue_text(record)) for record in answer.study.schedulers))
+    return Section(
+        title, (queues, Sentence(CAP_LEGEND), table_of(title, columns, sorted(shown, key=lambda e: _place(e)[:2])))
+    )
+
+
+def queue_text(record: SchedulerRecord) -> str:
+    """Return in words how a queue orders jobs; empty for an order without words."""
+    return f"{ORDERS[record.queue]}; {BACKFILLS[record.backfill]}" if record.queue in ORDERS else ""
 
 
 def _overloaded(line: Line) -> str:

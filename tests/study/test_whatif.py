@@ -1,6 +1,7 @@
 """`interfere whatif` from folders to an answer and a page, and what it says of input that will not do."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +22,21 @@ from interfere.study.engine import Document, Runner, in_this_process
 from interfere.study.questions import ask
 from interfere.study.study import Study
 from interfere.study.whatif_question import WhatIfAnswer
-from interfere.study.whatif_report import placement_text, scenario_text, verdict
+from interfere.study.whatif_sentences import placement_text, scenario_text, verdict
 from interfere.training.commands.whatif import app
 from interfere.training.study_models import TrainedModels
 
 
 def make_trace(
-    folder: Path, names: Sequence[str], *, gangs: bool = False, count: int = 90, load_s: float = 900.0
+    folder: Path,
+    names: Sequence[str],
+    *,
+    gangs: bool = False,
+    count: int = 90,
+    load_s: float = 900.0,
+    nodes: int = 1,
 ) -> Path:
-    """Jobs over some days on four devices; every sixth is a gang where asked for."""
+    """Jobs over some days on nodes of four devices; every sixth is a gang where asked for."""
     rng = np.random.default_rng(1)
     arrivals = np.cumsum(rng.exponential(load_s * 6, count)).tolist()
     jobs = tuple(
@@ -44,7 +51,7 @@ def make_trace(
         )
         for k, at in enumerate(arrivals)
     )
-    clusters = (VirtualCluster(vc="site", nodes=1, gpus_per_node=4),)
+    clusters = (VirtualCluster(vc="site", nodes=nodes, gpus_per_node=4),)
     write_trace(folder, JobTrace(name=folder.name, jobs=jobs, clusters=clusters))
     return folder
 
@@ -103,7 +110,9 @@ def test_from_a_trace_to_an_answer_a_page_and_a_resumed_run(known: Path, small_f
     assert 'src="http' not in page
     again = CliRunner().invoke(app, words[:-1])
     assert again.exit_code == 0, again.output
-    assert f"{found['planned']} of {found['planned']} were done before" in again.stderr.replace("\n", " ")
+    resumed = re.findall(r"(\d+) of (\d+) were done before", again.stderr.replace("\n", " "))
+    assert all(done == planned for done, planned in resumed)
+    assert sum(int(planned) for _, planned in resumed) == found["planned"]
     assert max(map(len, again.stdout.splitlines())) <= 80
     (uncapped,) = (
         each["change"]["mean"]
@@ -239,7 +248,10 @@ def test_a_cluster_with_free_devices_is_told_that_nothing_would_share(
 ) -> None:
     idle = make_trace(tmp_path / "idle", [small.jobs[0].workload], load_s=400_000.0)
     answer: WhatIfAnswer = answered(quick(idle, small_folder))
-    assert verdict(answer)[0].endswith("no job would share: devices are free whenever one arrives.")
+    text, _ = verdict(answer)
+    assert text.startswith("No: your GPUs are ")
+    assert "hardly a job waits; no job would share: devices are free whenever one arrives." in text
+    assert re.search(r"\d of 4 GPUs could be given back .*, and sharing adds none\.", text)
 
 
 @pytest.mark.parametrize(

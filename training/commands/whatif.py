@@ -28,7 +28,7 @@ def whatif(
         list[str] | None,
         typer.Option(
             help="Queue to compare sharing under, as `interfere replay --policy` names it. Repeatable; the first leads "
-            "the report. Default: fifo-easy, qssf-easy, sjf-easy, tiresias-first-fit, srtf-first-fit.",
+            "the report. Default: fifo-easy, qssf-easy, tiresias-first-fit; all: sjf-easy and srtf-first-fit too.",
             show_default=False,
         ),
     ] = None,
@@ -71,13 +71,15 @@ def whatif(
     Interrupted (Ctrl-C), it reports what is done, ends with exit code 130, and goes on from there when it is called
     with the same --out again.
     """
+    from interfere.sim.schedulers.records import ALL_QUEUES
+
     entries = given(
         question="whatif",
         trace=trace,
         table=table,
         model=model,
         name_map=name_map,
-        schedulers=tuple(queue or ()),
+        schedulers=tuple(each.label for each in ALL_QUEUES) if queue == ["all"] else tuple(queue or ()),
         loads=tuple(load or ()),
         caps=tuple(cap or ()),
         seats=tuple(seats or ()),

@@ -239,6 +239,8 @@ DEFAULT = tuple(
         "srtf-first-fit-matching",
     )
 )
+COMMON_QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "tiresias-first-fit"))
+ALL_QUEUES = (*COMMON_QUEUES, *(PRESETS[name] for name in ("sjf-easy", "srtf-first-fit")))  # and what oracles would do
 _UNSHARED_BESIDE_GREEDY = ("fifo-first-fit", "sjf-first-fit", "edf-first-fit", "laxity-first-fit")
 DEADLINE_DEFAULT = tuple(
     record

@@ -1,0 +1,221 @@
+"""What follows from replays with and without sharing: devices to give back, who ends later, where sharing pays.
+
+Devices can be given back at equal service: on fewer devices the mean completion time and the waiting time that 90 % of
+the jobs do not exceed are no worse than without sharing on all of them, up to `SAME_SHARE` and `SAME_WAIT_S`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.sim.schedulers.records import SchedulerRecord
+from interfere.sim.score import Score
+from interfere.sim.world import SimJob, World
+from interfere.study.comparison import Line
+from interfere.study.replays import ReplayResult, ReplayTask
+
+SAME_SHARE = 0.01  # of a mean completion time or of a waiting time: within it, service is equal
+SAME_WAIT_S = 60.0  # the same, of waiting times near 0
+LATER_SHARE = 0.1  # a job ends later where it takes more than this longer from arrival to end
+GROUPS_TOLD = 3  # of users and of workloads: those with most jobs that end later
+PAYS = -0.01  # change of the mean completion time from which on sharing pays
+GANG_EXCESSES = (2.0, 4.0)  # what gangs may lose, relative to the truth, beside as much as the truth
+RUN_TIMES = ((600.0, "under 10 min"), (3_600.0, "10 min to 1 h"), (36_000.0, "1 to 10 h"), (math.inf, "over 10 h"))
+
+
+# --- devices to give back ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesSaved:
+    """How many devices of a cluster could be given back at equal service; an upper end that no replay tried is none."""
+
+    devices: int
+    without_sharing: int
+    with_sharing: int
+    largest_job: bool  # is it the largest job that needs the devices which are left?
+
+
+def devices_saved(
+    worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
+) -> DevicesSaved | None:
+    """Return how many devices all worlds could give back; None while a replay is missing that tells it."""
+    found = [
+        (world, _tried(results, k, alone, alone), _tried(results, k, shared, alone)) for k, world in _served(worlds)
+    ]
+    if not found or any(next_count(tried, most(world)) is not None for world, *both in found for tried in both):
+        return None
+    return DevicesSaved(
+        devices=sum(len(world.devices) for world, *_ in found),
+        without_sharing=sum(_largest(unshared) for _, unshared, _ in found),
+        with_sharing=sum(_largest(sharing) for *_, sharing in found),
+        largest_job=all(_largest(sharing) == most(world) for world, _, sharing in found),
+    )
+
+
+def tasks_of_fewer_devices(
+    worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
+) -> list[ReplayTask]:
+    """Return the replays that the search for the number of devices to give back calls for next; none at its end."""
+    tasks = []
+    for k, world in _served(worlds):
+        for scheduler in (alone, shared):
+            count = next_count(_tried(results, k, scheduler, alone), most(world))
+            if count is not None:
+                tasks.append(ReplayTask(scheduler=scheduler, world=k, given_back=count))
+    return tasks
+
+
+def next_count(tried: Mapping[int, bool], most: int) -> int | None:
+    """Return the number of devices to try next; None where the largest number with equal service is known.
+
+    `tried`: number → whether service was equal. Numbers double until service is worse, and are halved from there on.
+    """
+    worse = min((count for count, is_equal in tried.items() if not is_equal), default=most + 1)
+    equal = max((count for count, is_equal in tried.items() if is_equal and count < worse), default=-1)
+    if equal + 1 >= worse:
+        return None
+    return (equal + worse) // 2 if worse <= most else min(most, max(2 * equal, equal + 1))
+
+
+def most(world: World) -> int:
+    """Return the number of devices that leave enough for the largest job."""
+    return len(world.devices) - max(job.gpus for job in world.jobs)
+
+
+def is_equal_service(score: Score, reference: Score) -> bool:
+    """Return whether jobs are served as well as in a reference replay of them."""
+    most_wait_s = max((1 + SAME_SHARE) * reference.p90_waiting_s, reference.p90_waiting_s + SAME_WAIT_S)
+    return (
+        score.mean_completion_s <= (1 + SAME_SHARE) * reference.mean_completion_s and score.p90_waiting_s <= most_wait_s
+    )
+
+
+def _served(worlds: Sequence[World]) -> list[tuple[int, World]]:
+    """Return the worlds that are offered less than they can serve, with their places."""
+    return [(k, world) for k, world in enumerate(worlds) if world.jobs and world.load < 1]
+
+
+def _tried(
+    results: Sequence[ReplayResult], world: int, scheduler: SchedulerRecord, alone: SchedulerRecord
+) -> dict[int, bool]:
+    """Return whether service was equal for every number of devices that were given back in a replay."""
+    scores = {result.task: result.score for result in results}
+    reference = scores.get(ReplayTask(scheduler=alone, world=world))
+    if reference is None:
+        return {}
+    return {
+        task.given_back: is_equal_service(score, reference)
+        for task, score in scores.items()
+        if task == ReplayTask(scheduler=scheduler, world=world, given_back=task.given_back)
+    }
+
+
+def _largest(tried: Mapping[int, bool]) -> int:
+    return max((count for count, is_equal in tried.items() if is_equal), default=0)
+
+
+# --- who ends later ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGroup:
+    """Some jobs, and how many of them end later with sharing, or sooner."""
+
+    kind: str  # all, size, run time, user, workload
+    name: str
+    jobs: int
+    later: int  # by more than `LATER_SHARE`
+    sooner: int
+
+    @property
+    def later_share(self) -> float:
+        """The share of these jobs that end later."""
+        return self.later / self.jobs
+
+
+def who_ends_later(
+    worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
+) -> tuple[JobGroup, ...]:
+    """Return all jobs, then groups by devices and run time, then the users and workloads with most jobs that end later.
+
+    Empty where the replays at the trace's own load are missing, or dropped jobs.
+    """
+    scores = {result.task: result.score for result in results}
+    jobs, ratios = list[SimJob](), list[NDArray[np.float64]]()
+    for k, world in enumerate(worlds):
+        both = [scores.get(ReplayTask(scheduler=scheduler, world=k)) for scheduler in (alone, shared)]
+        if both[0] is None or both[1] is None or both[0].dropped or both[1].dropped:
+            continue
+        jobs.extend(world.jobs)
+        ratios.append(both[1].completion_s / np.maximum(both[0].completion_s, 1e-9))
+    if not jobs:
+        return ()
+    ratio = np.concatenate(ratios)
+    later, sooner = ratio > 1 + LATER_SHARE, ratio < 1 / (1 + LATER_SHARE)
+
+    def groups(kind: str, names: Sequence[str], *, limit: int | None = None) -> list[JobGroup]:
+        labels = np.array(names)
+        found = [
+            JobGroup(
+                kind=kind, name=name, jobs=int(own.sum()), later=int(later[own].sum()), sooner=int(sooner[own].sum())
+            )
+            for name in dict.fromkeys(names)
+            for own in (labels == name,)
+        ]
+        if limit is None:
+            return found
+        return [each for each in sorted(found, key=lambda each: -each.later)[:limit] if each.later]
+
+    run_times = [next(name for below_s, name in RUN_TIMES if job.duration_s < below_s) for job in jobs]
+    order = {name: place for place, (_, name) in enumerate(RUN_TIMES)}
+    sizes = {_size_text(job.gpus): job.gpus for job in jobs}
+    users = [job.user for job in jobs]
+    return (
+        *groups("all", ["all jobs"] * len(jobs)),
+        *sorted(groups("size", [_size_text(job.gpus) for job in jobs]), key=lambda each: sizes[each.name]),
+        *sorted(groups("run time", run_times), key=lambda each: order[each.name]),
+        *(groups("user", users, limit=GROUPS_TOLD) if len(set(users)) > 1 else ()),
+        *groups("workload", [job.workload or "(none named)" for job in jobs], limit=GROUPS_TOLD),
+    )
+
+
+def _size_text(gpus: int) -> str:
+    least = 2 ** (gpus.bit_length() - 1)
+    return "1 GPU" if gpus == 1 else f"{least} to {2 * least - 1} GPUs"
+
+
+# --- where it pays ----------------------------------------------------------------------------------------------------
+
+
+def pays_from(lines: Sequence[Line]) -> float:
+    """Return the load from which on sharing pays, between two loads on the line through their changes.
+
+    `lines`: of one scheduler. NaN where it does not pay at the highest load, 0 where it pays at all loads.
+    """
+    known = sorted((line.load, line.change.mean) for line in lines if line.change is not None)
+    load = 0.0
+    for (below, change), (above, next_change) in pairwise(known):
+        if change > PAYS >= next_change:
+            load = below + (above - below) * (PAYS - change) / (next_change - change)
+    return math.nan if not known or known[-1][1] > PAYS else load
+
+
+def gang_break_even(lines: Sequence[Line], without: Line) -> float:
+    """Return what gangs may lose beside others, relative to the truth, so that their sharing does no harm.
+
+    `lines`: with sharing gangs, one for each excess; `without`: where only jobs on one device share. inf where they do
+    no harm at the largest excess, NaN where they harm at the least.
+    """
+    at = without.score.mean_completion_s
+    known = sorted((line.task.gang_excess, line.score.mean_completion_s) for line in lines)
+    if not known or known[0][1] > at:
+        return math.nan
+    for (below, mean_s), (above, next_s) in pairwise(known):
+        if mean_s <= at < next_s:
+            return below + (above - below) * (at - mean_s) / (next_s - mean_s)
+    return math.inf

@@ -1,0 +1,184 @@
+"""What a what-if answer finds: devices to give back, who ends later, from which load on sharing pays."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interfere.data.tables import Table
+from interfere.sim.beliefs import true_beliefs
+from interfere.sim.replay import replay
+from interfere.sim.schedulers.orders import Fifo
+from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.records import ALL_QUEUES, COMMON_QUEUES, PRESETS
+from interfere.sim.truth import TableTruth
+from interfere.study.engine import Runner
+from interfere.study.questions import ask
+from interfere.study.replays import ReplayInputs, ReplayTask, Scenario, results_of, run_replays
+from interfere.study.whatif_findings import (
+    LATER_SHARE,
+    gang_break_even,
+    is_equal_service,
+    most,
+    next_count,
+    pays_from,
+)
+from interfere.study.whatif_question import WhatIfAnswer
+from interfere.study.whatif_report import queue_text
+from interfere.study.whatif_sentences import gang_text, verdict
+from interfere.training.study_models import TrainedModels
+from tests.sim.small_worlds import USUAL, job, sharings, world
+from tests.study.test_whatif import make_trace, quick
+
+ALONE, SHARED = PRESETS["fifo-easy"], PRESETS["fifo-easy-greedy"]
+
+
+@given(st.integers(0, 400), st.data())
+def test_the_search_finds_the_first_number_at_which_service_is_worse(largest: int, data: st.DataObject) -> None:
+    limit = data.draw(st.integers(0, largest))  # equal up to here
+    tried: dict[int, bool] = {}
+    while (count := next_count(tried, largest)) is not None:
+        assert 0 <= count <= largest
+        assert count not in tried
+        tried[count] = count <= limit
+    assert max(number for number, is_equal in tried.items() if is_equal) == limit
+    assert len(tried) <= 2 * math.log2(largest + 2) + 2
+
+
+def test_where_service_is_worse_at_once_nothing_can_be_given_back() -> None:
+    assert next_count({}, 5) == 0
+    assert next_count({0: False}, 5) is None
+
+
+@pytest.mark.parametrize(
+    ("load_s", "gangs"),
+    [(200.0, False), (230.0, False), (270.0, True), (400.0, False), (400.0, True), (3_000.0, False)],
+)
+def test_devices_to_give_back_are_those_of_a_search_over_all_numbers(
+    small: Table, small_folder: Path, tmp_path: Path, load_s: float, gangs: bool
+) -> None:
+    site = make_trace(
+        tmp_path / "site", [each.workload for each in small.jobs], gangs=gangs, count=200, load_s=load_s, nodes=3
+    )
+    answer = ask(quick(site, small_folder), TrainedModels())
+    assert isinstance(answer, WhatIfAnswer)
+    (only,) = answer.inputs.worlds
+    shared = PRESETS["fifo-easy-greedy-one-gpu"] if gangs else SHARED
+    assert only.load < 1
+    tasks = [
+        ReplayTask(scheduler=scheduler, given_back=count)
+        for scheduler in (ALONE, shared)
+        for count in range(most(only) + 1)
+    ]
+    inputs = answer.inputs.replays
+    scores = {each.task: each.score for each in results_of(inputs, run_replays(inputs, tasks, Runner()))}
+    equal = [task for task, score in scores.items() if is_equal_service(score, scores[ReplayTask(scheduler=ALONE)])]
+    alone, sharing = (
+        max((task.given_back for task in equal if task.scheduler == each), default=0) for each in (ALONE, shared)
+    )
+    saved = answer.saved
+    assert saved is not None
+    assert (saved.devices, saved.without_sharing, saved.with_sharing) == (12, alone, sharing)
+
+
+def test_a_gang_loses_the_excess_that_is_asked_for() -> None:
+    made = world(job("host", 0, 10, "heavy", gpus=2), job("guest", 0, 2, "light", gpus=2), count=2)
+    scheduler = QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[1])
+
+    def slowdowns(excess: float) -> dict[str, float]:
+        done = replay(made, TableTruth([USUAL], gang_excess=excess), scheduler)
+        return {span.job_id: span.slowdown for span in done.spans if span.company_ids}
+
+    assert slowdowns(1.0) == {"host": 1.2, "guest": 1.3}
+    assert slowdowns(3.0) == {"host": pytest.approx(1.6), "guest": pytest.approx(1.9)}
+    inputs = ReplayInputs(worlds=(made,), scenarios=(Scenario(name="", truth=USUAL, beliefs=true_beliefs(USUAL)),))
+    greedy = PRESETS["fifo-first-fit-greedy"]
+    tasks = [ReplayTask(scheduler=greedy, gang_excess=excess) for excess in (1.0, 3.0)]
+    once, thrice = results_of(inputs, run_replays(inputs, tasks, Runner()))
+    assert once.score.worst_slowdown == pytest.approx(1.3)
+    assert thrice.score.worst_slowdown == pytest.approx(1.9)
+
+
+@pytest.fixture(scope="module")
+def answers(small: Table, small_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, WhatIfAnswer]:
+    """Of a busy cluster and of one with gangs."""
+    found = {}
+    for name, gangs in (("busy", False), ("gangs", True)):
+        folder = tmp_path_factory.mktemp(name) / "site"
+        site = make_trace(folder, [each.workload for each in small.jobs], gangs=gangs, count=200, load_s=680.0)
+        answer = ask(quick(site, small_folder, loads=(0.5, 0.9)), TrainedModels())
+        assert isinstance(answer, WhatIfAnswer)
+        found[name] = answer
+    return found
+
+
+def test_who_ends_later_is_counted_job_by_job(answers: dict[str, WhatIfAnswer]) -> None:
+    answer = answers["gangs"]
+    inputs = answer.inputs.replays
+    tasks = [ReplayTask(scheduler=PRESETS[name]) for name in ("fifo-easy", "fifo-easy-greedy-one-gpu")]
+    alone, shared = results_of(inputs, run_replays(replace(inputs, keep_jobs=True), tasks, Runner()))
+    assert alone.replayed is not None
+    assert shared.replayed is not None
+    ratio = shared.replayed.completion_s / alone.replayed.completion_s
+    jobs = answer.inputs.worlds[0].jobs
+    every, *groups = answer.later
+    assert (every.kind, every.jobs, every.later) == ("all", len(jobs), int((ratio > 1 + LATER_SHARE).sum()))
+    assert 0 < every.later < every.jobs
+    for kind, name_of in (("user", lambda one: one.user), ("workload", lambda one: one.workload)):
+        for group in (each for each in groups if each.kind == kind):
+            own = np.array([name_of(one) == group.name for one in jobs])
+            assert (group.jobs, group.later) == (own.sum(), (ratio[own] > 1 + LATER_SHARE).sum())
+    for kind in ("size", "run time"):
+        assert sum(each.jobs for each in groups if each.kind == kind) == len(jobs)
+        assert sum(each.later for each in groups if each.kind == kind) == every.later
+    assert [each.name for each in groups if each.kind == "size"] == ["1 GPU", "2 to 3 GPUs"]
+
+
+def test_the_load_from_which_it_pays_lies_where_its_line_passes_one_per_cent(answers: dict[str, WhatIfAnswer]) -> None:
+    (line, *_) = answers["busy"].main_lines
+    assert line.change is not None
+
+    def at(load: float, mean: float) -> object:
+        return replace(line, load=load, change=replace(line.change, mean=mean))
+
+    assert pays_from([at(0.9, -0.05), at(0.5, 0.0), at(0.7, -0.01)]) == pytest.approx(0.7)
+    assert pays_from([at(0.5, 0.01), at(0.9, -0.03)]) == pytest.approx(0.7)
+    assert pays_from([at(0.5, -0.02), at(0.9, -0.05)]) == 0.0
+    assert math.isnan(pays_from([at(0.5, -0.02), at(0.9, 0.0)]))
+    assert math.isnan(pays_from([]))
+
+
+def test_what_gangs_may_lose_lies_where_their_sharing_does_no_good_any_more(answers: dict[str, WhatIfAnswer]) -> None:
+    answer = answers["gangs"]
+    (without, *_) = [line for line in answer.main_lines if line.task.load is None]
+    assert sorted(line.task.gang_excess for line in answer.gangs) == [1.0, 2.0, 4.0]
+
+    def at(excess: float, seconds: float) -> object:
+        task = replace(without.task, gang_excess=excess)
+        return replace(without, task=task, score=replace(without.score, completion_s=np.array([seconds])))
+
+    base = at(1.0, 100.0)
+    assert gang_break_even([at(1.0, 90.0), at(2.0, 110.0)], base) == pytest.approx(1.5)
+    assert gang_break_even([at(1.0, 90.0), at(2.0, 95.0)], base) == math.inf
+    assert math.isnan(gang_break_even([at(1.0, 101.0), at(2.0, 110.0)], base))
+    assert "Jobs on several GPUs " in gang_text(answer)
+    assert gang_text(answers["busy"]) == ""
+
+
+def test_the_first_screen_answers_yes_or_no_how_many_and_who(answers: dict[str, WhatIfAnswer]) -> None:
+    for answer in answers.values():
+        text, _ = verdict(answer)
+        assert text.split(":")[0] in ("Yes", "No", "Cannot tell")
+        assert " of 4 GPUs " in text
+        assert "of the jobs would end over 10% later" in text
+
+
+def test_every_queue_is_told_in_words() -> None:
+    assert set(COMMON_QUEUES) < set(ALL_QUEUES)
+    texts = [queue_text(record) for record in ALL_QUEUES]
+    assert all(texts)
+    assert len(set(texts)) == len(texts)
