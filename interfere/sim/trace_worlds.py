@@ -16,6 +16,8 @@ from interfere.records import Device
 from interfere.sharing_modes import SharingMode
 from interfere.sim.world import DAY_S, SimDevice, SimJob, World
 
+WEEK_DAYS = 7
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceWorlds:
@@ -132,6 +134,21 @@ def scale_to_load(world: World, load: float) -> World:
         )
     factor = world.load / load
     return replace(world, jobs=tuple(_arriving(job, job.arrival_s * factor) for job in world.jobs))
+
+
+def typical_week(world: World) -> World:
+    """Return the jobs of the seven days whose offered load is nearest to that of the whole trace; a shorter trace
+    whole."""
+    first = int(world.jobs[0].arrival_s // DAY_S) if world.jobs else 0
+    asked_s = np.zeros(max(days_spanned(world), 1))
+    for job in world.jobs:
+        asked_s[int(job.arrival_s // DAY_S) - first] += job.gpus * job.duration_s
+    if len(asked_s) <= WEEK_DAYS:
+        return world
+    weeks_s = np.convolve(asked_s, np.ones(WEEK_DAYS), mode="valid")
+    start_s = (first + int(np.argmin(abs(weeks_s - WEEK_DAYS * asked_s.mean())))) * DAY_S
+    jobs = tuple(job for job in world.jobs if start_s <= job.arrival_s < start_s + WEEK_DAYS * DAY_S)
+    return replace(world, jobs=jobs)
 
 
 def without_devices(world: World, count: int) -> World:

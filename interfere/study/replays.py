@@ -21,7 +21,7 @@ from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerOptions, SchedulerSettings
 from interfere.sim.score import DayTotals, Score, day_totals_of, score
-from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties, without_devices
+from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties, typical_week, without_devices
 from interfere.sim.truth import Composition, TableTruth, TruthTable
 from interfere.sim.world import World
 from interfere.study.engine import Document, Runner, TaskResults, tell
@@ -84,6 +84,7 @@ class ReplayTask:
     max_slowdown: float = math.inf  # cap on predicted slowdowns of jobs that share
     scenario: int = 0  # index in `ReplayInputs.scenarios`
     composition: Composition = Composition.SUM  # of groups of three and more that the truth did not measure
+    week: bool = False  # only the week of the trace that is most like the whole of it
     given_back: int = 0  # devices that are gone, of those of the trace
     gang_excess: float = 1.0  # what gangs lose beside others, relative to the truth; schedulers expect the truth
 
@@ -179,7 +180,7 @@ def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
 
 def _drawn(inputs: ReplayInputs, task: ReplayTask) -> World:
     """Return the worlds as recorded for draw 0, else with redrawn days. A given load stretches the arrivals."""
-    recorded = inputs.worlds[task.world]
+    recorded = typical_week(inputs.worlds[task.world]) if task.week else inputs.worlds[task.world]
     drawn = redraw_days(recorded, inputs.seed * 1000 + task.draw) if task.draw else recorded
     return drawn if task.load is None else scale_to_load(drawn, task.load)
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.schedulers.records import SchedulerRecord
-from interfere.sim.score import Score
+from interfere.sim.score import Score, score_of
+from interfere.sim.trace_worlds import typical_week
 from interfere.sim.world import SimJob, World
 from interfere.study.comparison import Line
 from interfere.study.replays import ReplayResult, ReplayTask
@@ -22,6 +23,7 @@ SAME_SHARE = 0.01  # of a mean completion time or of a waiting time: within it, 
 SAME_WAIT_S = 60.0  # the same, of waiting times near 0
 LATER_SHARE = 0.1  # a job ends later where it takes more than this longer from arrival to end
 GROUPS_TOLD = 3  # of users and of workloads: those with most jobs that end later
+MAX_WEEK_JOBS = 2_000  # in a world: with more, replays of the server's decisions take hours
 PAYS = -0.01  # change of the mean completion time from which on sharing pays
 GANG_EXCESSES = (2.0, 4.0)  # what gangs may lose, relative to the truth, beside as much as the truth
 RUN_TIMES = ((600.0, "under 10 min"), (3_600.0, "10 min to 1 h"), (36_000.0, "1 to 10 h"), (math.inf, "over 10 h"))
@@ -117,6 +119,46 @@ def _tried(
 
 def _largest(tried: Mapping[int, bool]) -> int:
     return max((count for count, is_equal in tried.items() if is_equal), default=0)
+
+
+# --- one week under the server's decisions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeekScore:
+    """How one scheduler serves the jobs of one week of every world."""
+
+    scheduler: SchedulerRecord
+    score: Score
+    change: float  # of the mean completion time to the first of the schedulers
+
+
+def tasks_of_one_week(worlds: Sequence[World], schedulers: Sequence[SchedulerRecord]) -> list[ReplayTask]:
+    """Return the replays of one week by every scheduler, in worlds whose week has at most `MAX_WEEK_JOBS`."""
+    return [
+        ReplayTask(scheduler=scheduler, world=k, week=True)
+        for k, world in _served(worlds)
+        if 0 < len(typical_week(world).jobs) <= MAX_WEEK_JOBS
+        for scheduler in schedulers
+    ]
+
+
+def week_scores(results: Sequence[ReplayResult], schedulers: Sequence[SchedulerRecord]) -> tuple[WeekScore, ...]:
+    """Return the scores of the week in the worlds that every scheduler has replayed; empty where there are none."""
+    scores = {result.task: result.score for result in results if result.task.week}
+    worlds = [
+        world
+        for world in dict.fromkeys(task.world for task in scores)
+        if all(ReplayTask(scheduler=each, world=world, week=True) in scores for each in schedulers)
+    ]
+    if not worlds:
+        return ()
+    tasks = [[ReplayTask(scheduler=each, world=world, week=True) for world in worlds] for each in schedulers]
+    merged = [score_of([scores[task] for task in own]) for own in tasks]
+    return tuple(
+        WeekScore(scheduler=each, score=one, change=one.mean_completion_s / merged[0].mean_completion_s - 1)
+        for each, one in zip(schedulers, merged, strict=True)
+    )
 
 
 # --- who ends later ---------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ seats a device are replayed wherever matching is, which alone forms larger group
 with groups that nobody measured as the sum of their pairs, once as the product.
 Where gangs may share, the measured line lets one-GPU jobs share only, and a second one rests on the assumption about
 gangs, under the first queue also where gangs lose more than assumed. Scenarios about workloads without truth are
-replayed at the trace's own load, and so is the first queue on fewer devices, until service is worse than without
-sharing on all of them.
+replayed at the trace's own load; so is one week under the server's decisions, and the first queue on fewer devices,
+until service is worse than without sharing on all of them.
 """
 
 import math
@@ -33,10 +33,13 @@ from interfere.study.whatif_findings import (
     GANG_EXCESSES,
     DevicesSaved,
     JobGroup,
+    WeekScore,
     devices_saved,
     gang_break_even,
     pays_from,
     tasks_of_fewer_devices,
+    tasks_of_one_week,
+    week_scores,
     who_ends_later,
 )
 from interfere.study.whatif_report import whatif_document
@@ -95,6 +98,7 @@ class WhatIfAnswer:
     effects: tuple[Line, ...]  # schedulers that share, beside the same queue without sharing
     gangs: tuple[Line, ...]  # the first queue at the trace's own load with gangs that share, by what they lose
     saved: DevicesSaved | None  # None where not all replays were done that tell it
+    week: tuple[WeekScore, ...]  # of the first queue without sharing, with it, and of the server; empty if not replayed
     later: tuple[JobGroup, ...]  # who ends later with sharing; empty where that is not known
     missing: MissingTruth
     tuned: str  # a note on constants that were chosen on this trace; empty where none were
@@ -179,6 +183,9 @@ class WhatIfAnswer:
             "coverage": inputs.coverage.facts() | coverage,
             "verdict": text,
             "devices": self.saved,
+            "week": [
+                {"scheduler": each.scheduler.label, "change": each.change, **each.score.facts()} for each in self.week
+            ],
             "later": [asdict(group) for group in self.later],
             "pays_from": self.pays_from,
             "gang_break_even": self.gang_break_even,
@@ -258,6 +265,7 @@ class WhatIfQuestion:
         for world in range(len(inputs.worlds)):
             tasks += _at_own_load(study, inputs, world)
         stretchable = [k for k, world in enumerate(inputs.worlds) if 0 < world.load < math.inf]
+        tasks += tasks_of_one_week(inputs.worlds, _of_one_week(study, inputs))
         for load in study.loads:
             for world in stretchable:
                 tasks += _at_load(study, inputs, world, load)
@@ -277,7 +285,7 @@ class WhatIfQuestion:
         interrupted: bool,
     ) -> WhatIfAnswer:
         """Return the effect of sharing, the unknown part of it, and the pairs to measure."""
-        lines = compare([result for result in results if not result.task.given_back]).lines
+        lines = compare([each for each in results if not (each.task.given_back or each.task.week)]).lines
         compared = [line for line in lines if line.reference is not None]
         queue, shared = _first_queue(study, inputs)
         gangs = ReplayTask(scheduler=_greedy(queue, one_gpu=False))
@@ -294,6 +302,7 @@ class WhatIfQuestion:
                 and line.group is TraceGroup.STABLE
             ),
             saved=devices_saved(inputs.worlds, results, queue, shared),
+            week=week_scores(results, _of_one_week(study, inputs)),
             later=who_ends_later(inputs.worlds, results, queue, shared),
             missing=missing_truth(inputs.measured, inputs.tried, gpu_hours(inputs.worlds), study.pairs),
             tuned=_tuned_note(study, inputs),
@@ -353,6 +362,12 @@ def _first_queue(study: Study, inputs: StudyInputs) -> tuple[SchedulerRecord, Sc
     """Return the queue that leads the report, without sharing and with the sharing that was measured."""
     queue = study.schedulers[0]
     return queue, _greedy(queue, one_gpu=inputs.coverage.has_gangs)
+
+
+def _of_one_week(study: Study, inputs: StudyInputs) -> tuple[SchedulerRecord, ...]:
+    """Return the schedulers of the replays of one week: the first queue without sharing, with it, and the server."""
+    server = SchedulerRecord(queue=Queue.POLICY, sharing=Sharing.MATCHING, one_gpu=inputs.coverage.has_gangs)
+    return (*_first_queue(study, inputs), server)
 
 
 def _matching(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:

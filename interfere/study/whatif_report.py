@@ -108,6 +108,7 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
             Sentence(population_text(answer), tone=Tone.NOTE),
             *_by_load(answer),
             *_by_group(answer),
+            *_by_server(answer),
             _by_queue(answer),
             *_by_seats(answer),
             _placement(answer),
@@ -182,6 +183,27 @@ def _by_group(answer: "WhatIfAnswer") -> list[Section]:
         f"those are shown who have most jobs that end later. {gang_text(answer)}"
     )
     return [Section("Who would end later", (Sentence(legend.rstrip()), table))]
+
+
+def _by_server(answer: "WhatIfAnswer") -> list[Section]:
+    """Return a section on one week under the server's decisions; empty where that was not replayed."""
+    if not answer.week:
+        return []
+    columns = (
+        Column("scheduler", of="scheduler.label"),
+        Column("mean", HOURS, of="score.mean_completion_s"),
+        Column("change of mean", CHANGE, of="change"),
+        Column("nine in ten wait at most", hours(1), of="score.p90_waiting_s"),
+        Column("shared", percent(), of="score.shared"),
+    )
+    first = answer.week[0]
+    legend = (
+        f"The server's own decisions ({answer.week[-1].scheduler.label}) beside the first queue, on the week of the "
+        f"trace whose load is nearest to its mean, {first.score.jobs:,} jobs. The server is told run "
+        "times, as users' limits at best tell them. One week: no interval."
+    )
+    table = table_of("One week under the server's decisions", columns, answer.week)
+    return [Section("What interfere's own decisions would bring", (Sentence(legend), table))]
 
 
 def _by_load(answer: "WhatIfAnswer") -> list[Section]:

@@ -15,7 +15,9 @@ from interfere.sim.replay import replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.schedulers.records import ALL_QUEUES, COMMON_QUEUES, PRESETS
+from interfere.sim.trace_worlds import typical_week
 from interfere.sim.truth import TableTruth
+from interfere.sim.world import DAY_S
 from interfere.study.engine import Runner
 from interfere.study.questions import ask
 from interfere.study.replays import ReplayInputs, ReplayTask, Scenario, results_of, run_replays
@@ -167,6 +169,35 @@ def test_what_gangs_may_lose_lies_where_their_sharing_does_no_good_any_more(answ
     assert math.isnan(gang_break_even([at(1.0, 101.0), at(2.0, 110.0)], base))
     assert "Jobs on several GPUs " in gang_text(answer)
     assert gang_text(answers["busy"]) == ""
+
+
+def test_one_week_under_the_servers_decisions_is_told_beside_the_first_queue(answers: dict[str, WhatIfAnswer]) -> None:
+    answer = answers["gangs"]
+    labels = [each.scheduler.label for each in answer.week]
+    assert labels == ["fifo-easy", "fifo-easy-greedy-one-gpu", "policy-one-gpu"]
+    (made,) = answer.inputs.worlds
+    week = typical_week(made)
+    assert {each.score.jobs for each in answer.week} == {len(week.jobs)}
+    first = answer.week[0].score.mean_completion_s
+    assert [each.change for each in answer.week] == [each.score.mean_completion_s / first - 1 for each in answer.week]
+
+
+@given(st.lists(st.floats(0.0, 40 * DAY_S), min_size=1, max_size=60))
+def test_a_typical_week_is_seven_days_of_the_trace_with_a_load_like_its_own(arrivals: list[float]) -> None:
+    made = world(*(job(f"j{k}", at, 100.0 + k) for k, at in enumerate(sorted(arrivals))))
+    week = typical_week(made)
+    first, last = (int(made.jobs[k].arrival_s // DAY_S) for k in (0, -1))
+    if last - first < 7:
+        assert week == made
+        return
+
+    def asked(start: int) -> float:
+        return sum(each.duration_s for each in made.jobs if start <= each.arrival_s // DAY_S < start + 7)
+
+    mean = 7 * sum(each.duration_s for each in made.jobs) / (last - first + 1)
+    found = sum(each.duration_s for each in week.jobs)
+    assert abs(found - mean) == pytest.approx(min(abs(asked(day) - mean) for day in range(first, last - 5)))
+    assert set(week.jobs) <= set(made.jobs)
 
 
 def test_the_first_screen_answers_yes_or_no_how_many_and_who(answers: dict[str, WhatIfAnswer]) -> None:
