@@ -39,6 +39,17 @@ with span("a round of a scheduler"), PolicyClient(sys.argv[1], timeout_s=60) as 
 print(plan.decision_id)
 print("opentelemetry" in sys.modules)
 """
+ADAPTER = """
+import sys, threading
+from pathlib import Path
+from interfere.client import PolicyClient
+from interfere.serving.adapters.round import run_rounds
+from tests.serving.adapters.test_round_conformance import ToyWorld
+stop = threading.Event()
+with PolicyClient(sys.argv[1], timeout_s=60) as client:
+    run_rounds(ToyWorld(Path(sys.argv[2])).advisor(client), 0.1, stop, lambda done: stop.set())
+print("done")
+"""
 
 
 @dataclass
@@ -109,8 +120,13 @@ def serve_traced(model_folder: Path, tmp_path: Path) -> Iterator[Callable[[str],
 
 def scheduler(address: str, **environ: str) -> list[str]:
     """A scheduler in a process of its own: the id of its decision, and whether it loaded OpenTelemetry."""
+    return program(SCHEDULER, address, DEVICE_TYPE, **environ)
+
+
+def program(text: str, *arguments: str, **environ: str) -> list[str]:
+    """What a program in a process of its own prints."""
     done = subprocess.run(
-        [sys.executable, "-c", SCHEDULER, address, DEVICE_TYPE],
+        [sys.executable, "-c", text, *arguments],
         env=os.environ | environ,
         capture_output=True,
         text=True,
@@ -154,6 +170,16 @@ def test_one_trace_from_the_scheduler_to_the_decision_and_its_event(
     assert (event["decision_id"], event["trace_id"]) == (decision_id, above.trace_id.hex())
     slow = [each for each in events(server.lines) if each["message"].startswith("slow call")]
     assert {each["trace_id"] for each in slow} == {above.trace_id.hex()}
+
+
+def test_a_round_of_an_adapter_is_one_trace(
+    server: RunningServer, collector: tuple[Collector, str], tmp_path: Path
+) -> None:
+    servicer, endpoint = collector
+    assert program(ADAPTER, server.address, str(tmp_path), **{ENDPOINTS[0]: endpoint}) == ["done"]
+    (rounds,) = (span for _, span in servicer.spans if span.name.startswith("round of "))
+    (match,) = (span for _, span in servicer.spans if span.name == "interfere.v1.PolicyService/Match")
+    assert (match.trace_id, match.parent_span_id) == (rounds.trace_id, rounds.span_id)
 
 
 def test_a_collector_that_is_away_costs_no_answer_and_no_time_at_the_end(
