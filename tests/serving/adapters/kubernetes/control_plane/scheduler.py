@@ -92,21 +92,30 @@ class StandInScheduler:
             await self._condition(pod, "Unschedulable", f'resourceclaim "{name}" not found')
             return
         exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
-        classes = {row["metadata"]["name"] for row in self._api.now(CLASS)}
+        classes = {row["metadata"]["name"]: row["spec"] for row in self._api.now(CLASS)}
         if exactly["deviceClassName"] not in classes:
             await self._condition(pod, "Unschedulable", f"device class {exactly['deviceClassName']} does not exist")
             return
         used = self._consumed(rows.values())
         slices = self._api.now(SLICE)
         domains = {row["spec"]["driver"] for row in slices}
+        selectors = [
+            each["cel"]["expression"]
+            for request in (classes[exactly["deviceClassName"]], exactly)
+            for each in request.get("selectors") or ()
+        ]
         try:
             for node, spec, device in self._reachable(pod, slices):
                 key = spec["driver"], spec["pool"]["name"], device["name"]
-                if not _selected(exactly, spec["driver"], device, domains) or _is_tainted(device):
+                if not _selected(selectors, spec["driver"], device, domains) or _is_tainted(device):
+                    continue
+                if key in used and not device.get("allowMultipleAllocations"):
                     continue
                 amounts = _amounts(exactly, device, used.get(key, {}))
                 if amounts is not None and (key in used or not _counters_missing(key, spec, device, slices, used)):
-                    await self._allocate(pod, claim, key, node, amounts)
+                    await self._allocate(
+                        pod, claim, key, node, amounts if device.get("allowMultipleAllocations") else None
+                    )
                     return
         except ValueError as error:
             await self._condition(pod, "Unschedulable", f"selector #0: CEL runtime error: {error}")
@@ -133,11 +142,13 @@ class StandInScheduler:
                         of_device[name] = of_device.get(name, 0.0) + quantity(amount)
         return used
 
-    async def _allocate(self, pod: Row, claim: Row, key: Key, node: str, amounts: dict[str, float]) -> None:
+    async def _allocate(self, pod: Row, claim: Row, key: Key, node: str, amounts: dict[str, float] | None) -> None:
+        """`amounts`: consumed of a device that several claims may hold; None of a device for one claim."""
         driver, pool, device = key
         result = {"request": "gpu", "driver": driver, "pool": pool, "device": device}
-        capacity = {name: str(int(amount)) for name, amount in amounts.items()}
-        result |= {"shareID": f"share-{pod['metadata']['uid']}", "consumedCapacity": capacity}
+        if amounts is not None:
+            capacity = {name: str(int(amount)) for name, amount in amounts.items()}
+            result |= {"shareID": f"share-{pod['metadata']['uid']}", "consumedCapacity": capacity}
         reserved = [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}]
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
         metadata = claim["metadata"]
@@ -246,10 +257,10 @@ def _counters_missing(key: Key, spec: Row, device: Row, slices: list[Row], used:
     return any(amount < 0 for amount in free.values())
 
 
-def _selected(exactly: Row, driver: str, device: Row, domains: set[str]) -> bool:
-    """Whether all selectors hold. Raises ValueError for an error in one of them."""
+def _selected(selectors: list[str], driver: str, device: Row, domains: set[str]) -> bool:
+    """Whether all selectors, of the class and of the claim, hold. Raises ValueError for an error in one of them."""
     variable = device_variable(driver, device, domains)
-    return all(evaluate(each["cel"]["expression"], DEVICE, variable) for each in exactly.get("selectors") or ())
+    return all(evaluate(expression, DEVICE, variable) for expression in selectors)
 
 
 def _amounts(exactly: Row, device: Row, used: dict[str, float]) -> dict[str, float] | None:

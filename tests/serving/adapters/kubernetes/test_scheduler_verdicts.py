@@ -1,0 +1,77 @@
+"""What kube-scheduler 1.36 allocated in 38 recorded cases: the stand-in allocates the same, and so does the adapter."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.data.importers.public_files import DATA, public
+from tests.serving.adapters.kubernetes.needs import need_kmock
+
+need_kmock()
+
+from interfere.serving.adapters.kubernetes.objects.values import quantity
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
+from tests.serving.adapters.kubernetes.facts import node, pod
+
+Row = dict[str, Any]
+FILE, DRIVER = "kubernetes/scheduler_verdicts.json", "gpu.example.dev"
+CASES: list[Row] = json.loads((DATA / FILE).read_text()) if (DATA / FILE).exists() else []
+CLASSES = {
+    DRIVER: f"device.driver == '{DRIVER}'",
+    "only-gpus": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'",
+    "only-other": "device.driver == 'other.example.dev'",
+}
+
+
+def test_all_recorded_cases_are_here() -> None:
+    assert len(json.loads(public(FILE).read_text())) == 38
+
+
+def control_plane(api: ApiServer, case: Row) -> None:
+    """The nodes, classes and slices of a case."""
+    api.add(NODE, node("n0"))
+    for name, expression in CLASSES.items():
+        api.add(CLASS, {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+    others = case.get("other slices", [])
+    spec = {
+        "driver": DRIVER,
+        "nodeName": "n0",
+        "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1 + len(others)},
+        "devices": case["devices"],
+    }
+    for k, each in enumerate([*others, spec]):
+        api.add(SLICE, {"metadata": {"name": f"n0-{k}"}, "spec": each})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['case']}, {json.dumps(case['request'])}")
+def test_the_stand_in_allocates_as_the_scheduler_did(api_server: ApiServer, case: Row) -> None:
+    control_plane(api_server, case)
+    request = case["request"]
+    exactly: Row = {"deviceClassName": request["deviceClass"]}
+    if request["capacity"]:
+        exactly["capacity"] = {"requests": request["capacity"]}
+    if request["selector"]:
+        exactly["selectors"] = [{"cel": {"expression": request["selector"]}}]
+    scheduler = StandInScheduler(api_server)
+    for k in range(case["claims"]):
+        metadata = {"name": f"p{k}-gpu", "namespace": "ml"}
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        api_server.add(CLAIM, {"metadata": metadata, "spec": spec})
+        api_server.add(POD, pod(f"p{k}", gated=False))
+        scheduler.once()
+    claims = {row["metadata"]["name"]: (row.get("status") or {}).get("allocation") for row in api_server.rows(CLAIM)}
+    assert {name: amounts(allocation) for name, allocation in claims.items()} == {
+        f"{name.replace('claim ', 'p')}-gpu": recorded and [(each["device"], sizes(each)) for each in recorded]
+        for name, recorded in case["allocations"].items()
+    }
+
+
+def amounts(allocation: Row | None) -> list[tuple[str, dict[str, float]]] | None:
+    """The devices of an allocation with what they give."""
+    return allocation and [(each["device"], sizes(each)) for each in allocation["devices"]["results"]]
+
+
+def sizes(result: Row) -> dict[str, float]:
+    return {name: quantity(amount) for name, amount in (result.get("consumedCapacity") or {}).items()}
