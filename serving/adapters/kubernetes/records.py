@@ -39,7 +39,7 @@ class Capacity:
     published_name: str  # as the ResourceSlice writes it
     value: float
     per_claim: float
-    requested: bool  # without a default a claim would consume the whole capacity: it asks for its share
+    requested: bool  # a claim that does not name it would take more than a seat: it asks for its share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 Law: no GPU is given that kube-scheduler would not allocate. A pool counts in its newest generation, as a whole, with
 unique names; a device counts unless a taint keeps new pods off it. Decisions name a node, so a device that several
 nodes reach gives no GPU. A request is rounded up to what a capacity's request policy allows; a capacity that a claim
-does not name is consumed by its default, and as a whole where it has none.
+does not name is consumed by its default, and as a whole where it has none: claims name each whose default is more than
+a seat's share.
 Source: k8s.io/dynamic-resource-allocation/structured, pools, allocator and consumable_capacity.go of Kubernetes 1.34 to
 1.36.
 """
@@ -140,14 +141,18 @@ def _is_tainted(device: Mapping[str, Any]) -> bool:
 
 
 def _capacity(name: str, row: Mapping[str, Any], driver: str, seats: int) -> Capacity:
-    part, value = share(row, seats), quantity(row.get("value"))
-    has_default = "default" in (row.get("requestPolicy") or {})
+    """Return what a claim takes of a capacity: its default, or a seat's share where the default is more than that.
+
+    A share below one, as of a single engine, is 0: none of the pods may count on it.
+    """
+    value, unnamed = quantity(row.get("value")), consumed(row, None)
+    requested = unnamed > value / seats
     return Capacity(
         name=name.removeprefix(f"{driver}/"),
         published_name=name,
         value=value,
-        per_claim=part if not has_default and part >= 1 else consumed(row, None),
-        requested=not has_default and part >= 1,
+        per_claim=consumed(row, float(math.floor(share(row, seats)))) if requested else unnamed,
+        requested=requested,
     )
 
 

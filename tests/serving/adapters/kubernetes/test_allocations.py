@@ -92,10 +92,13 @@ def test_a_resident_counts_with_what_its_claim_holds(api_server: ApiServer, cont
     assert bound["small"] == "n0"
 
 
-def test_a_capacity_whose_default_fits_once_is_one_seat(api_server: ApiServer, controller: Start) -> None:
-    """A claim that does not name it consumes its default: 60 of 100 cores."""
+def test_a_capacity_of_which_no_valid_amount_fits_twice_is_one_seat(api_server: ApiServer, controller: Start) -> None:
+    """A claim consumes 60 of 100 cores at least."""
     row = resource_slice("n0", gpus=1)
-    row["spec"]["devices"][0]["capacity"]["cores"] = {"value": "100", "requestPolicy": {"default": "60"}}
+    row["spec"]["devices"][0]["capacity"]["cores"] = {
+        "value": "100",
+        "requestPolicy": {"default": "60", "validValues": ["60", "100"]},
+    }
     one_node(api_server, row)
     planned, bound = decide(api_server, controller, *(pod(f"p{k}", "request-server") for k in range(2)))
     assert sorted(planned.values()) == ["", "n0/GPU-n0-0"]

@@ -10,10 +10,13 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
+from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.values import quantity
+from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
-from tests.serving.adapters.kubernetes.facts import node, pod
+from tests.serving.adapters.kubernetes.facts import node, pod, settings
+from tests.serving.adapters.kubernetes.worlds import wait_seen
 
 Row = dict[str, Any]
 FILE, DRIVER = "kubernetes/scheduler_verdicts.json", "gpu.example.dev"
@@ -75,3 +78,28 @@ def amounts(allocation: Row | None) -> list[tuple[str, dict[str, float]]] | None
 
 def sizes(result: Row) -> dict[str, float]:
     return {name: quantity(amount) for name, amount in (result.get("consumedCapacity") or {}).items()}
+
+
+SHAPES = {case["case"]: case for case in CASES if case["case"].endswith("two GPUs of 80 GiB")}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_four_pods_of_twenty_gibibytes_run_on_two_gpus_of_every_driver(
+    api_server: ApiServer, controller: Start, shape: str
+) -> None:
+    control_plane(api_server, SHAPES[shape])
+    for k in range(4):
+        api_server.add(POD, pod(f"p{k}", "request-server", notes={names.MEMORY_GIB: "20"}))
+    replica, scheduler = controller(settings(device_class=DRIVER)), StandInScheduler(api_server)
+    wait_seen(replica, api_server)
+    done = replica.advisor.round()
+    assert done.rejected == ()
+    scheduler.once()
+    planned = {each.job.name: each.action.device_id.removeprefix("n0/GPU-") for each in done.decisions}
+    held = {
+        row["metadata"]["name"].removesuffix("-gpu"): row["status"]["allocation"]["devices"]["results"][0]["device"]
+        for row in api_server.rows(CLAIM)
+        if (row.get("status") or {}).get("allocation")
+    }
+    assert held == planned
+    assert sorted(held.values()) == ["gpu-0", "gpu-0", "gpu-1", "gpu-1"]

@@ -130,7 +130,7 @@ def _exactly(exactly: Row, where: str) -> Iterator[str]:
         if wrong or len(expression) > MAX_EXPRESSION:
             yield f"{where}.selectors: {wrong or 'too long'}"
     for name, amount in ((exactly.get("capacity") or {}).get("requests") or {}).items():
-        if not _is_qualified(name) or not quantity(amount) > 0:
+        if not _is_qualified(name) or not quantity(amount) >= 0:
             yield f"{where}.capacity.requests[{name}]: {amount!r}"
 
 
