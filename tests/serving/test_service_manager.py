@@ -1,6 +1,7 @@
 """systemd: what a server tells it, and the units that are shipped."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from interfere.config import Settings
+from interfere.serving.server import start_server
+from interfere.store.backup import restore
 from tests.waiting import PATIENCE_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -92,3 +96,32 @@ def test_the_units_are_valid(tmp_path: Path) -> None:
     )
     told = [line for line in done.stderr.splitlines() if "interfere" in line]
     assert (done.returncode, told) == (0, []), done.stderr
+
+
+def test_a_backup_runs_as_the_unit_says_and_the_newest_fourteen_are_kept(tmp_path: Path, model_folder: Path) -> None:
+    """The unit's own lines, with the folders of this test."""
+    work = tmp_path / "work"
+    backups, config = work / "backups", tmp_path / "serve.toml"
+    config.write_text(f'work = "{work}"\n')
+    start_server(Settings(work=work, model=model_folder, port=0, decision_workers=0)).stop()
+    backups.mkdir()
+    for day in range(1, 18):
+        (backups / f"interfere-202001{day:02}-000000.tar").touch()
+    (backups / "another.tar").touch()
+    unit = (DEPLOY / "interfere-backup.service").read_text()
+    for places in (
+        ("/opt/interfere/bin", BINARIES),
+        ("/etc/interfere/serve.toml", config),
+        ("/var/lib/interfere", work),
+    ):
+        unit = unit.replace(places[0], str(places[1]))
+    commands = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStart")]
+    assert len(commands) == 3
+    for command in commands:
+        done = subprocess.run(shlex.split(command.replace("%%", "%")), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    kept = sorted(each.name for each in backups.iterdir())
+    assert len(kept) == 15
+    assert kept[0] == "another.tar"
+    assert kept[1] == "interfere-20200105-000000.tar"
+    assert restore(Settings(work=tmp_path / "new"), backups / kept[-1]).files > 1
