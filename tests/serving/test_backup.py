@@ -209,9 +209,9 @@ def test_a_model_that_is_published_meanwhile_is_saved_whole(
         published.append(k)
 
     with repeated(exchange):
-        for k in range(5):
+        for k in range(20):
             before = len(published)
-            wait_until(lambda: len(published) > before + 3, "models are published")  # noqa: B023
+            wait_until(lambda: len(published) > before, "models are published")  # noqa: B023
             with suppress(UnavailableError):  # an exchange at every attempt
                 back_up(used, tmp_path / f"saved{k}.tar")
     back_up(used, tmp_path / "saved.tar")
@@ -220,6 +220,20 @@ def test_a_model_that_is_published_meanwhile_is_saved_whole(
         new = replace(used, work=tmp_path / f"new{number}")
         restore(new, file)
         assert load_model(new.champion_path, FeatureEncoder()).version in ("version0", "version1")
+
+
+def test_a_model_whose_publication_broke_off_is_no_backup_without_a_model(
+    serve: Callable[..., RunningServer], used: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(used).stop()
+    half = used.work / "models" / ".champion-broken"
+    half.mkdir()
+    used.champion_path.rename(half / "old")
+    monkeypatch.setattr("interfere.store.backup.PAUSE_S", 0.0)
+    with pytest.raises(UnavailableError, match="changes while it is copied"):
+        back_up(used, tmp_path / "saved.tar")
+    (half / "old").rename(used.champion_path)
+    back_up(used, tmp_path / "saved.tar")
 
 
 def test_a_damaged_backup_replaces_nothing_and_its_file_is_named(

@@ -205,6 +205,7 @@ def test_a_backup_runs_as_the_unit_says_and_the_newest_fourteen_are_kept(tmp_pat
     for day in range(1, 18):
         (backups / f"interfere-202001{day:02}-000000.tar").touch()
     (backups / "another.tar").touch()
+    (backups / ".interfere-20200118-000000.tar.x").mkdir()
     unit = (DEPLOY / "interfere-backup.service").read_text()
     for places in (
         ("/opt/interfere/bin", BINARIES),
@@ -213,7 +214,7 @@ def test_a_backup_runs_as_the_unit_says_and_the_newest_fourteen_are_kept(tmp_pat
     ):
         unit = unit.replace(places[0], str(places[1]))
     commands = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStart")]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         done = subprocess.run(shlex.split(command.replace("%%", "%")), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
