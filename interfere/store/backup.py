@@ -77,17 +77,17 @@ def restore(settings: Settings, source: Path) -> Backup:
         raise UnfitError("there is no backup", value=source, remedy="give the file that interfere store backup wrote")
     with _told(settings.work), ExitStack() as stack:
         # 1. Extract and check everything beside its new place.
-        store, found, replacements = source, 1, {}
+        store, files, replacements = source, 1, {}
         if tarfile.is_tarfile(source):
             settings.work.mkdir(parents=True, exist_ok=True)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.work)))
-            store, found = folder / STORE, _extract(source, folder, {*_places(settings)})
+            store, files = folder / STORE, _extract(source, folder, {*_places(settings)})
             replacements = {folder / name: place for name, place in _places(settings).items()}
         report = require_sound(store)
         # 2. Hold the place.
         store_path, is_replaced = settings.store_path, settings.store_path.exists()
-        store_path.parent.mkdir(parents=True, exist_ok=True)
         held, what = (settings.work / "server", "workspace") if settings.database else (store_path, "store")
+        held.parent.mkdir(parents=True, exist_ok=True)
         stack.enter_context(closing(FileLock(held, what=what, remedy="stop it, then retry")))
         # 3. Replace. A database comes first, because one that holds anything is refused.
         kept: list[Path | None] = []
@@ -99,7 +99,7 @@ def restore(settings: Settings, source: Path) -> Backup:
                 shutil.move(new, place)
         if not settings.database:
             kept.append(replace_file(store, store_path, is_replaced=is_replaced))
-    return Backup(store=report, files=found, kept=tuple(str(path) for path in kept if path is not None))
+    return Backup(store=report, files=files, kept=tuple(str(path) for path in kept if path is not None))
 
 
 def _places(settings: Settings) -> dict[str, Path]:

@@ -164,6 +164,12 @@ def test_a_database_is_saved_for_a_file_and_a_file_for_a_database_that_is_empty(
         restore(again, tmp_path / name)
         with PolicyClient(serve(again).address, timeout_s=PATIENCE_S) as client:
             assert logged(client) == [f"w{k}" for k in range(5)]
+    other = replace(used, work=tmp_path / "other", database=postgres.new_database(), model=used.champion_path)
+    assert restore(other, tmp_path / "database.db").files == 1
+    with PolicyClient(serve(other).address, timeout_s=PATIENCE_S) as client:
+        assert logged(client) == [f"w{k}" for k in range(5)]
+        with pytest.raises(UnfitError, match="another server"):
+            restore(other, tmp_path / "database.db")
 
 
 def test_the_workspace_comes_back_without_keys_and_what_was_there_is_kept(
