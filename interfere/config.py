@@ -188,7 +188,7 @@ def _database_violations(settings: Settings) -> list[Violation]:
     elif ":" in address.partition("://")[2].rpartition("@")[0] or "password=" in address:
         address = address.partition("://")[0] + "://..."
         found = "holds a password, which lists of processes and logs would show"
-        remedy = "leave it out, and name a password file (PGPASSFILE) or set PGPASSWORD"
+        remedy = "leave it out, and name a file that holds it: ADDRESS?password_file=FILE, or PGPASSFILE"
     elif address and settings.store is not None:
         found, remedy = "the store is a file already", "give database or store, not both"
     return [Violation(field="database", what=found, value=repr(address), remedy=remedy)] if found else []

@@ -60,6 +60,9 @@ from interfere.wire.errors import error_from_status
 
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
+RESOLUTION_MS = (
+    1_000  # between two look-ups of a name; by gRPC's 30 s, servers replaced one after another are all unknown
+)
 SEVERAL_SERVERS = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
@@ -108,8 +111,10 @@ class PolicyClient:
     ) -> None:
         """Prepare a client of the server at `target`. The connection is made when it is first used.
 
-        Several servers on one database are one target, as gRPC writes it: `ipv4:10.0.0.1:50051,10.0.0.2:50051`. Calls
-        take them in turn, and where one goes away the same call goes to another: each may be sent twice without harm.
+        Several servers on one database are one target, as gRPC writes it: `ipv4:10.0.0.1:50051,10.0.0.2:50051`, or
+        `dns:///policy.site:50051`, a name with the addresses of all, which is resolved again when a connection ends.
+        Calls take them in turn, and where one goes away the same call goes to another: each may be sent twice without
+        harm.
 
         `credentials`: the token to send and the certificates to use; None: those that the environment names. Without a
         token file, the token of a server on this host is found by `local_tokens`. Raises
@@ -122,8 +127,9 @@ class PolicyClient:
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
         ]
-        if "," in target:
+        if "," in target or target.startswith("dns:"):
             options.append(("grpc.service_config", json.dumps(SEVERAL_SERVERS)))
+            options.append(("grpc.dns_min_time_between_resolutions_ms", RESOLUTION_MS))
         self._credentials = credentials or Credentials.of_environment()
         self._local_token = LocalToken(target)
         self._channel = self._credentials.channel(target, options)

@@ -1,4 +1,4 @@
-"""Care of a server's store: back it up while it is in use, restore, check, repair."""
+"""Care of a server's store: back it up with the models while it is in use, restore, check, repair."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
+OwnWork = Annotated[Path | None, typer.Option("--work", help="Workspace. Default: ./interfere-work.")]
+ServerConfig = Annotated[Path | None, typer.Option("--config", help="TOML file with the server's settings.")]
+
 
 def _path(store: Path | None) -> Path:
     from interfere.config import load_settings
@@ -22,33 +25,55 @@ def _path(store: Path | None) -> Path:
 
     settings = load_settings(store=store)
     if settings.database:
-        remedy = "pg_dump, or interfere store copy; PostgreSQL checks and repairs it"
+        remedy = "PostgreSQL checks and repairs it; backup, restore and copy are for both"
         raise UnfitError("the store is a database, and no file", value=settings.database, remedy=remedy)
     return settings.store_path
 
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(help="The new file.")], store: StoreFile = None, as_json: JsonFlag = False
+    target: Annotated[Path, typer.Argument(help="The new file: NAME.tar holds everything, another name the store.")],
+    store: StoreFile = None,
+    work: OwnWork = None,
+    config: ServerConfig = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Copy the store, also while a server writes it; everything that was acknowledged before is in the copy."""
-    from interfere.store.sqlite.maintenance import backup as back_up
+    """Copy the store, and into NAME.tar also the workspace's models, tables and training runs, while servers write.
 
-    report = back_up(_path(store), target)
-    emit(asdict(report) | {"backup": str(target)}, _page(report, f"backup: {target}"), as_json=as_json)
+    Everything that was acknowledged before is in the copy. A database is copied too. Keys are never in it.
+    """
+    from interfere.config import load_settings
+    from interfere.store.backup import back_up
+
+    done = back_up(load_settings(config, store=store, work=work), target)
+    left_out = [f"left out: {row}" for row in done.left_out]
+    page = "\n".join([_page(done.store, f"backup: {target}, {done.files} files"), *map(escape, left_out)])
+    emit(asdict(done.store) | asdict(done) | {"backup": str(target)}, page, as_json=as_json)
+    if left_out:
+        raise typer.Exit(1)
 
 
 @app.command()
 def restore(
-    source: Annotated[Path, typer.Argument(help="A backup.")], store: StoreFile = None, as_json: JsonFlag = False
+    source: Annotated[Path, typer.Argument(help="A backup.")],
+    store: StoreFile = None,
+    work: OwnWork = None,
+    config: ServerConfig = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Put a backup in the place of the store, while no server holds it; the old one is moved aside."""
-    from interfere.store.sqlite.maintenance import restore as put_back
+    """Put a backup in its place, while no server holds that; what was there is moved aside.
 
-    path = _path(store)
-    kept = put_back(source, path)
-    text = f"restored: {path}" + (f"\nthe store before is kept as {kept}" if kept else "")
-    emit({"store": str(path), "kept": kept and str(kept)}, escape(text), as_json=as_json)
+    A database has to be empty.
+    """
+    from interfere.config import load_settings
+    from interfere.store.backup import restore as put_back
+
+    settings = load_settings(config, store=store, work=work)
+    done = put_back(settings, source)
+    lines = [f"restored: {settings.store_address}, {done.files} files"]
+    lines += [f"what was there before is kept as {path}" for path in done.kept]
+    document = {"store": str(settings.store_address), "files": done.files, "kept": done.kept}
+    emit(document, escape("\n".join(lines)), as_json=as_json)
 
 
 @app.command()

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import psycopg
 from psycopg import sql
@@ -97,8 +99,9 @@ class PostgresStore(Store):
     ) -> None:
         """Connect to a database, and make its tables where it has none.
 
-        `address`: as libpq reads it, e.g. `postgresql://interfere@db.example/interfere`. Raises UnavailableError where
-        it cannot be reached, UnfitError where its tables are of a newer release or its rights do not suffice.
+        `address`: as libpq reads it, e.g. `postgresql://interfere@db.example/interfere`, or with the parameter
+        `password_file`, a file that holds the password alone. Raises UnavailableError where it cannot be reached,
+        UnfitError where its tables are of a newer release, its rights do not suffice or the file cannot be read.
         """
         self._postgres = PostgresDatabase(address, read_only=read_only, on_eviction=on_eviction)
         super().__init__(self._postgres)
@@ -145,24 +148,28 @@ class PostgresDatabase:
     ) -> None:
         self._address, self._read_only, self.on_eviction = address, read_only, on_eviction
         self._listening: psycopg.Connection[Any] | None = None
+        self._target, self._password = _split_password(address)
         self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
-            address,
+            self._target,
             min_size=1,
             max_size=MAX_CONNECTIONS,
             timeout=CONNECT_S,
-            kwargs={"autocommit": True, "application_name": "interfere"},
+            kwargs={"autocommit": True, "application_name": "interfere", "password": self._password},
             configure=self._configure,
             check=ConnectionPool.check_connection,
             open=False,
         )
         try:
             with self._translated_errors():
-                psycopg.connect(address, connect_timeout=int(CONNECT_S)).close()  # says at once what is wrong
+                self._connect().close()  # says at once what is wrong
                 self._pool.open()
             self._migrate()
         except InterfereError:
             self.close()
             raise
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._target, password=self._password, autocommit=True, connect_timeout=int(CONNECT_S))
 
     def _configure(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute("SET default_transaction_isolation = 'read committed'")
@@ -253,7 +260,7 @@ class PostgresDatabase:
         deadline_s = time.monotonic() + timeout_s
         try:
             if self._listening is None or self._listening.closed:
-                self._listening = psycopg.connect(self._address, autocommit=True, connect_timeout=int(CONNECT_S))
+                self._listening = self._connect()
                 self._listening.execute(f"LISTEN {CHANNEL}")
                 return  # what came before is not told
             for _ in self._listening.notifies(timeout=timeout_s, stop_after=1):
@@ -312,6 +319,29 @@ class _Translating:
 def _translated(statement: str) -> str:
     """Return a statement with the placeholders of psycopg."""
     return _NAMED.sub(r"%(\1)s", statement.replace("%", "%%").replace("?", "%s"))
+
+
+def _split_password(address: str) -> tuple[str, str | None]:
+    """Return an address for libpq, and the password that the file of its parameter `password_file` holds.
+
+    libpq's own `passfile` is refused where a group may read it, as files are that systemd and Kubernetes mount. The
+    address itself holds no secret: processes of workers show it, and so does the log.
+    """
+    base, _, query = address.partition("?")
+    parameters = query.split("&") if query else []
+    files = [each.partition("=")[2] for each in parameters if each.startswith("password_file=")]
+    others = [each for each in parameters if not each.startswith("password_file=")]
+    if not files:
+        return address, None
+    try:
+        password = Path(unquote(files[-1])).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnfitError(
+            f"the password file of the database cannot be read ({getattr(error, 'strerror', None) or 'not text'})",
+            value=unquote(files[-1]),
+            remedy="make it readable to the user of the server; it holds the password alone",
+        ) from None
+    return base + ("?" + "&".join(others) if others else ""), password
 
 
 def _lock(connection: psycopg.Connection[Any], name: str) -> None:

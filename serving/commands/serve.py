@@ -102,7 +102,7 @@ def serve(
 ) -> None:
     """Serve a trained model over gRPC until SIGTERM or Ctrl-C; newly published models are taken while it runs.
 
-    With --database it shares its store with other servers: postgresql://USER@HOST/NAME, the password in PGPASSFILE.
+    With --database it shares its store with other servers: postgresql://USER@HOST/NAME?password_file=FILE.
 
     Every setting can also be given as a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS,
     INTERFERE_GRACE_S, ...

@@ -34,6 +34,15 @@ FULL = (
     "tolerations[0].operator=Exists",
 )
 
+DATABASE = (
+    *FULL,
+    "retrain.enabled=false",
+    "server.replicas=3",
+    "server.database.address=postgresql://interfere@db.example:6432/interfere?sslmode=require",
+    "server.database.passwordSecret=database",
+    "server.database.modelsClaim=models",
+)
+
 
 def render(*values: str, check: bool = True, hooks: bool = True) -> subprocess.CompletedProcess[str]:
     """`helm template` with values."""

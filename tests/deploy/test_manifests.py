@@ -16,11 +16,11 @@ from interfere.config import load_settings
 from interfere.serving.adapters.kubernetes.command import app
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.calls.access import read_callers
-from tests.deploy.manifests import CHART, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
+from tests.deploy.manifests import CHART, DATABASE, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
 from tests.deploy.schema import findings
 from tests.deploy.tools import need
 
-CHOICES = {"default": (), "gate": ("mode=gate",), "full": FULL}
+CHOICES = {"default": (), "gate": ("mode=gate",), "full": FULL, "database": DATABASE}
 
 
 @pytest.fixture(scope="module", params=CHOICES)
@@ -181,6 +181,12 @@ def test_every_command_of_a_container_is_one_that_the_program_takes(tmp_path) ->
         (("server.enabled=false",), "server.address"),
         (("retrain.enabled=true",), "retrain.data"),
         (("prometheus.url=http://p:9090",), "prometheus.progress"),
+        (("server.replicas=2",), "set server.database.address, or server.replicas=1"),
+        (("server.replicas=0",), "replicas"),
+        (("server.database.address=postgresql://interfere:secret@db/interfere",), "/server/database/address"),
+        (("server.database.address=mysql://db/interfere",), "/server/database/address"),
+        (("server.database.passwordSecret=database",), "server.database.address is needed"),
+        ((*DATABASE, "retrain.enabled=true"), "retrain publishes to the volume of one server"),
     ],
 )
 def test_wrong_values_are_refused_by_name(values: tuple[str, ...], words: str) -> None:

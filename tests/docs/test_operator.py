@@ -107,13 +107,14 @@ def test_yesterdays_backup_is_restored(
     serve: Callable[[Settings], RunningServer], server: RunningServer, client: PolicyClient, tmp_path: Path
 ) -> None:
     settings = server.settings
+    version = client.model().version
     client.observe([window(f"a{k}", "infer", "stream", slowdown=2.5) for k in range(5)])
     believed = client.predict(["infer", "stream"], pairs=[(0, 1)]).prediction.median[0]
-    store = ("--store", str(settings.store_path))
-    typed("store", "backup", str(tmp_path / "saved.db"), *store, documented="store backup")
+    work = ("--work", str(settings.work))
+    typed("store", "backup", str(tmp_path / "saved.tar"), *work, documented="store backup saved.tar")
     client.observe([window(f"wrong{k}", "infer", "stream", slowdown=9.0) for k in range(9)])
     server.stop()
-    typed("store", "restore", str(tmp_path / "saved.db"), *store, documented="store restore")
+    typed("store", "restore", str(tmp_path / "saved.tar"), *work, documented="store restore saved.tar")
     with PolicyClient(serve(replace(settings, port=0)).address, timeout_s=PATIENCE_S) as again:
-        assert again.model().online.observations == 5
+        assert (again.model().version, again.model().online.observations) == (version, 5)
         assert again.predict(["infer", "stream"], pairs=[(0, 1)]).prediction.median[0] == pytest.approx(believed)

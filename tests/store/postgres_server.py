@@ -50,6 +50,17 @@ class PostgresServer:
         self.run("createdb", "-h", str(self._folder), "-U", OWNER, name)
         return f"postgresql:///{name}?host={self._folder}&user={OWNER}"
 
+    def new_guarded_database(self, role: str, password: str) -> str:
+        """Return the address of a new, empty database whose owner has to show a password."""
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(f"local all {role} scram-sha-256\n{rules.read_text()}")
+        at = ("-h", str(self._folder), "-U", OWNER)
+        self.run("psql", *at, "-c", f"CREATE ROLE {role} LOGIN PASSWORD '{password}'", "-c", "SELECT pg_reload_conf()")
+        self._databases += 1
+        name = f"guarded{os.getpid()}_{self._databases}"
+        self.run("createdb", *at, "--owner", role, name)
+        return f"postgresql:///{name}?host={self._folder}&user={role}"
+
 
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from interfere.config import Settings
+from interfere.store.backup import back_up, restore
 from interfere.store.sqlite.commit_mark import mark_path
-from interfere.store.sqlite.maintenance import backup, check, restore
+from interfere.store.sqlite.maintenance import check
 from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import append, window
 
@@ -76,13 +78,13 @@ def test_a_removed_log_is_named(killed: Path) -> None:
 def test_an_older_copy_in_the_place_of_a_store_is_told_and_a_restored_backup_is_not(
     killed: Path, tmp_path: Path
 ) -> None:
-    backup(killed, tmp_path / "backup.db")
+    back_up(Settings(store=killed), tmp_path / "backup.db")
     store = SqliteStore(killed)
     append(store, window("new"))
     store.close()
     shutil.copy(tmp_path / "backup.db", killed)
     assert "1 acknowledged transactions are missing" in check(killed).problems[0]
-    restore(tmp_path / "backup.db", killed)
+    restore(Settings(store=killed), tmp_path / "backup.db")
     assert check(killed).problems == ()
 
 

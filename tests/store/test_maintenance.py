@@ -13,11 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.store import app
+from interfere.config import Settings
 from interfere.errors import UnfitError
 from interfere.records import Grant
 from interfere.records.documents import to_json
+from interfere.store.backup import back_up, restore
 from interfere.store.sqlite.file import FORMAT
-from interfere.store.sqlite.maintenance import backup, check, repair, restore
+from interfere.store.sqlite.maintenance import check, repair
 from interfere.store.sqlite.store import SqliteStore
 from interfere.store.sqlite.wal import read_wal
 from tests.store.conformance import PROFILE, append, window
@@ -106,7 +108,7 @@ def test_a_backup_under_load_has_every_acknowledged_row(tmp_path: Path) -> None:
             while len(acknowledged) < 50 * (number + 1):
                 pass
             before = len(acknowledged)
-            report = backup(path, tmp_path / f"backup{number}.db")
+            report = back_up(Settings(store=path), tmp_path / f"backup{number}.db").store
             assert report.problems == ()
             copied = ids(tmp_path / f"backup{number}.db")
             assert copied[:before] == acknowledged[:before]
@@ -117,27 +119,26 @@ def test_a_backup_under_load_has_every_acknowledged_row(tmp_path: Path) -> None:
     mode = stat.S_IMODE((tmp_path / "backup0.db").stat().st_mode)
     assert mode == 0o600
     with pytest.raises(UnfitError, match="will not replace"):
-        backup(path, tmp_path / "backup0.db")
+        back_up(Settings(store=path), tmp_path / "backup0.db")
 
 
 def test_a_restore_moves_the_old_store_aside_and_needs_it_free(tmp_path: Path) -> None:
     path, saved = tmp_path / "store.db", tmp_path / "saved.db"
     store = SqliteStore(path)
     append(store, window("a"))
-    backup(path, saved)
+    back_up(Settings(store=path), saved)
     append(store, window("b"))
     with pytest.raises(UnfitError, match="another server"):
-        restore(saved, path)
+        restore(Settings(store=path), saved)
     store.close()
-    kept = restore(saved, path)
+    (kept,) = restore(Settings(store=path), saved).kept
     assert ids(path) == ["a"]
-    assert kept is not None
-    assert ids(kept) == ["a", "b"]
-    assert restore(saved, tmp_path / "new" / "store.db") is None
+    assert ids(Path(kept)) == ["a", "b"]
+    assert restore(Settings(store=tmp_path / "new" / "store.db"), saved).kept == ()
     assert ids(tmp_path / "new" / "store.db") == ["a"]
     saved.write_bytes(saved.read_bytes()[:5000])
     with pytest.raises(UnfitError, match="not a sound backup"):
-        restore(saved, path)
+        restore(Settings(store=path), saved)
     assert ids(path) == ["a"]
 
 

@@ -1,4 +1,4 @@
-"""Maintenance of a store file: backup while a server writes, restore, check and repair."""
+"""Maintenance of a store file: copy while a server writes, replace, check and repair."""
 
 import os
 import sqlite3
@@ -33,43 +33,23 @@ class StoreReport:
     set_aside: tuple[str, ...] = ()  # rows in quarantine, newest first
 
 
-def backup(store: Path, target: Path) -> StoreReport:
-    """Copy a store, also while a server writes it: everything that was acknowledged before is in the copy.
-
-    Raises UnfitError where there is no store, or where the target exists.
-    """
-    _require_store(store)
-    if target.exists():
-        raise UnfitError("will not replace a file", value=target, remedy="give another name for the backup")
-    try:
-        with _scratch_beside(target) as scratch:
-            _copy(store, scratch)
-            report = check(scratch)
-            if report.problems:
-                raise UnfitError("the copy is not sound", value="; ".join(report.problems)[:300], remedy=_REPAIR)
-            _put_in_place(scratch, target)
-    except OSError as error:
-        raise UnavailableError(
-            f"the backup cannot be written ({error.strerror or error})",
-            value=target,
-            remedy="free the disk, then retry",
-        ) from None
+def require_sound(copy: Path) -> StoreReport:
+    """Return the contents of a copy of a store. Raises UnfitError where it has faults."""
+    report = check(copy)
+    if report.problems:
+        remedy = f"take another one; of a store in use: {_REPAIR}"
+        raise UnfitError("not a sound backup", value="; ".join(report.problems)[:300], remedy=remedy)
     return report
 
 
-def restore(source: Path, store: Path) -> Path | None:
-    """Put a backup in the place of a store that no server holds.
+def replace_file(source: Path, store: Path, *, is_replaced: bool) -> Path | None:
+    """Put a copy of a file in the place of a store, whose lock the caller holds.
 
-    Returns the new name of the store that was there before; None where there was none.
+    With `is_replaced`, the store that was there is moved aside. Returns its new name; None where there was none.
     """
-    report = check(source)
-    if report.problems:
-        raise UnfitError("not a sound backup", value="; ".join(report.problems)[:300], remedy="take another one")
-    store.parent.mkdir(parents=True, exist_ok=True)
-    was_there = store.exists()
-    with closing(FileLock(store)), _scratch_beside(store) as scratch:
-        _copy(source, scratch)
-        return _put_in_place(scratch, store, old_is="before-restore" if was_there else "")
+    with _scratch_beside(store) as scratch:
+        copy_file(source, scratch)
+        return put_in_place(scratch, store, old_is="before-restore" if is_replaced else "")
 
 
 def check(store: Path) -> StoreReport:
@@ -113,7 +93,7 @@ def repair(store: Path) -> tuple[StoreReport, Path]:
     _require_store(store)
     with closing(FileLock(store)), _scratch_beside(store) as scratch:
         _salvage(store, scratch)
-        kept = _put_in_place(scratch, store, old_is="before-repair")
+        kept = put_in_place(scratch, store, old_is="before-repair")
         assert kept is not None
     return check(store), kept
 
@@ -131,20 +111,22 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
             scratch.unlink()
 
 
-def _copy(store: Path, scratch: Path) -> None:
-    """Copy a store, also while a server writes it, into one file without a write-ahead log."""
+def copy_file(store: Path, scratch: Path) -> None:
+    """Copy a SQLite file, also while it is written, into a private one without a write-ahead log."""
+    _require_store(store)
+    create_private(scratch)
     with _errors(store), closing(_connect(store, "ro")) as source, closing(sqlite3.connect(scratch)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
 
 
-def _put_in_place(scratch: Path, target: Path, *, old_is: str = "") -> Path | None:
+def put_in_place(scratch: Path, target: Path, *, old_is: str = "") -> Path | None:
     """Let a file that is complete on disk take the place of the target.
 
     With `old_is`, a file at the target is first renamed so; returns its new name, None where none was renamed.
     """
     _sync(scratch)
-    kept = _move_aside(target, old_is) if old_is else None
+    kept = move_aside(target, old_is) if old_is else None
     scratch.rename(target)
     _sync(target.parent)
     return kept
@@ -218,7 +200,7 @@ def _unreadable(connection: sqlite3.Connection) -> Iterator[UnreadableRow]:
                 yield from unreadable_rows(connection, kind)
 
 
-def _move_aside(store: Path, why: str) -> Path | None:
+def move_aside(store: Path, why: str) -> Path | None:
     """Rename a store and its side files. Returns the new name; None where there is no store."""
     if not store.exists():
         return None
@@ -245,6 +227,8 @@ def _errors(store: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise UnavailableError("the disk is full", value=store, remedy="free the disk, then retry") from None
         raise UnfitError(f"the store cannot be read ({error})", value=store, remedy=_REPAIR) from None
 
 

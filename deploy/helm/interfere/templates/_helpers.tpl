@@ -13,7 +13,9 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 {{- define "interfere.server" -}}
-{{- if .Values.server.enabled -}}
+{{- if and .Values.server.enabled .Values.server.database.address -}}
+dns:///{{ .Release.Name }}-servers.{{ .Release.Namespace }}.svc:50051
+{{- else if .Values.server.enabled -}}
 {{ .Release.Name }}-server.{{ .Release.Namespace }}.svc:50051
 {{- else -}}
 {{ required "server.address is needed where server.enabled is false" .Values.server.address }}
