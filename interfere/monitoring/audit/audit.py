@@ -17,7 +17,7 @@ from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, P
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.naming_hints import naming_hint
-from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress
+from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress, check_slowdowns
 from interfere.monitoring.reading import NotMeasured, SharedTime, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
@@ -26,6 +26,7 @@ from interfere.records import NAN
 
 HOUR_S, WEEK_S = 3600.0, 604800.0
 VictimKey = tuple[str, str, Company]  # device type, victim, company
+HIDDEN_SHARE = 0.2  # of the counters' series: so many belong to no job where an exporter names one job a device
 LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the rate as much as most neighbours do
 
 
@@ -76,6 +77,7 @@ class AuditReport:
     left_out: tuple[tuple[str, int], ...]  # series, over all cells
     progress: str  # what counted steps; empty where nothing did
     hint: str
+    hides_sharing: bool  # no device was shared, and counters of many jobs belong to none on a device
     shared_times: tuple[SharedTime, ...]  # in order of time on each device
 
     @property
@@ -137,6 +139,8 @@ class AuditSums:
             )
         check_progress(self._progress, settings, f"such as {min(self._workload_of)}")
         estimates = estimate_slowdowns(self.episodes.episodes())
+        faster, slower = (sum(each.upper < 1 for each in estimates), sum(each.lower > 1 for each in estimates))
+        check_slowdowns(settings, faster=faster, slower=slower)
         known = KnownSlowdowns(estimates)
         sides = self._sides(known)
         pairs, workloads = self._pairs(sides), self._workloads(sides, estimates)
@@ -144,13 +148,14 @@ class AuditSums:
         alone_hours = {(each.device_type, each.workload): each.alone_hours for each in workloads}
         groups = sorted((side for side in sides.values() if len(side.company) > 1), key=lambda side: -side.hours)
         hint = naming_hint(self._workload_of, tuple(self._recurring.items()), settings.by)
+        shared_hours = sum(each for (_, names), each in hours.items() if len(names) > 1)
         return AuditReport(
             start_s=start_s,
             end_s=end_s,
             devices=len(self._shared),
             jobs=len(self._workload_of),
             busy_hours=sum(self._seconds.values()) / HOUR_S,
-            shared_hours=sum(seconds for (_, names), seconds in self._seconds.items() if len(names) > 1) / HOUR_S,
+            shared_hours=shared_hours,
             series=self._series,
             windows=self.episodes.windows,
             pairs=pairs,
@@ -163,6 +168,7 @@ class AuditSums:
             left_out=tuple(sorted(self._left_out.items())),
             progress=settings.progress,
             hint=hint,
+            hides_sharing=not shared_hours and self._progress.unjoined_frac > HIDDEN_SHARE,
             shared_times=tuple(each for of_device in self._shared.values() for each in of_device),
         )
 

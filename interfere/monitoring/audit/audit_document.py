@@ -67,6 +67,10 @@ OTHER_CAUSES = (
     "Alone means alone on the GPU: CPUs, disks and networks may have been shared, and counters of requests follow the "
     "load. A service whose requests all get answered in time shows no slowdown here, though its latency may suffer."
 )
+HIDDEN_SHARING = (
+    "No device was seen shared, but the counters of many jobs belong to none on a device: dcgm-exporter names one pod "
+    "of a shared GPU unless KUBERNETES_VIRTUAL_GPUS=true. What sharing cost is unknown."
+)
 APART_NOTE = (
     "Each pair is the one that gains most after those above it. A GPU hour is the progress of a job alone on a GPU in "
     "one hour. The hours of workloads that are kept apart are spread over the company that they had otherwise, so "
@@ -122,7 +126,7 @@ def audit_document(report: AuditReport, source: str, match: MatchReplay | None =
 def _tone(report: AuditReport) -> Tone:
     if any(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs):
         return Tone.BAD
-    return Tone.GOOD if all(pair.is_known for pair in report.pairs) else Tone.UNSURE
+    return Tone.GOOD if not report.hides_sharing and all(pair.is_known for pair in report.pairs) else Tone.UNSURE
 
 
 def _key_figures(report: AuditReport, match: MatchReplay | None) -> Tiles:
@@ -352,6 +356,8 @@ def scope(report: AuditReport) -> str:
 def headline(report: AuditReport) -> str:
     """Return the sentence that sums up the audit: the worst pair, or why none is known."""
     pair = next((pair for pair in report.pairs if pair.worst_side.origin is Origin.MEASURED), None)
+    if report.hides_sharing:
+        return HIDDEN_SHARING
     if report.shared_hours == 0:
         return "No device was shared in this time, so sharing cost nothing."
     if pair is None:
