@@ -109,6 +109,7 @@ def test_a_spent_budget_stops_before_the_next_batch_and_a_broken_command_is_told
     assert finished.returncode == 1
     answer = json.loads(finished.stdout)
     assert answer["stopped"].startswith("the budget is spent: ")
+    assert "may end before the first pair; --budget 1m" in finished.stderr
     assert answer["assessments"] == [
         {"pairs": 0, "expected_error": answer["assessments"][0]["expected_error"], "left_out_error": None}
     ]
