@@ -265,15 +265,16 @@ class _MatchedDevices:
         self._type = device_type
         self._residents: dict[str, list[_Stay]] = {}  # by device
         self._waiting: list[_Stay] = []
+        self._labels = {name: f"workload-{k}" for k, name in enumerate(names)}  # a decision refuses unprintable names
         slowdowns = [[known.cost(device_type, victim, (other,)).slowdown for other in names] for victim in names]
         self._profiles = {
-            (name, device_type): JobProfile(workload=name, device_type=device_type, step_time_s=1.0, source="replay")
-            for name in names
+            (label, device_type): JobProfile(workload=label, device_type=device_type, step_time_s=1.0, source="replay")
+            for label in self._labels.values()
         }
         self._predictor = MatrixPredictor(
             version="audit",
             device_types=(device_type,),
-            index={name: k for k, name in enumerate(names)},
+            index={label: k for k, label in enumerate(self._labels.values())},
             slowdown=np.array(slowdowns, dtype=np.float64),
             profiles=self._profiles,
         )
@@ -310,17 +311,18 @@ class _MatchedDevices:
         from interfere.policy.decide import decide
         from interfere.records import Device, Job, Limits, ScopeLedger, Snapshot
 
-        def job(stay: _Stay) -> Job:
-            return Job(id=stay.job.id, workload=stay.job.workload)
+        def jobs(place: str, stays: Sequence[_Stay]) -> tuple[Job, ...]:
+            return tuple(
+                Job(id=f"{place}/{k}", workload=self._labels[stay.job.workload]) for k, stay in enumerate(stays)
+            )
 
         names = [device for device, residents in self._residents.items() if len(residents) == 1]
         free = (f"{self._type}-{k}" for k in count() if f"{self._type}-{k}" not in self._residents)
         names += islice(free, max(0, devices - len(self._residents)))
         snapshot = Snapshot(
-            pending=tuple(map(job, self._waiting)),
+            pending=jobs("waiting", self._waiting),
             devices=tuple(
-                Device(id=name, type=self._type, residents=tuple(map(job, self._residents.get(name, ()))))
-                for name in names
+                Device(id=name, type=self._type, residents=jobs(name, self._residents.get(name, ()))) for name in names
             ),
             limits=Limits.of(min_joint_throughput=0.0),  # a job that ran is to run, whatever it costs
         )
@@ -328,8 +330,9 @@ class _MatchedDevices:
         self.decisions += 1
         context = PlanningContext(snapshot=snapshot, predictor=self._predictor, catalogue=catalogue)
         plan = decide(context, ScopeLedger(scope=snapshot.scope)).plan
-        placed = {action.job_id: action.places[0] for action in plan.actions if action.places}
-        for stay in self._waiting:
-            if stay.job.id in placed:
-                self._residents.setdefault(placed[stay.job.id], []).append(stay)
-        self._waiting = [stay for stay in self._waiting if stay.job.id not in placed]
+        place_of = {action.job_id: action.places[0] for action in plan.actions if action.places}
+        places = [place_of.get(each.id, "") for each in snapshot.pending]
+        for stay, place in zip(self._waiting, places, strict=True):
+            if place:
+                self._residents.setdefault(place, []).append(stay)
+        self._waiting = [stay for stay, place in zip(self._waiting, places, strict=True) if not place]

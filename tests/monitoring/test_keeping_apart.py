@@ -1,6 +1,7 @@
 """What an audit decides: pairs to keep apart and what that gains, what to type, and what Match would have done."""
 
 import random
+import shlex
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -301,6 +302,22 @@ def test_jobs_that_come_later_join_those_that_stay_and_gaps_of_monitoring_change
         assert match.change.device_hours_after == pytest.approx(20.0)
         moved = {shift.names: shift.hours_after for shift in match.change.shifts}
         assert moved == pytest.approx({("a", "b"): 0.0, ("c", "d"): 0.0, ("a", "d"): 6.0, ("b", "c"): 6.0})
+
+
+def test_names_that_no_scheduler_would_take_are_replayed_and_typed_all_the_same() -> None:
+    bad, worse = "<script>\n" + "x" * 300, "b'; rm -rf $HOME #"
+    rows = table_of({(bad, worse): 3.0, (worse, bad): 2.0, (worse, worse): 1.1, (bad, bad): 1.1})
+    site = recorded([(f"g{k}", (f"{bad}{k}", f"{worse}{k}"), 0, 9) for k in (0, 1)], rows)
+    match = replay_with_match(site)
+    assert match is not None
+    assert match.change.lost_after == pytest.approx(4 * 9 * (1 - 1 / 1.1))
+    hours = {(DEVICE_TYPE, tuple(sorted((bad, worse)))): 9.0, (DEVICE_TYPE, (worse,)): 9.0, (DEVICE_TYPE, (bad,)): 9.0}
+    typed = orders(choose_separations(hours, KnownSlowdowns(rows)), rows)
+    assert typed is not None
+    templates = list(yaml.safe_load_all(typed.kubernetes + "\n---\n" + typed.kubernetes_with_interfere))
+    assert all(template["metadata"] for template in templates)
+    for line in (*typed.slurm.splitlines(), *typed.slurm_with_interfere.splitlines()):
+        assert shlex.split(line, comments=True)[0] in ("sbatch", "scontrol")
 
 
 def test_random_records_keep_their_job_hours_under_match() -> None:

@@ -24,7 +24,7 @@ Hours = Mapping[tuple[str, tuple[str, ...]], float]
 MAX_WORKLOADS = 60  # of one device type, those with the most hours in pairs: all pairs of them are looked at
 NEXT_PAIRS = 3
 MAX_SEPARATIONS = 5
-MAX_CANDIDATES = 30  # pairs for the next separation: those that lost most
+MAX_CANDIDATES = 16  # pairs for the next separation
 LEAST_SHARE = 0.05  # of the gain so far: a separation that adds less is not worth a rule
 MAX_PASSES = 500  # of the iterative proportional fitting; hours that can be spread need about fifty
 FITTED = 1e-6  # largest relative error of a workload's hours
@@ -184,7 +184,7 @@ def choose_separations(hours: Hours, known: KnownSlowdowns) -> tuple[Separation,
     while len(chosen) < MAX_SEPARATIONS:
         options = [
             _Separated(pair, after, company_change(now, after, known))
-            for pair in _most_costly(now, known)
+            for pair in _candidates(now, known)
             if (after := hours_apart(before, (*apart, pair)))
         ]
         best = max(options, key=lambda each: (each.change.lower > 0, each.change.gain), default=None)
@@ -213,11 +213,24 @@ def _separation(best: _Separated, now: Hours, total: CompanyChange, known: Known
     )
 
 
-def _most_costly(hours: Hours, known: KnownSlowdowns) -> list[tuple[str, Pair]]:
-    """Return the pairs that lose the most job-hours."""
-    pairs = [((kind, (names[0], names[1])), each) for (kind, names), each in hours.items() if len(names) == 2]
-    lost = {pair: each * sum(1 - 1 / side.slowdown for side in _sides(*pair, known)) for pair, each in pairs}
-    return sorted(lost, key=lambda pair: (-lost[pair], pair))[:MAX_CANDIDATES]
+def _candidates(hours: Hours, known: KnownSlowdowns) -> list[tuple[str, Pair]]:
+    """Return the pairs that lose most more than their workloads would beside others, of additive losses of both."""
+    total, lost = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+    loss = {
+        (kind, (names[0], names[1])): sum(1 - 1 / side.slowdown for side in _sides(kind, (names[0], names[1]), known))
+        for kind, names in hours
+        if len(names) == 2
+    }
+    for (kind, names), each in hours.items():
+        for name in (*names, ""):
+            total[kind, name] += each
+            lost[kind, name] += each * (loss[kind, (names[0], names[1])] if len(names) == 2 else 0.0)
+    mean = {key: lost[key] / each for key, each in total.items()}
+    excess = {
+        (kind, names): hours[kind, names] * (each + mean[kind, ""] - sum(mean[kind, name] for name in names))
+        for (kind, names), each in loss.items()
+    }
+    return sorted(excess, key=lambda pair: (-excess[pair], pair))[:MAX_CANDIDATES]
 
 
 def hours_apart(hours: Hours, apart: Sequence[tuple[str, Pair]]) -> dict[tuple[str, tuple[str, ...]], float]:

@@ -96,8 +96,13 @@ def _anti_affinity(neighbours: Mapping[str, Sequence[str]]) -> str:
 
 
 def _template(workload: str, apart: Sequence[str]) -> str:
-    label = f"# the pod template of {workload}\nmetadata:\n  labels:\n    {WORKLOAD_KEY}: {_quoted(workload)}"
+    label = f"# the pod template of {_comment(workload)}\nmetadata:\n  labels:\n    {WORKLOAD_KEY}: {_quoted(workload)}"
     return "\n".join((label, RULE, *(f"            - {_quoted(name)}" for name in apart))) if apart else label
+
+
+def _comment(workload: str) -> str:
+    """Return the name of a workload as a comment: whatever it holds, the line does not end in it."""
+    return "".join(letter if letter.isprintable() else " " for letter in workload[:MAX_NAME])
 
 
 def _quoted(workload: str) -> str:
@@ -106,7 +111,7 @@ def _quoted(workload: str) -> str:
 
 def _annotations(caps: Mapping[str, float]) -> str:
     return "\n---\n".join(
-        f"# the pod template of {victim}\nmetadata:\n  annotations:\n"
+        f"# the pod template of {_comment(victim)}\nmetadata:\n  annotations:\n"
         f'    {WORKLOAD_KEY}: {json.dumps(victim, ensure_ascii=False)}\n    {CAP_KEY}: "{cap:.2f}"'
         for victim, cap in caps.items()
     )
@@ -132,7 +137,9 @@ def _features(neighbours: Mapping[str, Sequence[str]]) -> str:
         feature = f"apart{k + 1}"
         lines += [
             f"scontrol update NodeName=NODES{k + 1} AvailableFeatures={feature} ActiveFeatures={feature}",
-            *(f"sbatch --constraint={feature} JOB.sh   # {name}" for name, own in sets.items() if own == k),
+            *(f"sbatch --constraint={feature} JOB.sh   # {_comment(name)}" for name, own in sets.items() if own == k),
         ]
     alone = [name for name in sets if frozenset((name,)) in apart]
-    return "\n".join((*lines, *(f"sbatch --gres=gpu:1 JOB.sh   # {name}: apart from itself" for name in alone)))
+    return "\n".join(
+        (*lines, *(f"sbatch --gres=gpu:1 JOB.sh   # {_comment(name)}: apart from itself" for name in alone))
+    )
