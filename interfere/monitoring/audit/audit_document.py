@@ -13,26 +13,13 @@ from interfere.data.cards.domain_summary import domain_summaries, with_sorted_ro
 from interfere.data.tables import Table
 from interfere.monitoring.audit.advice import CompanyChange, MatchReplay, NextPair, Reason, Separation
 from interfere.monitoring.audit.audit import AuditReport, WorkloadCost
-from interfere.monitoring.audit.keeping_apart import Orders, orders
+from interfere.monitoring.audit.keeping_apart import orders, orders_section
 from interfere.monitoring.audit.known_slowdowns import Origin, PairCost, PairVerdict, VictimCost
 from interfere.monitoring.audit.slowdowns import Baseline
 from interfere.monitoring.reading import NotMeasured
 from interfere.records import PairMeasurement
 from interfere.reports import document as doc
-from interfere.reports.document import (
-    Cell,
-    Column,
-    Document,
-    Estimate,
-    Items,
-    Part,
-    Section,
-    Sentence,
-    Tile,
-    Tiles,
-    Tone,
-    Toned,
-)
+from interfere.reports.document import Column, Document, Estimate, Items, Section, Sentence, Tone
 from interfere.reports.numbers import (
     COUNT,
     DASH,
@@ -76,12 +63,6 @@ APART_NOTE = (
     "one hour. The hours of workloads that are kept apart are spread over the company that they had otherwise, so "
     "every job still runs."
 )
-KUBERNETES_NOTE = (
-    "Kubernetes by itself: anti-affinity, which keeps pods off each other's nodes, not only off each other's GPUs."
-)
-KUBERNETES_CAP_NOTE = "Kubernetes with interfere's controller (docs/kubernetes.md): a cap, GPU by GPU, in its place."
-SLURM_NOTE = "Slurm by itself: sets of nodes. The first command replaces the features that its nodes have."
-SLURM_CAP_NOTE = "Slurm with `interfere slurm advise`, which leaves jobs with a constraint alone: a cap in its place."
 MATCH_ASSUMPTIONS = (
     "Every job starts when it did and ends when it did, and none is moved. No more GPUs of a type are taken than were "
     "in use at that moment.",
@@ -129,7 +110,7 @@ def _tone(report: AuditReport) -> Tone:
     return Tone.GOOD if not report.hides_sharing and all(pair.is_known for pair in report.pairs) else Tone.UNSURE
 
 
-def _key_figures(report: AuditReport, match: MatchReplay | None) -> Tiles:
+def _key_figures(report: AuditReport, match: MatchReplay | None) -> doc.Tiles:
     known = sum(all(side.origin is Origin.MEASURED for side in pair.sides) for pair in report.pairs)
     separate = sum(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs)
     apart = [each for each in report.separations if each.is_certain]
@@ -146,8 +127,8 @@ def _key_figures(report: AuditReport, match: MatchReplay | None) -> Tiles:
         (gained(apart[-1].total if apart else None), GPU_HOURS, "GPU hours a week", "by keeping pairs apart"),
         (gained(match.change if match else None), GPU_HOURS, "GPU hours a week", "by Match at each start"),
     )
-    return Tiles(
-        tuple(Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
+    return doc.Tiles(
+        tuple(doc.Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
     )
 
 
@@ -166,9 +147,9 @@ def _slowdown(side: VictimCost) -> Estimate:
 def _who_hurts_whom(report: AuditReport) -> list[Section]:
     if not report.pairs:
         return []
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[doc.Cell, ...]] = []
     for pair in report.pairs:
-        verdict: Cell = Toned(pair.verdict.value, VERDICT_TONE[pair.verdict]) if pair.is_known else "unknown"
+        verdict: doc.Cell = doc.Toned(pair.verdict.value, VERDICT_TONE[pair.verdict]) if pair.is_known else "unknown"
         for k, side in enumerate(_sides(pair)):
             lost = side.lost_hours(side.slowdown)
             slowdown = math.nan if side.origin is Origin.UNKNOWN else side.slowdown
@@ -250,7 +231,7 @@ def _workloads(report: AuditReport) -> Section:
 
 
 def _changes(report: AuditReport, match: MatchReplay | None) -> list[Section]:
-    parts: list[Part] = [*_keep_apart(report), *_matched(report, match)]
+    parts: list[doc.Part] = [*_keep_apart(report), *_matched(report, match)]
     return [Section("What to change", tuple(parts), anchor="change")] if parts else []
 
 
@@ -270,21 +251,9 @@ def _keep_apart(report: AuditReport) -> list[Section]:
         Column("device", of="device_type", is_detail=True),
     )
     table = doc.table_of("Keep apart", columns, certain)
-    parts: list[Part] = [Sentence(apart_text(report, certain)), table, Sentence(APART_NOTE, tone=Tone.NOTE)]
+    parts: list[doc.Part] = [Sentence(apart_text(report, certain)), table, Sentence(APART_NOTE, tone=Tone.NOTE)]
     typed = orders(certain, report.estimates)
-    return [Section("Keep apart", tuple(parts)), *([_how(typed)] if typed else [])]
-
-
-def _how(typed: Orders) -> Section:
-    texts = (
-        (KUBERNETES_NOTE, typed.kubernetes),
-        (KUBERNETES_CAP_NOTE, typed.kubernetes_with_interfere),
-        (SLURM_NOTE, typed.slurm),
-        (SLURM_CAP_NOTE, typed.slurm_with_interfere),
-    )
-    shown = [(doc.with_code(note), text) for note, text in texts if text]
-    parts = (part for note, text in shown for part in (Sentence(note), doc.Verbatim(text=text)))
-    return Section("How to keep them apart", tuple(parts))
+    return [Section("Keep apart", tuple(parts)), *([orders_section(typed)] if typed else [])]
 
 
 def _matched(report: AuditReport, match: MatchReplay | None) -> list[Section]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from interfere.monitoring.audit.advice import Separation
 from interfere.monitoring.audit.slowdowns import SlowdownEstimate
+from interfere.reports.document import Section, Sentence, Verbatim, with_code
 
 WORKLOAD_KEY = "interfere.dev/workload"  # the label and annotation that names a pod's workload to interfere
 CAP_KEY = "interfere.dev/max-slowdown"
@@ -31,6 +32,13 @@ RULE = f"""spec:
           - key: {WORKLOAD_KEY}
             operator: In
             values:"""
+
+KUBERNETES_NOTE = (
+    "Kubernetes by itself: anti-affinity, which keeps pods off each other's nodes, not only off each other's GPUs."
+)
+KUBERNETES_CAP_NOTE = "Kubernetes with interfere's controller (docs/kubernetes.md): a cap, GPU by GPU, in its place."
+SLURM_NOTE = "Slurm by itself: sets of nodes. The first command replaces the features that its nodes have."
+SLURM_CAP_NOTE = "Slurm with `interfere slurm advise`, which leaves jobs with a constraint alone: a cap in its place."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,19 @@ def orders(separations: Sequence[Separation], estimates: Sequence[SlowdownEstima
         slurm=_features(neighbours),
         slurm_with_interfere=_comments(caps),
     )
+
+
+def orders_section(typed: Orders) -> Section:
+    """Return the orders as a section of a document, each below a sentence on what it does."""
+    texts = (
+        (KUBERNETES_NOTE, typed.kubernetes),
+        (KUBERNETES_CAP_NOTE, typed.kubernetes_with_interfere),
+        (SLURM_NOTE, typed.slurm),
+        (SLURM_CAP_NOTE, typed.slurm_with_interfere),
+    )
+    shown = [(with_code(note), text) for note, text in texts if text]
+    parts = (part for note, text in shown for part in (Sentence(note), Verbatim(text=text)))
+    return Section("How to keep them apart", tuple(parts))
 
 
 def slowdown_cap(victim: str, neighbours: Sequence[str], estimates: Sequence[SlowdownEstimate]) -> float:
