@@ -27,6 +27,9 @@ CLOCK_RATES = (1e-3, 1.0, 1e3, 1e6, 1e9)  # per second, of counters of time in a
 CLOCK_SERIES = 3  # of such a rate and of no other: fewer may be jobs of one step a second
 CLOCK_ERROR = 0.005  # of the rate, by scrapes that are late
 MIN_ONES = 0.95  # share of rises by one from sample to sample in a counter of the scrapes themselves
+# Windows of two workloads side by side in which both have one rate: time has, or a counter of the whole site.
+EQUAL_RATES = 0.03  # of the rate
+MIN_COMPARED, MIN_EQUAL = 10, 0.9  # windows, and the share of them
 MIN_FASTER = 3  # slowdowns below 1 of an expression, and more than those above 1: it tells seconds per step
 MIN_RATE_CHANGES = 100  # of an expression: steps per second fall about as often as they rise
 SHOWN = 3  # series shown as examples of labels
@@ -164,6 +167,22 @@ def check_slowdowns(settings: MonitoringSettings, *, faster: int, slower: int) -
             f"these are no steps per second: {faster} slowdowns are below 1, and {slower} above",
             value=settings.progress,
             remedy="seconds per step are '1 / (...)' steps per second",
+        )
+
+
+def check_rates(settings: MonitoringSettings, ratios: Sequence[float], workloads: int) -> None:
+    """Raise PreflightError where different workloads have the same rate whenever they are side by side.
+
+    `ratios` of the rates of two workloads in one window; `workloads` that were compared. Two workloads alone may go in
+    step, as the parts of one program do.
+    """
+    equal = sum(abs(ratio - 1) < EQUAL_RATES for ratio in ratios)
+    if len(ratios) >= MIN_COMPARED and workloads >= CLOCK_SERIES and equal >= MIN_EQUAL * len(ratios):
+        raise PreflightError(
+            f"this counts no work of single jobs: two workloads side by side have one rate in {equal} of {len(ratios)} "
+            "windows",
+            value=settings.progress,
+            remedy="name a counter of steps, samples, tokens or requests that every job counts for itself",
         )
 
 

@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.audit import app
+from interfere.monitoring.preflight import PreflightError, check_rates, check_slowdowns
 from interfere.monitoring.samples import SampleBlock, SampleSeries
+from interfere.monitoring.settings import MonitoringSettings
 from tests.monitoring.saved_site import write_answers
 from tests.monitoring.simulated_site import SimulatedSite, inside, planted_slowdown
 
@@ -143,6 +145,21 @@ def utilisation(each: SampleSeries) -> SampleSeries:
     return named(each, "DCGM_FI_DEV_GPU_UTIL")
 
 
+def of_the_whole_site(block: SampleBlock) -> SampleBlock:
+    """Every job shows the steps of all jobs."""
+    every = np.concatenate([each.times_s for each in block.progress])
+    grid_s, total = np.arange(every.min(), every.max(), 5.0), 0.0
+    for each in block.progress:
+        if len(each.values):
+            total = total + np.interp(grid_s, each.times_s, np.maximum.accumulate(each.values), left=0.0)
+    return values(lambda each: np.floor(np.interp(each.times_s, grid_s, total)))(block)
+
+
+def busy_time(each: SampleSeries) -> Iterable[float]:
+    """Seconds for which a job was busy, of a name that does not tell."""
+    return np.cumsum(RNG.uniform(0.9, 1.0, len(each.times_s)) * np.diff(each.times_s, prepend=each.times_s[:1]))
+
+
 PROCESSOR_TIME = "container_cpu_usage_seconds_total"
 STEP_TIME = "avg by (namespace, pod) (step_time_s)"
 RATE = "sum by (namespace, pod) (rate(train_steps_total[1m]))"
@@ -154,6 +171,8 @@ WRONG: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a clock in seconds": (values(lambda each: each.times_s - each.times_s[:1]), ()),
     "a clock in milliseconds": (values(lambda each: 1e3 * (each.times_s - each.times_s[:1])), ()),
     "the unix time": (values(lambda each: each.times_s), ()),
+    "time in which a job was busy": (values(busy_time), ()),
+    "a counter of the whole site": (of_the_whole_site, ()),
     "scrapes of the counter": (values(lambda each: np.arange(len(each.values))), ()),
     "times in milliseconds": (milliseconds, ()),
     "a mistyped counter": (same, ("--progress", "train_step_total")),
@@ -188,6 +207,38 @@ def test_a_wrong_audit_does_not_end_with_status_0_and_a_cost(site: SimulatedSite
     print(f"{case}: {got.status} {got.told[:150]}")
     assert got.status != 0, got.document.get("lost_hours")
     assert not (tmp_path / "page.html").exists()
+
+
+def clusters_without_a_label(block: SampleBlock) -> SampleBlock:
+    device = [labels_of(each, UUID=name + each.labels["UUID"]) for name in "ab" for each in block.device]
+    counters = [labels_of(each, instance=name) for name in "ab" for each in block.progress]
+    return SampleBlock(device=tuple(device), progress=tuple(counters))
+
+
+def labels_of_later_pods(block: SampleBlock) -> SampleBlock:
+    labels = [each.labels for each in block.progress]
+    mixed = zip(block.progress, labels[7:] + labels[:7], strict=True)
+    return replace(block, progress=tuple(replace(each, labels=other) for each, other in mixed))
+
+
+NO_COST: dict[str, Change] = {
+    "two clusters that no label tells apart": clusters_without_a_label,
+    "counters under the names of other jobs": labels_of_later_pods,
+    "no counter named": same,
+}
+
+
+@pytest.mark.parametrize("case", NO_COST)
+def test_what_joins_but_says_nothing_has_an_unknown_cost(site: SimulatedSite, tmp_path: Path, case: str) -> None:
+    options = ("--progress", "") if case == "no counter named" else ()
+    got = audited(NO_COST[case](site.block()), tmp_path, options)
+    assert (got.status, got.document["lost_hours"], got.document["estimates"]) == (0, 0, [])
+    workloads: list[dict[str, float]] = got.document["workloads"]  # type: ignore[assignment]
+    assert sum(each["unknown_hours"] for each in workloads) == pytest.approx(sum(e["shared_hours"] for e in workloads))
+    assert (got.document["separations"], got.document["match"], got.document["orders"]) == ([], None, None)
+    page = (tmp_path / "page.html").read_text()
+    assert "is known, but not what it cost" in page
+    assert "Keep apart" not in page
 
 
 def one_pod_a_device(block: SampleBlock) -> SampleBlock:
@@ -366,6 +417,22 @@ def test_a_right_audit_holds_the_lost_hours_that_were_planted(site: SimulatedSit
     unknown = sum(each["unknown_hours"] for each in workloads)
     print(f"{case}: {truth:.2f} in {low:.2f} to {high:.2f}, unknown {unknown:.2f}")
     assert low <= truth <= high + unknown
+
+
+def test_parts_of_one_program_may_go_in_step_and_three_workloads_may_not() -> None:
+    settings = MonitoringSettings(progress=STEPS)
+    check_rates(settings, [1.0] * 50, 2)
+    check_rates(settings, [1.0] * 40 + [1.2] * 10, 5)
+    check_rates(settings, [1.0] * 9, 5)
+    with pytest.raises(PreflightError, match="in 49 of 50 windows"):
+        check_rates(settings, [1.0] * 49 + [1.2], 3)
+
+
+def test_jobs_that_run_faster_in_company_are_refused_for_an_expression_alone() -> None:
+    check_slowdowns(MonitoringSettings(progress=STEPS), faster=9, slower=0)
+    check_slowdowns(MonitoringSettings(progress=RATE), faster=9, slower=9)
+    with pytest.raises(PreflightError, match="9 slowdowns are below 1, and 8 above"):
+        check_slowdowns(MonitoringSettings(progress=RATE), faster=9, slower=8)
 
 
 def test_there_are_twenty_of_each() -> None:

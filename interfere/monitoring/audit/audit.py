@@ -17,7 +17,7 @@ from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, P
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.naming_hints import naming_hint
-from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress, check_slowdowns
+from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress, check_rates, check_slowdowns
 from interfere.monitoring.reading import NotMeasured, SharedTime, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
@@ -104,6 +104,8 @@ class AuditSums:
         self._seconds: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)  # by (device type, workloads)
         self._workload_of: dict[str, str] = {}
         self._shared: dict[str, list[SharedTime]] = defaultdict(list)  # by device id
+        self._rate_ratios: list[float] = []  # of two workloads in one window
+        self._compared: set[str] = set()
         self._recurring: dict[str, int] = {}
         self._left_out: Counter[str] = Counter()
         self._progress = ProgressCounts()
@@ -112,6 +114,12 @@ class AuditSums:
     def add(self, reading: SiteReading) -> None:
         """Add the windows and the shared time of a cell to the sums."""
         self.episodes.add(reading.windows)
+        for window in reading.windows:
+            rates = {each.job.workload: each.measured.rate for each in window.jobs if each.measured is not None}
+            if len(rates) == len(window.jobs) == 2:
+                first, second = rates.values()
+                self._rate_ratios.append(first / second)
+                self._compared |= rates.keys()
         for shared in reading.shared:
             self._seconds[shared.device.type, shared.workloads] += shared.seconds
             before = self._shared[shared.device.id]
@@ -138,6 +146,7 @@ class AuditSums:
                 remedy="dcgm-exporter must label pods (with shared GPUs: KUBERNETES_VIRTUAL_GPUS=true); else give --by",
             )
         check_progress(self._progress, settings, f"such as {min(self._workload_of)}")
+        check_rates(settings, self._rate_ratios, len(self._compared))
         estimates = estimate_slowdowns(self.episodes.episodes())
         faster, slower = (sum(each.upper < 1 for each in estimates), sum(each.lower > 1 for each in estimates))
         check_slowdowns(settings, faster=faster, slower=slower)

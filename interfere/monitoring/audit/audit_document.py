@@ -236,9 +236,9 @@ def _changes(report: AuditReport, match: MatchReplay | None) -> list[Section]:
 
 
 def _keep_apart(report: AuditReport) -> list[Section]:
-    """Return which pairs to keep apart, what that gains, and what to type; no section where no pair was shared."""
+    """Return which pairs to keep apart, what that gains, and what to type; no section where no pair is known."""
     certain = [each for each in report.separations if each.is_certain]
-    if not report.pairs:
+    if not any(pair.is_known for pair in report.pairs):
         return []
     if not certain:
         return [Section("Keep apart", (Sentence(undecided_text(report)),))]
