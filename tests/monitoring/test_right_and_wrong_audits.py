@@ -419,6 +419,46 @@ def test_a_right_audit_holds_the_lost_hours_that_were_planted(site: SimulatedSit
     assert low <= truth <= high + unknown
 
 
+OWNED: dict[str, Callable[[int, str], str]] = {
+    "llm-train": lambda k, _: f"llm-train-{k}",  # a StatefulSet
+    "bert-serve": lambda _, pod: pod,  # a Deployment
+    "resnet": lambda _, pod: f"resnet-{pod[-5:]}",  # Jobs
+    "etl-gather": lambda k, _: f"4711_{k}",  # a Slurm array
+    "asr": lambda k, _: f"asr-{(k + 1) * 0x9E3779B1 % 2**32 | 0xA0000001:08x}",  # hashes
+    "recsys": lambda k, _: f"recsys-gen-{k + 45}",  # numbers
+}
+
+
+def test_six_workloads_under_six_kinds_of_owners_are_six_once_the_proposed_rows_are_taken(
+    site: SimulatedSite, tmp_path: Path
+) -> None:
+    block, names = site.block(), dict[str, str]()
+    for k, pod in enumerate(site.pods):
+        names[pod.name] = OWNED[pod.workload](k, pod.name)
+    assert len(set(names.values())) == len(names)
+
+    def owned(each: SampleSeries) -> SampleSeries:
+        return labels_of(each, pod=names[each.labels["pod"]]) if "pod" in each.labels else each
+
+    block = on_counter(owned)(on_device(owned)(block))
+    (tmp_path / "before").mkdir()
+    before = audited(block, tmp_path / "before", ())
+    proposed = str(before.document["hint"]).split("pattern,workload ")[1].split(";")[0].split()
+    (tmp_path / "names.csv").write_text("\n".join(("pattern,workload", *proposed)) + "\n")
+    got = audited(block, tmp_path, ("--workloads", str(tmp_path / "names.csv")))
+    workloads: list[dict[str, float]] = got.document["workloads"]  # type: ignore[assignment]
+    assert sorted(str(each["workload"]) for each in workloads) == [
+        "4711",
+        "asr",
+        "bert-serve",
+        "llm-train",
+        "recsys-gen",
+        "resnet",
+    ]
+    low, high = (sum(each[name] for each in workloads) for name in ("lost_lower", "lost_upper"))
+    assert low <= true_lost_hours(site) <= high
+
+
 def test_parts_of_one_program_may_go_in_step_and_three_workloads_may_not() -> None:
     settings = MonitoringSettings(progress=STEPS)
     check_rates(settings, [1.0] * 50, 2)
