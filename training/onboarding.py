@@ -331,19 +331,18 @@ def with_time_for_pairs(config: OnboardingConfig) -> OnboardingConfig:
 def budget_text(config: OnboardingConfig, spent_s: float) -> str:
     """Return a line on the time that measuring is expected to take, before anything is known of the commands."""
     alone_s, pair_s = _alone_s(config), _pair_s(config)
-    text = (
-        f"about {_minutes(alone_s)} for {len(config.campaign.commands)} commands alone, {_minutes(pair_s)} for a pair"
-    )
+    commands = len(config.campaign.commands)
+    text = f"about {_time_text(alone_s)} for {commands} commands alone, {_time_text(pair_s)} for a pair"
     if spent_s:
-        return f"{text}; {_minutes(spent_s)} of the budget are spent"
+        return f"{text}; {_time_text(spent_s)} of the budget are spent"
     if alone_s + pair_s > config.budget_s:
         needed = f"{math.ceil((alone_s + PAIRS_A_BATCH * pair_s) / 60)}m"
-        return f"{text}: the budget of {_minutes(config.budget_s)} may end before the first pair; --budget {needed}"
-    return text if math.isinf(config.budget_s) else f"{text}; the budget: {_minutes(config.budget_s)}"
+        return f"{text}: the budget of {_time_text(config.budget_s)} may end before the first pair; --budget {needed}"
+    return text if math.isinf(config.budget_s) else f"{text}; the budget: {_time_text(config.budget_s)}"
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min"
+def _time_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
 def _alone_s(config: OnboardingConfig) -> float:

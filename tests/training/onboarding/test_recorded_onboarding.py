@@ -43,15 +43,15 @@ def test_twelve_chosen_pairs_tell_the_others_nearly_as_well_as_all_would(tmp_pat
 def test_a_short_budget_keeps_half_for_pairs_and_says_how_long_is_needed(tmp_path: Path) -> None:
     """Eight commands alone take 2 x 7 s each, and a pair 2 x 19 s, by what is expected before they are known."""
     whole = replayed_config(tmp_path, 3)
-    cases = {math.inf: (2, "0.6 min for a pair"), 300.0: (2, "the budget: 5.0 min"), 200.0: (1, "the budget: 3.3 min")}
+    cases = {math.inf: (2, "38 s for a pair"), 300.0: (2, "the budget: 5.0 min"), 200.0: (1, "the budget: 3.3 min")}
     for budget_s, (repeats, end) in cases.items():
         config = with_time_for_pairs(replace(whole, budget_s=budget_s))
         assert config.campaign.repeats == repeats
         assert budget_text(config, 0.0).endswith(end)
     short = with_time_for_pairs(replace(whole, budget_s=60.0))
     assert short.campaign.repeats == 1
-    assert budget_text(short, 0.0).endswith("the budget of 1.0 min may end before the first pair; --budget 3m")
-    assert "1.5 min of the budget are spent" in budget_text(short, 90.0)
+    assert budget_text(short, 0.0).endswith("the budget of 60 s may end before the first pair; --budget 3m")
+    assert "90 s of the budget are spent" in budget_text(short, 90.0)
 
 
 def test_the_last_batch_is_as_large_as_the_budget_allows_by_what_the_others_took(tmp_path: Path) -> None:
