@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from itertools import count, islice, pairwise
+from itertools import count, islice, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HOUR_S = 3600.0
 MAX_GAP_S = 3600.0  # of monitoring, during which a job that is there before and after was there
 MAX_DECISIONS = 2000  # of the replay; a decision takes some milliseconds
-SCRAPE_S = 60.0  # a job that moves may be seen on both devices for so long
+SCRAPE_S = 60.0  # the times of two stretches differ from the truth by less than that
 TRIES = 3  # a long audit should not end with one request that timed out
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -213,16 +213,14 @@ def _jobs_on_several_devices(times: "Sequence[SharedTime]") -> frozenset[str]:
 
 
 def _without_gaps(times: "Sequence[SharedTime]") -> "Iterator[SharedTime]":
-    """Yield the times of each device, and between two of them the jobs of both, where monitoring missed less than
-    `MAX_GAP_S`."""
-    before = None
-    for each in times:
-        if before is not None and before.device.id == each.device.id:
-            both = tuple(job for job in each.jobs if job in before.jobs)
-            if both and 0 < each.start_s - before.end_s <= MAX_GAP_S:
-                yield replace(each, jobs=both, start_s=before.end_s, end_s=each.start_s)
-        yield each
-        before = each
+    """Yield the times of each device, each up to the next one; between two of them the jobs of both, where monitoring
+    missed more than a scrape and less than `MAX_GAP_S`."""
+    for each, later in zip_longest(times, times[1:]):
+        gap_s = later.start_s - each.end_s if later is not None and later.device.id == each.device.id else math.inf
+        both = tuple(job for job in each.jobs if job in later.jobs) if gap_s <= MAX_GAP_S else ()
+        yield replace(each, end_s=later.start_s) if abs(gap_s) <= SCRAPE_S else each
+        if both and gap_s > SCRAPE_S:
+            yield replace(each, jobs=both, start_s=each.end_s, end_s=later.start_s)
 
 
 def _stays(times: "Sequence[SharedTime]") -> list[_Stay]:

@@ -21,6 +21,7 @@ Pair = tuple[str, str]
 Hours = Mapping[tuple[str, tuple[str, ...]], float]
 """Device-hours by device type and the workloads on the device, sorted."""
 
+WEEK_S = 604800.0
 MAX_WORKLOADS = 60  # of one device type, those with the most hours in pairs: all pairs of them are looked at
 NEXT_PAIRS = 3
 MAX_SEPARATIONS = 5
@@ -129,9 +130,14 @@ class MatchReplay:
     waited_hours: float  # of jobs that Match found no place for; lost in full
     left_out_hours: float  # device-hours whose cost nobody knows, or with a job on several devices or three jobs
 
+    @property
+    def weeks(self) -> float:
+        """The length of the replayed time."""
+        return (self.end_s - self.start_s) / WEEK_S
+
     def facts(self) -> dict[str, Any]:
         """Return the replay as a mapping for programs."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"weeks": self.weeks}
 
 
 # --- keeping apart ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from interfere.errors import UnfitError
-from interfere.monitoring.audit.advice import NextPair, Separation, choose_separations, next_pairs
+from interfere.monitoring.audit.advice import WEEK_S, NextPair, Separation, choose_separations, next_pairs
 from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
@@ -24,7 +24,7 @@ from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
 from interfere.records import NAN
 
-HOUR_S, WEEK_S = 3600.0, 604800.0
+HOUR_S = 3600.0
 VictimKey = tuple[str, str, Company]  # device type, victim, company
 HIDDEN_SHARE = 0.2  # of the counters' series: so many belong to no job where an exporter names one job a device
 LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the rate as much as most neighbours do

@@ -36,6 +36,7 @@ from interfere.sharing_modes import DEFAULT_MODE
 
 MAX_PAIRS, MAX_WORKLOADS, MAX_SHIFTS = 24, 20, 12  # rows that are shown unfolded: two rows are one pair
 VERDICT_TONE = {PairVerdict.KEEP: Tone.GOOD, PairVerdict.SEPARATE: Tone.BAD, PairVerdict.UNSURE: Tone.UNSURE}
+WEEK_HOURS = 168
 GPU_HOURS = fixed(1, sign=True)
 TITLE = "What sharing GPUs costs here"
 MEASURED = doc.Series(name="measured", colour=doc.Colour.ORANGE)
@@ -116,16 +117,15 @@ def _key_figures(report: AuditReport, match: MatchReplay | None) -> doc.Tiles:
     apart = [each for each in report.separations if each.is_certain]
     share, every = report.shared_hours / report.busy_hours if report.busy_hours else math.nan, len(report.pairs)
 
-    def gained(change: CompanyChange | None) -> float | str:
-        return DASH if change is None else change.gain / report.weeks
-
+    by_apart = apart[-1].total.gain / report.weeks if apart else DASH
+    by_match = match.change.gain / match.weeks if match else DASH
     tiles: tuple[tuple[float | str, NumberFormat | None, str, str], ...] = (
         (report.lost_hours, JOB_HOURS, "of progress lost by sharing", "job-hours, measured and predicted"),
         (share, percent(), "of busy device time was shared", hours(report.shared_hours)),
         (f"{known} of {every}", None, "pairs measured both ways", f"{report.windows:,} windows"),
         (f"{separate} of {every}", None, "pairs faster one after the other", "by the ends of both intervals"),
-        (gained(apart[-1].total if apart else None), GPU_HOURS, "GPU hours a week", "by keeping pairs apart"),
-        (gained(match.change if match else None), GPU_HOURS, "GPU hours a week", "by Match at each start"),
+        (by_apart, GPU_HOURS, "GPU hours a week", "by keeping pairs apart"),
+        (by_match, GPU_HOURS, "GPU hours a week", "by Match at each start"),
     )
     return doc.Tiles(
         tuple(doc.Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
@@ -231,7 +231,7 @@ def _workloads(report: AuditReport) -> Section:
 
 
 def _changes(report: AuditReport, match: MatchReplay | None) -> list[Section]:
-    parts: list[doc.Part] = [*_keep_apart(report), *_matched(report, match)]
+    parts: list[doc.Part] = [*_keep_apart(report), *_matched(match)]
     return [Section("What to change", tuple(parts), anchor="change")] if parts else []
 
 
@@ -245,7 +245,7 @@ def _keep_apart(report: AuditReport) -> list[Section]:
     columns = (
         Column("keep", of="victim"),
         Column("apart from", of="neighbour"),
-        Column("gain a week", JOB_HOURS, of=lambda each: _weekly(report, each.change)),
+        Column("gain a week", JOB_HOURS, of=lambda each: _weekly(each.change, report.weeks)),
         Column("in all", JOB_HOURS, of=lambda each: each.total.gain / report.weeks),
         Column("together", JOB_HOURS, of="device_hours"),
         Column("device", of="device_type", is_detail=True),
@@ -256,7 +256,7 @@ def _keep_apart(report: AuditReport) -> list[Section]:
     return [Section("Keep apart", tuple(parts)), *([orders_section(typed)] if typed else [])]
 
 
-def _matched(report: AuditReport, match: MatchReplay | None) -> list[Section]:
+def _matched(match: MatchReplay | None) -> list[Section]:
     """Return what Match would have done; no section where it was not asked."""
     if match is None:
         return []
@@ -267,16 +267,16 @@ def _matched(report: AuditReport, match: MatchReplay | None) -> list[Section]:
         Column("slowdowns", of=lambda shift: "predicted" if shift.predicted else "measured"),
     )
     shifts = doc.table_of("Pairs whose hours change", columns, match.change.shifts, fold=MAX_SHIFTS)
-    text = Sentence(match_text(report, match))
+    text = Sentence(match_text(match))
     return [Section("What Match would have done", (text, Items(tuple(match_assumptions(match))), shifts))]
 
 
-def _weekly(report: AuditReport, change: CompanyChange) -> Estimate:
-    return Estimate(change.gain / report.weeks, change.lower / report.weeks, change.upper / report.weeks)
+def _weekly(change: CompanyChange, weeks: float) -> Estimate:
+    return Estimate(change.gain / weeks, change.lower / weeks, change.upper / weeks)
 
 
-def _gain_text(report: AuditReport, change: CompanyChange) -> str:
-    gain, *ends = _weekly(report, change)[:3]
+def _gain_text(change: CompanyChange, weeks: float) -> str:
+    gain, *ends = _weekly(change, weeks)[:3]
     digits = 1 if abs(gain) >= 1 else 2
     low, high = (f"{each:,.{digits}f}" for each in ends)
     return f"{gain:+,.{digits}f} GPU hours a week ({low} to {high})"
@@ -371,9 +371,9 @@ def apart_text(report: AuditReport, certain: Sequence[Separation]) -> str:
     """Return a sentence on what keeping pairs apart gains, and how much of it the first pair brings."""
     total, first = certain[-1].total, certain[0]
     if len(certain) == 1:
-        return f"Kept apart, this pair gains {_gain_text(report, total)}; no other adds much for certain."
+        return f"Kept apart, this pair gains {_gain_text(total, report.weeks)}; no other adds much for certain."
     share = first.change.gain / total.gain
-    return f"Kept apart, these pairs gain {_gain_text(report, total)}; the first alone brings {share:.0%} of it."
+    return f"Kept apart, these pairs gain {_gain_text(total, report.weeks)}; the first alone brings {share:.0%} of it."
 
 
 def undecided_text(report: AuditReport) -> str:
@@ -383,18 +383,19 @@ def undecided_text(report: AuditReport) -> str:
     best = report.separations[0]
     return (
         f"Cannot tell whether keeping any pair apart helps: the best, {best.victim} from {best.neighbour}, would gain "
-        f"{_gain_text(report, best.change)}."
+        f"{_gain_text(best.change, report.weeks)}."
     )
 
 
-def match_text(report: AuditReport, match: MatchReplay) -> str:
+def match_text(match: MatchReplay) -> str:
     """Return a sentence with what Match would have gained, beside what happened."""
-    change = match.change
+    change, lost = match.change, hours(match.change.lost_after)
     verdict = "" if change.lower > 0 or change.upper < 0 else " Whether it gains at all, nobody can tell."
+    length = hours(match.weeks * WEEK_HOURS)
     return (
-        f"Asked at {count_noun(match.decisions, 'start')}, Match would have lost {hours(change.lost_after)} of "
-        f"progress instead of {hours(change.lost_before)}, on GPUs in use for {hours(change.device_hours_after)} "
-        f"instead of {hours(change.device_hours_before)}: {_gain_text(report, change)}.{verdict}"
+        f"Asked at {count_noun(match.decisions, 'start')} in {length}, Match would have lost {lost} "
+        f"of progress instead of {hours(change.lost_before)}, on GPUs in use for {hours(change.device_hours_after)} "
+        f"instead of {hours(change.device_hours_before)}: {_gain_text(change, match.weeks)}.{verdict}"
     )
 
 
